@@ -1,0 +1,3 @@
+module github.com/onceward/onceward/tools
+
+go 1.26
