@@ -1,0 +1,96 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+)
+
+// Identities of what can go wrong; test with errors.Is.
+var (
+	// ErrInFlight: another owner holds the claim. Not done: never acknowledge on it.
+	ErrInFlight = errors.New("dedup: in flight elsewhere")
+	// ErrMismatch: the key is bound to another payload fingerprint.
+	ErrMismatch = errors.New("dedup: key reused with another payload")
+	// ErrUncertain: an earlier attempt may or may not have had its effect.
+	ErrUncertain = errors.New("dedup: effect of an earlier attempt is uncertain")
+	// ErrUnknown: the state of the key, or of the write, could not be learnt.
+	ErrUnknown = errors.New("dedup: outcome unknown")
+	// ErrLeaseLost: the claim is no longer this owner's. It is the cancellation cause
+	// of a handler's context, and the answer to a late Complete, Fail or Release.
+	ErrLeaseLost = errors.New("dedup: lease lost")
+	// ErrClosed: the Deduper has been closed.
+	ErrClosed = errors.New("dedup: closed")
+	// ErrNoResult: the key is done, but its result was not kept.
+	ErrNoResult = errors.New("dedup: result was not kept")
+	// ErrStoreFull: the store refuses new claims for lack of room.
+	ErrStoreFull = errors.New("dedup: store is full")
+	// ErrUnreadable: the store holds a value under the key that this version cannot
+	// read: foreign, of the wrong type, corrupt, or written by a newer version. It is
+	// neither "absent" nor "done".
+	ErrUnreadable = errors.New("dedup: unreadable record")
+)
+
+// InputError tells what is wrong with a configuration or a call. It is returned before
+// any side effect. The text names the field and the problem, never a key.
+type InputError struct {
+	// Field that is wrong, as it is spelt in Config or in the call.
+	Field string
+	// Reason continues the sentence that begins with Field.
+	Reason string
+}
+
+// Error implements error.
+func (e *InputError) Error() string { return "dedup: " + e.Field + " " + e.Reason }
+
+// FailedError is the replay of a failure that was stored with [Permanent].
+type FailedError struct {
+	// Message is the text of the stored error, cut at 1 KiB.
+	Message string
+	// Attempt that failed, from 1.
+	Attempt int
+}
+
+// Error implements error.
+func (e *FailedError) Error() string { return "dedup: failed for good earlier: " + e.Message }
+
+// permanentError marks an error as terminal.
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// Permanent marks err as a failure that no retry can mend: it is stored and replayed
+// to every duplicate. Permanent(nil) is nil. Every other error is retryable: the claim
+// is released.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+// IsPermanent reports whether err, or what it wraps, was made by [Permanent].
+func IsPermanent(err error) bool {
+	var p *permanentError
+	return errors.As(err, &p)
+}
+
+// OutcomeUnknown reports whether err leaves open whether the store executed the call
+// or whether the effect is on record. Never acknowledge on it; asking again is safe.
+func OutcomeUnknown(err error) bool { return errors.Is(err, ErrUnknown) }
+
+// Retryable reports whether the same call may succeed later without anybody's help:
+// it is false for bad input, a mismatch, a stored failure, an uncertain or unreadable
+// record, and a closed Deduper.
+func Retryable(err error) bool {
+	var input *InputError
+	var failed *FailedError
+	switch {
+	case err == nil, IsPermanent(err), errors.As(err, &input), errors.As(err, &failed):
+		return false
+	case errors.Is(err, ErrMismatch), errors.Is(err, ErrUncertain), errors.Is(err, ErrUnreadable),
+		errors.Is(err, ErrNoResult), errors.Is(err, ErrClosed), errors.Is(err, context.Canceled):
+		return false
+	}
+	return true
+}

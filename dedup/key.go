@@ -1,0 +1,94 @@
+package dedup
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	maxKeyBytes       = 255
+	maxNamespaceBytes = 64
+	maxLabelBytes     = 64
+	idVersion         = 1
+)
+
+// NewID digests a key inside its namespace and scope with SHA-256 truncated to 128
+// bits. The parts are length-prefixed, so that ("a", "bc") and ("ab", "c") differ.
+// Stores keep the digest only: it has one size, cannot be injected into anything, and
+// carries no personal data in clear.
+//
+// The namespace is 1-64 bytes of letters, digits, '_', '.', '-'. The key is 1-255
+// bytes, the scope 0-255, both of printable UTF-8. Anything else is an [*InputError].
+func NewID(namespace, scope, key string) (ID, error) {
+	if err := checkNamespace(namespace); err != nil {
+		return ID{}, err
+	}
+	if scope != "" {
+		if err := checkText("scope", scope, maxKeyBytes); err != nil {
+			return ID{}, err
+		}
+	}
+	if err := checkText("key", key, maxKeyBytes); err != nil {
+		return ID{}, err
+	}
+	return digest(namespace, scope, key), nil
+}
+
+// digest is NewID for parts that have been checked.
+func digest(namespace, scope, key string) ID {
+	buf := make([]byte, 0, 4+len(namespace)+len(scope)+len(key)+6)
+	buf = append(buf, idVersion)
+	for _, part := range [...]string{namespace, scope, key} {
+		buf = binary.BigEndian.AppendUint16(buf, uint16(len(part))) //nolint:gosec // parts are at most 255 bytes
+		buf = append(buf, part...)
+	}
+	sum := sha256.Sum256(buf)
+	return ID(sum[:16])
+}
+
+// newToken returns 128 random bits. crypto/rand.Read never fails since Go 1.24.
+func newToken() Token {
+	var t Token
+	_, _ = rand.Read(t[:])
+	return t
+}
+
+func checkNamespace(ns string) error {
+	if ns == "" {
+		return &InputError{Field: "Namespace", Reason: "is empty"}
+	}
+	if len(ns) > maxNamespaceBytes {
+		return &InputError{Field: "Namespace", Reason: fmt.Sprintf("has %d bytes, at most %d are allowed", len(ns), maxNamespaceBytes)}
+	}
+	for i := range len(ns) {
+		c := ns[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-' {
+			continue
+		}
+		return &InputError{Field: "Namespace", Reason: fmt.Sprintf("has %q at byte %d; letters, digits, '_', '.' and '-' are allowed", c, i)}
+	}
+	return nil
+}
+
+// checkText accepts printable UTF-8 of 1 to limit bytes. The error tells the position,
+// never the text: keys may be secret.
+func checkText(field, s string, limit int) error {
+	switch {
+	case s == "":
+		return &InputError{Field: field, Reason: "is empty"}
+	case len(s) > limit:
+		return &InputError{Field: field, Reason: fmt.Sprintf("has %d bytes, at most %d are allowed", len(s), limit)}
+	case !utf8.ValidString(s):
+		return &InputError{Field: field, Reason: "is not valid UTF-8"}
+	}
+	for i, r := range s {
+		if !unicode.IsPrint(r) {
+			return &InputError{Field: field, Reason: fmt.Sprintf("has the non-printable character %U at byte %d", r, i)}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package dedup
+
+import "time"
+
+// Origin says where a message came from, so that a later duplicate can be explained.
+// The zero Origin means "unknown".
+type Origin struct {
+	// Source names the stream: for Kafka the topic. Stores keep a 64-bit digest.
+	Source string
+	// Partition of the stream.
+	Partition int32
+	// Offset within the partition.
+	Offset int64
+	// Generation of the consumer group when the message was claimed.
+	Generation int32
+
+	// digest is Source as a store gives it back; see OriginFromDigest.
+	digest uint64
+}
+
+// Cause is why a duplicate arrived, as far as fingerprint, origin and age tell. It is
+// the empty string for what is no duplicate.
+type Cause string
+
+const (
+	// BrokerRedelivery: the same position was delivered again to the same generation.
+	BrokerRedelivery Cause = "broker_redelivery"
+	// RebalanceReplay: the same position was delivered again to another generation.
+	RebalanceReplay Cause = "rebalance_replay"
+	// ProducerRetry: the same key arrived at another position, or with no position.
+	ProducerRetry Cause = "producer_retry"
+	// KeyReuse: the same key arrived with another fingerprint.
+	KeyReuse Cause = "key_reuse"
+	// Late: it arrived when Config.LateAfter had passed since the key was done, and so
+	// came closer to the end of the window than a duplicate should.
+	Late Cause = "late"
+)
+
+// Digest returns the 64-bit digest of the Source, the form in which stores keep it.
+// It is zero for an empty Source.
+func (o Origin) Digest() uint64 {
+	if o.Source == "" {
+		return o.digest
+	}
+	const offset, prime = 14695981039346656037, 1099511628211 // FNV-1a, 64 bit
+	h := uint64(offset)
+	for i := range len(o.Source) {
+		h = (h ^ uint64(o.Source[i])) * prime
+	}
+	return max(h, 1)
+}
+
+// OriginFromDigest is the Origin a store gives back: it has the position, and answers
+// Digest, but no Source.
+func OriginFromDigest(digest uint64, partition int32, offset int64, generation int32) Origin {
+	return Origin{Partition: partition, Offset: offset, Generation: generation, digest: digest}
+}
+
+// samePosition reports whether both origins are known and are one position.
+func (o Origin) samePosition(other Origin) bool {
+	return o.Digest() != 0 && o.Digest() == other.Digest() &&
+		o.Partition == other.Partition && o.Offset == other.Offset
+}
+
+// causeOf explains the duplicate that arrived from o and found rec. An age beyond
+// lateAfter is told first, whatever the position: it is the warning that the window
+// is too short.
+func causeOf(outcome Outcome, o Origin, rec Record, lateAfter time.Duration) Cause {
+	switch {
+	case outcome == Mismatch:
+		return KeyReuse
+	case outcome != Duplicate && outcome != InFlight:
+		return ""
+	case rec.Age > lateAfter:
+		return Late
+	case o.samePosition(rec.Origin) && o.Generation != rec.Origin.Generation:
+		return RebalanceReplay
+	case o.samePosition(rec.Origin):
+		return BrokerRedelivery
+	default:
+		return ProducerRetry
+	}
+}

@@ -1,0 +1,136 @@
+package dedup
+
+import (
+	"context"
+	"time"
+)
+
+// ID is the digest that stands for one key of one namespace and scope in a store.
+// See [NewID].
+type ID [16]byte
+
+// Token is the random owner token of one attempt. It is never reused by a later
+// attempt of the same worker, and never logged.
+type Token [16]byte
+
+// Store keeps claims and records. Package dedup/deduptest proves that an
+// implementation keeps this contract.
+//
+// The batch is the primitive. Every method answers per item, in the order of its
+// argument and in a slice of the same length: one bad item never fails its batch.
+// Every item of one call has its own ID ([Deduper] removes repetitions first).
+// A method returns when ctx ends; items it could not learn carry Answer.Err.
+// Sending an item again with the same token is harmless. Implementations are safe
+// for concurrent use and measure every duration by the store's own clock.
+type Store interface {
+	// Claim asks for the exclusive right to run the effect of each ID and sets
+	// Answer.Outcome:
+	//
+	//   - absent: [Acquired], attempt 1, a fence larger than any before it, also
+	//     across a forgotten or expired record.
+	//   - released, or in progress with a lapsed lease: [Acquired], attempt and fence
+	//     continued.
+	//   - in progress under this very token: [Acquired] with Answer.Mine, nothing is
+	//     changed (the lease is not extended).
+	//   - in progress under a live lease: [InFlight] with Record.Remaining.
+	//   - succeeded or failed: [Duplicate] with the Record.
+	//   - any of these bound to another fingerprint: [Mismatch] with the Record.
+	//   - uncertain: [Uncertain] with the Record.
+	//   - unreachable, unreadable, full: [Unknown] with Answer.Err.
+	Claim(ctx context.Context, reqs []ClaimRequest) []Answer
+
+	// Renew makes the lease of each Change last Change.Lease from now, if its token
+	// still owns the claim: Answer.Held. It never creates and never revives: anything
+	// else is Held == false with a nil Err.
+	Renew(ctx context.Context, changes []Change) []Answer
+
+	// Finish ends each attempt: Change.State is StateSucceeded, StateFailed or
+	// StateReleased.
+	//
+	// With the owner's token (lapsed or not, as long as nobody took over) it writes
+	// and answers Held and Written. From anybody else it changes nothing and answers
+	// neither, with the Record that is stored. Two exceptions: the same Finish sent
+	// again finds its own token's work and answers Held and Written; and a Change with
+	// Landed turns absent, in progress, released and uncertain into succeeded, and
+	// answers Written without Held. A Landed change never touches succeeded or failed,
+	// nor a forgotten key whose fence is at least Change.Fence, unless that is zero.
+	Finish(ctx context.Context, changes []Change) []Answer
+
+	// Lookup reads, and changes nothing.
+	Lookup(ctx context.Context, ids []ID) []Answer
+
+	// Forget makes each key claimable again from attempt 1. It answers [ErrInFlight]
+	// under a live lease. For hold it leaves the fence behind, so that an owner from
+	// before the Forget writes nothing. Forgetting an absent key is no error.
+	Forget(ctx context.Context, ids []ID, hold time.Duration) []error
+}
+
+// ClaimRequest is one item of [Store.Claim].
+type ClaimRequest struct {
+	// ID of the key.
+	ID ID
+	// Token of this attempt.
+	Token Token
+	// Lease is how long the claim lasts without renewal.
+	Lease time.Duration
+	// Hold is how much longer than its lease the claim is remembered, so that attempt
+	// count and fence survive a crash.
+	Hold time.Duration
+	// Fingerprint of the payload; zero compares with nothing.
+	Fingerprint Fingerprint
+	// Origin of the message; zero when unknown.
+	Origin Origin
+	// Label kept in clear; at most 64 bytes, usually empty.
+	Label string
+}
+
+// Change is one item of [Store.Renew] and [Store.Finish].
+type Change struct {
+	// ID of the key.
+	ID ID
+	// Token of the attempt that asks.
+	Token Token
+	// Fence of that attempt; zero when it never had a claim.
+	Fence uint64
+	// Attempt count of that attempt, written when a Landed change finds no record.
+	Attempt int
+	// State to reach; Finish only.
+	State State
+	// Lease from now; Renew only.
+	Lease time.Duration
+	// Hold is how long a released key keeps its attempt count and fence, and, for
+	// Renew, how much longer than its lease the claim is remembered.
+	Hold time.Duration
+	// Window is how long a succeeded or failed key is remembered.
+	Window time.Duration
+	// Landed says that the effect has happened, whoever owns the key now.
+	Landed bool
+	// Result to store with StateSucceeded, or the error text with StateFailed.
+	Result []byte
+	// NoResult says that a result existed and is not kept.
+	NoResult bool
+	// Fingerprint, Origin and Label of the attempt.
+	Fingerprint Fingerprint
+	// Origin of the message.
+	Origin Origin
+	// Label kept in clear.
+	Label string
+}
+
+// Answer is what a store says of one item.
+type Answer struct {
+	// Outcome of a Claim.
+	Outcome Outcome
+	// Mine tells that a Claim found its own token: an earlier send was executed.
+	Mine bool
+	// Held tells that the token of a Renew or Finish owned the key.
+	Held bool
+	// Written tells that a Finish is on record, by this send or an earlier one.
+	Written bool
+	// Record as it is stored after the call; for an Acquired claim its Attempt and
+	// Fence are those of the new claim.
+	Record Record
+	// Err tells why the item could not be learnt. Outcome is then Unknown and Held and
+	// Written are false, but the store may have executed the item.
+	Err error
+}
