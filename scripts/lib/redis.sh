@@ -1,0 +1,76 @@
+# shellcheck shell=bash
+# Redis: one server with an append-only file, a primary with a replica, a Cluster of six.
+
+# What `down` sends: the data is thrown away, so nothing need be saved first.
+redis_stopsig=KILL redis_pair_stopsig=KILL redis_cluster_stopsig=KILL
+
+redis_nodes=1 redis_span=1
+redis_pair_nodes=2 redis_pair_span=2
+redis_cluster_nodes=6 redis_cluster_span=12 # six client ports, then six bus ports
+
+redis_port() { echo $(($(cat "$1/port") + $2 - 1)); }
+
+# redis_start DIR NODE EXTRA...: options every kind shares. No dataset snapshots: the append-only
+# file is the durability under test. DEBUG is open to loopback so that tests can stall a server.
+redis_start() {
+  local dir=$1 node=$2
+  shift 2
+  mkdir -p "$dir/$node/data"
+  spawn "$dir" "$node" "" "${ONCEWARD_REDIS_SERVER:-redis-server}" \
+    --bind 127.0.0.1 --port "$(redis_port "$dir" "$node")" --dir "$dir/$node/data" \
+    --daemonize no --save "" --appendonly yes --appendfsync everysec \
+    --maxmemory-policy noeviction --enable-debug-command local "$@"
+}
+
+redis_ask() { # DIR NODE COMMAND...
+  local port
+  port=$(redis_port "$1" "$2")
+  shift 2
+  timeout 5 redis-cli -h 127.0.0.1 -p "$port" "$@" 2> /dev/null
+}
+redis_answers() { [ "$(redis_ask "$1" "$2" PING)" = PONG ]; }
+
+redis_prepare() { :; }
+redis_launch() { redis_start "$1" "$2"; }
+redis_ready() { redis_answers "$1" "$2"; }
+redis_finish() { :; }
+
+redis_pair_prepare() { :; }
+redis_pair_launch() {
+  if [ "$2" = 1 ]; then
+    redis_start "$1" 1 --repl-diskless-sync-delay 0 --repl-ping-replica-period 1
+  else
+    redis_start "$1" "$2" --replicaof 127.0.0.1 "$(redis_port "$1" 1)"
+  fi
+}
+redis_pair_ready() { redis_answers "$1" "$2"; }
+redis_pair_finish() { wait_until 30 "$1" 2 redis_replica_linked "$1"; }
+redis_replica_linked() { redis_ask "$1" 2 INFO replication | grep -q '^master_link_status:up'; }
+
+redis_cluster_prepare() { :; }
+# A node timeout of two seconds lets a test see a failover without waiting for it for long.
+redis_cluster_launch() {
+  redis_start "$1" "$2" --cluster-enabled yes --cluster-config-file nodes.conf \
+    --cluster-port "$(($(redis_port "$1" "$2") + 6))" --cluster-announce-ip 127.0.0.1 \
+    --cluster-node-timeout 2000 --repl-diskless-sync-delay 0
+}
+redis_cluster_ready() { redis_answers "$1" "$2"; }
+redis_cluster_finish() {
+  local i port nodes=()
+  for i in 1 2 3 4 5 6; do
+    port=$(redis_port "$1" "$i")
+    nodes+=("127.0.0.1:$port@$((port + 6))")
+  done
+  redis-cli --cluster create "${nodes[@]}" --cluster-replicas 1 --cluster-yes > "$1/create.log" 2>&1 || {
+    say "servers: the Cluster was not formed; read $1/create.log, which ends:"
+    tail -n 15 "$1/create.log" >&2
+    return 1
+  }
+  for i in 1 2 3 4 5 6; do wait_until 30 "$1" "$i" redis_cluster_formed "$1" "$i"; done
+}
+# Every node must know three masters and three replicas of them, or a client that asks the
+# last node first builds its slot table without replicas.
+redis_cluster_formed() {
+  redis_ask "$1" "$2" CLUSTER INFO | grep -q '^cluster_state:ok' &&
+    [ "$(redis_ask "$1" "$2" CLUSTER NODES | grep -c ' \(myself,\)\?slave ')" = 3 ]
+}
