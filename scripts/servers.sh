@@ -84,6 +84,7 @@ server_down() { # DIR
     stop_node "$1" "$i" "$(attr "$kind" stopsig)" &
   done
   wait
+  if [ "$kind" = postgres ]; then postgres_sweep "$1"; fi
 }
 
 server_start() { # DIR NODE
@@ -210,13 +211,16 @@ rss_mib() {
 }
 
 down_all() {
-  local dir
+  local dir link
   locked
   [ -d "$RUN" ] || return 0
   while read -r dir; do
     server_down "$dir" &
   done < <(each_server)
   wait
+  for link in "$RUN"/private/*; do
+    if [ -f "$link/kind" ]; then rm -rf "$(readlink "$link")"; fi
+  done
   if [ -f "$RUN/failed" ]; then
     find "$RUN" -type f ! -name 'log*' ! -name '*.log' ! -name failed -delete
     say "servers: kept the logs of the failed start below $RUN"
@@ -235,6 +239,7 @@ private_up() { # KIND DIR PORT
   (server_up "$1" "$dir" "$3") &
   wait $! || { # not `if ! (...)`: bash would ignore every failure inside
     server_down "$dir"
+    rm -f "$RUN/private/$3"
     exit 1
   }
   addresses "$dir"

@@ -48,6 +48,13 @@ postgres_launch() {
     -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c max_connections=200 \
     -c shared_buffers=32MB -c logging_collector=off
 }
+# postgres_sweep DIR: a killed server also leaves its shared memory segment, which outlives all of
+# its processes; the lock file's seventh line names it. (A restart would have taken it over.)
+postgres_sweep() {
+  local segment
+  segment=$(sed -n '7s/^ *[0-9]* *//p' "$1/1/data/postmaster.pid" 2> /dev/null) || return 0
+  if [ -n "$segment" ]; then ipcrm -m "$segment" 2> /dev/null || true; fi
+}
 postgres_ask() { "$(postgres_bin)/psql" -X -q -h 127.0.0.1 -p "$(cat "$1/port")" -U onceward "${@:2}"; }
 postgres_ready() { postgres_ask "$1" -d postgres -c 'SELECT 1' > /dev/null 2>&1; }
 postgres_finish() { postgres_ask "$1" -d postgres -c 'CREATE DATABASE onceward'; }
