@@ -5,17 +5,16 @@ import "time"
 // Origin says where a message came from, so that a later duplicate can be explained.
 // The zero Origin means "unknown".
 type Origin struct {
-	// Source names the stream: for Kafka the topic. Stores keep a 64-bit digest.
+	// Source names the stream: for Kafka the topic. Stores keep its Digest.
 	Source string
+	// SourceDigest is what a store gives back in place of Source; see Digest.
+	SourceDigest uint64
 	// Partition of the stream.
 	Partition int32
 	// Offset within the partition.
 	Offset int64
 	// Generation of the consumer group when the message was claimed.
 	Generation int32
-
-	// digest is Source as a store gives it back; see OriginFromDigest.
-	digest uint64
 }
 
 // Cause is why a duplicate arrived, as far as fingerprint, origin and age tell. It is
@@ -37,10 +36,10 @@ const (
 )
 
 // Digest returns the 64-bit digest of the Source, the form in which stores keep it.
-// It is zero for an empty Source.
+// It is SourceDigest for an empty Source, so zero for an unknown one.
 func (o Origin) Digest() uint64 {
 	if o.Source == "" {
-		return o.digest
+		return o.SourceDigest
 	}
 	const offset, prime = 14695981039346656037, 1099511628211 // FNV-1a, 64 bit
 	h := uint64(offset)
@@ -48,12 +47,6 @@ func (o Origin) Digest() uint64 {
 		h = (h ^ uint64(o.Source[i])) * prime
 	}
 	return max(h, 1)
-}
-
-// OriginFromDigest is the Origin a store gives back: it has the position, and answers
-// Digest, but no Source.
-func OriginFromDigest(digest uint64, partition int32, offset int64, generation int32) Origin {
-	return Origin{Partition: partition, Offset: offset, Generation: generation, digest: digest}
 }
 
 // samePosition reports whether both origins are known and are one position.

@@ -1,0 +1,161 @@
+package dedup
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Claim is the answer to one claim attempt. When Outcome is [Acquired] it is also the
+// right to run the effect: do so, then call Complete, Fail or Release, or let it lapse.
+//
+// The exported fields do not change, but for Stored, once the Claim has been returned.
+// Its methods are safe for concurrent use.
+type Claim struct {
+	// Key as it was asked for.
+	Key string
+	// Outcome says what to do: see the constants.
+	Outcome Outcome
+	// Observed is what Enforce would have answered, in Observe mode; it equals Outcome
+	// in Enforce mode. It is Unknown for a claim that runs thanks to FailOpen.
+	Observed Outcome
+	// Attempt counts the claims of this key, from 1.
+	Attempt int
+	// Record is what the store holds of the key: the result of a Duplicate, the lease a
+	// claim InFlight still has in Record.Remaining.
+	Record Record
+	// Cause of a Duplicate or Mismatch.
+	Cause Cause
+	// Alias is the first Claim of the same key in the same batch; this one shares its
+	// fate: it is InFlight as long as that one runs, and done when that one is.
+	Alias *Claim
+	// Stored is the record that was found when Complete, Fail or Release answered
+	// ErrLeaseLost, nil before.
+	Stored *Record
+
+	d      *Deduper
+	req    ClaimRequest
+	err    error
+	shadow bool // runs without a claim: Observe, or FailOpen
+
+	fenceRead atomic.Bool
+	landed    atomic.Bool
+
+	mu         sync.Mutex
+	validUntil time.Time
+	lost       bool  // cancelled for ErrLeaseLost
+	ended      State // what it ended as; StateAbsent while open
+	endErr     error // what ending answered
+	kept       *kept
+}
+
+// Claim asks for the right to run the effect of key, in one round trip that it shares
+// with concurrent callers. Look at Outcome of the returned Claim; [Claim.Err] turns it
+// into an error.
+//
+// The error is an [*InputError] for a bad key, scope or label, [ErrClosed], or one for
+// which [OutcomeUnknown] is true when the store could not be asked or ctx ended; the
+// Claim is nil then. A cancelled call leaves no claim behind for longer than the
+// release of it takes.
+//
+// The claim lasts for Config.LeaseTTL; [Claim.KeepAlive] renews it.
+func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim, error) {
+	if err := checkContext(ctx); err != nil {
+		return nil, err
+	}
+	r := newRequest(key, opts)
+	req, err := d.prepare(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.life.enter(); err != nil {
+		return nil, err
+	}
+	defer d.life.leave()
+	c := d.claimWaiting(ctx, r.Key, req)
+	if c.err != nil {
+		return nil, c.err
+	}
+	return c, nil
+}
+
+// Err is nil when Outcome is Acquired or a Duplicate of a success. Otherwise it is
+// [ErrInFlight], [ErrMismatch], [ErrUncertain], an error for which [OutcomeUnknown] is
+// true, or the [*FailedError] that a Duplicate replays.
+func (c *Claim) Err() error {
+	switch c.Outcome {
+	case Acquired:
+		return nil
+	case Duplicate:
+		if c.Record.State == StateFailed {
+			return &FailedError{Message: string(c.Record.Result), Attempt: c.Record.Attempt}
+		}
+		return nil
+	case InFlight:
+		return ErrInFlight
+	case Mismatch:
+		return ErrMismatch
+	case Uncertain:
+		return ErrUncertain
+	}
+	if c.err != nil {
+		return c.err
+	}
+	return ErrUnknown
+}
+
+// Fence returns the fencing number of the claim: it only grows per key. Hand it to an
+// effect that can refuse a smaller one. Whoever reads it may be refused, so from then
+// on a nil return of the handler no longer proves that the effect landed once the lease
+// is lost; see [Landed]. It is zero for a claim that is not acquired, or runs without one
+// (Observe mode, FailOpen).
+func (c *Claim) Fence() uint64 {
+	if c.Outcome != Acquired || c.shadow {
+		return 0
+	}
+	c.fenceRead.Store(true)
+	return c.Record.Fence
+}
+
+// newClaim builds what the caller sees from what the store said, applies Observe and
+// FailOpen, and tells the observer.
+func (d *Deduper) newClaim(key string, req ClaimRequest, a asked, cached bool) *Claim {
+	ans := a.answer
+	c := &Claim{
+		Key: key, Outcome: ans.Outcome, Observed: ans.Outcome, Attempt: ans.Record.Attempt, Record: ans.Record,
+		Cause: causeOf(ans.Outcome, req.Origin, ans.Record, d.cfg.LateAfter),
+		d:     d, req: req, validUntil: a.validUntil,
+	}
+	if ans.Err != nil {
+		c.Outcome, c.Observed, c.err = Unknown, Unknown, unknown(ans.Err)
+	}
+	fire(d.cfg.Observer.Claimed, c.event(cached))
+	d.overrule(c)
+	return c
+}
+
+// overrule lets a claim run that was not won, where the configuration says so.
+func (d *Deduper) overrule(c *Claim) {
+	var hook func(Event)
+	switch {
+	case c.Outcome == Acquired:
+		return
+	case d.cfg.Mode == Observe:
+		hook = d.cfg.Observer.WouldSkip
+	case c.Outcome == Unknown && d.cfg.FailOpen && Retryable(c.err):
+		hook = d.cfg.Observer.FailedOpen
+	default:
+		return
+	}
+	fire(hook, c.event(false))
+	c.Outcome, c.shadow, c.err = Acquired, true, nil
+	c.Attempt = max(c.Attempt, 1)
+}
+
+func (c *Claim) event(cached bool) Event {
+	return Event{
+		ID: c.req.ID, Outcome: c.Outcome, Cause: c.Cause, Age: c.Record.Age,
+		Attempt: c.Record.Attempt, Cached: cached, Err: c.err,
+	}
+}

@@ -1,0 +1,98 @@
+package dedup
+
+import "context"
+
+// ClaimBatch claims many keys in one round trip (one per node of a Redis Cluster) and
+// returns one Claim per request, in order. Outcomes are per item: an item that is bad,
+// or could not be learnt, has Outcome Unknown and says why through [Claim.Err]. A key
+// that occurs again in the batch is an alias of its first occurrence: see Claim.Alias.
+// Config.Wait does not apply: a batch never waits.
+//
+// The error is non-nil only when nothing was asked: [ErrClosed], or a nil ctx.
+func (d *Deduper) ClaimBatch(ctx context.Context, reqs []Request) ([]*Claim, error) {
+	if err := checkContext(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.life.enter(); err != nil {
+		return nil, err
+	}
+	defer d.life.leave()
+
+	claims := make([]*Claim, len(reqs))
+	firsts := make(map[ID]int, len(reqs))
+	aliases := make(map[int]ClaimRequest)
+	send := make([]ClaimRequest, 0, len(reqs))
+	index := make([]int, 0, len(reqs))
+	asking := d.cache.now()
+	for i, r := range reqs {
+		req, err := d.prepare(r)
+		if err != nil {
+			claims[i] = &Claim{Key: r.Key, d: d, err: err}
+			continue
+		}
+		if _, again := firsts[req.ID]; again {
+			aliases[i] = req
+			continue
+		}
+		firsts[req.ID] = i
+		if ans, ok := d.cache.get(req.ID, req.Fingerprint); ok {
+			claims[i] = d.newClaim(r.Key, req, asked{answer: ans}, true)
+			continue
+		}
+		send = append(send, req)
+		index = append(index, i)
+	}
+	if len(send) > 0 {
+		for n, a := range d.ask(ctx, send, d.sendClaims) {
+			d.cache.learn(send[n].ID, a.answer, asking)
+			claims[index[n]] = d.newClaim(reqs[index[n]].Key, send[n], a, false)
+		}
+	}
+	for i, req := range aliases {
+		claims[i] = d.newAlias(reqs[i].Key, req, claims[firsts[req.ID]])
+	}
+	return claims, nil
+}
+
+// newAlias makes the claim of a key that occurred before in its batch.
+func (d *Deduper) newAlias(key string, req ClaimRequest, first *Claim) *Claim {
+	c := d.newClaim(key, req, asked{answer: shared(first, req)}, false)
+	c.Alias = first
+	return c
+}
+
+// shared is what a second caller of a key is told while the first one's claim attempt
+// is known: the same, except that the right to run is given once.
+func shared(first *Claim, req ClaimRequest) Answer {
+	if first.err != nil {
+		return Answer{Err: first.err}
+	}
+	ans := Answer{Outcome: first.Observed, Record: first.Record}
+	bound := first.Record.Fingerprint
+	if first.Observed == Acquired || first.Observed == Unknown { // Unknown here: FailOpen
+		ans.Outcome, bound = InFlight, first.req.Fingerprint
+		ans.Record.State = StateInProgress
+		ans.Record.Origin, ans.Record.Fingerprint = first.req.Origin, bound
+		ans.Record.Remaining = first.req.Lease
+	}
+	if bound.Conflicts(req.Fingerprint) {
+		ans.Outcome = Mismatch
+	} else if ans.Outcome == Mismatch {
+		// The first was the odd one out; this one may agree with the record.
+		ans.Outcome = outcomeOf(first.Record)
+	}
+	return ans
+}
+
+// outcomeOf is what a record means to a caller whose fingerprint agrees with it.
+func outcomeOf(rec Record) Outcome {
+	switch {
+	case rec.State.terminal():
+		return Duplicate
+	case rec.State == StateUncertain:
+		return Uncertain
+	case rec.State == StateInProgress && rec.Remaining > 0:
+		return InFlight
+	}
+	return Unknown
+}

@@ -1,0 +1,164 @@
+package dedup
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Mode says what a Deduper does with what it finds.
+type Mode uint8
+
+const (
+	// Enforce skips duplicates. It is the default.
+	Enforce Mode = iota
+	// Observe runs everything, as if there were no Deduper, and reports through the
+	// Observer what Enforce would have skipped. Claims that Enforce would have won are
+	// taken and recorded for real, so that the report is true.
+	Observe
+)
+
+// Config configures a [Deduper]. Namespace, Window and LeaseTTL have no default: they
+// are decisions.
+type Config struct {
+	// Namespace separates deployments that share a store: 1-64 bytes of letters,
+	// digits, '_', '.', '-'. Required.
+	Namespace string
+
+	// Window is how long a finished key is remembered. A duplicate that arrives after
+	// it runs again, so it must exceed the longest redelivery horizon. Required, at
+	// least LeaseTTL, at most ten years.
+	Window time.Duration
+
+	// LeaseTTL is how long a claim lasts without renewal: after a crash the key stays
+	// in flight for up to this long. Renewal is automatic while a handler runs, so it
+	// need not exceed the handler's running time. Required, at least 50 ms.
+	LeaseTTL time.Duration
+
+	// Hold is how much longer than its lease, or after its release, an unfinished key
+	// keeps its attempt count and fence. It must exceed the longest retry backoff.
+	// Default: the larger of ten leases and one hour.
+	Hold time.Duration
+
+	// Wait is how long a call waits for a key that is in flight elsewhere before it
+	// answers InFlight. It polls with jitter, and is woken at once when the owner is in
+	// the same process. Default 0: answer at once.
+	Wait time.Duration
+
+	// MaxWaiters bounds the calls that wait at the same time; the next one answers
+	// InFlight at once. Default 1000.
+	MaxWaiters int
+
+	// StoreTimeout bounds one round trip to the store. Default: a third of LeaseTTL, at
+	// most two seconds. It must be shorter than LeaseTTL.
+	StoreTimeout time.Duration
+
+	// ResultLimit bounds a stored result in bytes. A larger one is not kept: the key is
+	// recorded as done, and its replay answers ErrNoResult. Default 256 KiB.
+	ResultLimit int
+
+	// CacheSize bounds the in-process cache of finished keys, in entries of about 200
+	// bytes. An entry lives a minute at most and never outlives its record; Forget
+	// clears it in this process, and another process may answer Duplicate for up to
+	// that minute. Default 0: no cache.
+	CacheSize int
+
+	// LateAfter is the age from which a duplicate is classified as Late. Default half
+	// of Window.
+	LateAfter time.Duration
+
+	// Mode is Enforce or Observe. Default Enforce.
+	Mode Mode
+
+	// FailOpen runs the effect without a claim when the store cannot be asked, and
+	// counts it through Observer.FailedOpen. Only for effects that may happen twice.
+	// Default false: fail closed.
+	FailOpen bool
+
+	// KeepLabels stores Request.Label in clear beside the key's digest. Default false.
+	KeepLabels bool
+
+	// Observer is told what happens. Default: nobody.
+	Observer Observer
+
+	// Logger gets warnings: leases lost, records that could not be written. Keys appear
+	// as the first bytes of their digest. Default: discarded.
+	Logger *slog.Logger
+}
+
+const (
+	minLease          = 50 * time.Millisecond
+	maxWindow         = 10 * 365 * 24 * time.Hour
+	defaultMaxWaiters = 1000
+	defaultResultSize = 256 << 10
+	maxStoreTimeout   = 2 * time.Second
+	minDefaultHold    = time.Hour
+)
+
+// margin is what a lease is cut short by on its owner's clock: 1 % for the drift of two
+// clocks plus 2 ms for timers, as implementations of Redis's distributed lock algorithm
+// (Redlock) do.
+func margin(lease time.Duration) time.Duration { return lease/100 + 2*time.Millisecond }
+
+// complete returns the configuration with its defaults, or names the first bad field.
+func (c Config) complete() (Config, error) {
+	c.setDefaults()
+	if err := checkNamespace(c.Namespace); err != nil {
+		return c, err
+	}
+	bad := func(field, format string, args ...any) error {
+		return &InputError{Field: "Config." + field, Reason: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case c.Window <= 0:
+		return c, bad("Window", "is %v; it must be positive, and exceed the longest redelivery horizon", c.Window)
+	case c.Window > maxWindow:
+		return c, bad("Window", "is %v; at most %v is allowed", c.Window, maxWindow)
+	case c.LeaseTTL <= 0:
+		return c, bad("LeaseTTL", "is %v; it must be positive", c.LeaseTTL)
+	case c.LeaseTTL < minLease:
+		return c, bad("LeaseTTL", "is %v; at least %v is needed", c.LeaseTTL, minLease)
+	case c.LeaseTTL > c.Window:
+		return c, bad("LeaseTTL", "is %v, longer than Window (%v)", c.LeaseTTL, c.Window)
+	case c.Hold < 0:
+		return c, bad("Hold", "is %v; it must not be negative", c.Hold)
+	case c.Wait < 0:
+		return c, bad("Wait", "is %v; it must not be negative", c.Wait)
+	case c.MaxWaiters < 0:
+		return c, bad("MaxWaiters", "is %d; it must not be negative", c.MaxWaiters)
+	case c.StoreTimeout < 0:
+		return c, bad("StoreTimeout", "is %v; it must not be negative", c.StoreTimeout)
+	case c.StoreTimeout >= c.LeaseTTL:
+		return c, bad("StoreTimeout", "is %v; it must be shorter than LeaseTTL (%v)", c.StoreTimeout, c.LeaseTTL)
+	case c.ResultLimit < 0:
+		return c, bad("ResultLimit", "is %d; it must not be negative", c.ResultLimit)
+	case c.CacheSize < 0:
+		return c, bad("CacheSize", "is %d; it must not be negative", c.CacheSize)
+	case c.LateAfter < 0:
+		return c, bad("LateAfter", "is %v; it must not be negative", c.LateAfter)
+	case c.Mode > Observe:
+		return c, bad("Mode", "is %d; Enforce and Observe are known", c.Mode)
+	}
+	return c, nil
+}
+
+func (c *Config) setDefaults() {
+	if c.Hold == 0 {
+		c.Hold = max(10*c.LeaseTTL, minDefaultHold)
+	}
+	if c.MaxWaiters == 0 {
+		c.MaxWaiters = defaultMaxWaiters
+	}
+	if c.StoreTimeout == 0 {
+		c.StoreTimeout = min(c.LeaseTTL/3, maxStoreTimeout)
+	}
+	if c.ResultLimit == 0 {
+		c.ResultLimit = defaultResultSize
+	}
+	if c.LateAfter == 0 {
+		c.LateAfter = c.Window / 2
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+}

@@ -1,0 +1,206 @@
+package dedup
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+)
+
+// Deduper makes the effect of every key happen once per window. It is safe for
+// concurrent use; one per namespace and process is enough. It starts goroutines only
+// while calls or handlers are under way.
+type Deduper struct {
+	store Store
+	cfg   Config
+
+	claims *coalescer[ClaimRequest]
+	ends   *coalescer[Change]
+	reads  *coalescer[ID]
+
+	renewals *renewer
+	flights  flights
+	waiters  waiters
+	cache    *cache
+	life     life
+}
+
+// New returns a Deduper over store. It starts no goroutine and sends nothing. A nil
+// store or a bad field of cfg is an [*InputError].
+func New(store Store, cfg Config) (*Deduper, error) {
+	if store == nil {
+		return nil, &InputError{Field: "Store", Reason: "is nil"}
+	}
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	d := &Deduper{store: store, cfg: cfg, cache: newCache(cfg.CacheSize)}
+	d.claims = newCoalescer(cfg.StoreTimeout, func(r ClaimRequest) ID { return r.ID }, store.Claim)
+	d.claims.orphan = d.releaseOrphan
+	d.ends = newCoalescer(cfg.StoreTimeout, func(c Change) ID { return c.ID }, store.Finish)
+	d.reads = newCoalescer(cfg.StoreTimeout, func(id ID) ID { return id }, store.Lookup)
+	d.renewals = newRenewer(d)
+	d.life.init()
+	return d, nil
+}
+
+// Lookup reads the record of a key; an absent key is a Record with StateAbsent and no
+// error. It changes nothing and costs one round trip. The error is an [*InputError],
+// or one for which OutcomeUnknown is true.
+func (d *Deduper) Lookup(ctx context.Context, key string, opts ...Option) (Record, error) {
+	if err := checkContext(ctx); err != nil {
+		return Record{}, err
+	}
+	id, err := d.id(newRequest(key, opts))
+	if err != nil {
+		return Record{}, err
+	}
+	if err := d.life.enter(); err != nil {
+		return Record{}, err
+	}
+	defer d.life.leave()
+	ans := d.reads.do(ctx, id)
+	if ans.Err != nil {
+		d.storeError(id, ans.Err)
+		return Record{}, unknown(ans.Err)
+	}
+	return ans.Record, nil
+}
+
+// Forget makes a key claimable again, for operators. A key under a live lease is
+// refused with [ErrInFlight]: nobody deletes a live owner's claim. An owner from before
+// the Forget can write nothing any more. Other processes' caches may answer Duplicate
+// for up to a minute. One round trip.
+func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
+	id, err := d.id(newRequest(key, opts))
+	if err != nil {
+		return err
+	}
+	if err := d.life.enter(); err != nil {
+		return err
+	}
+	defer d.life.leave()
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.StoreTimeout)
+	defer cancel()
+	errs := d.store.Forget(ctx, []ID{id}, d.cfg.Hold)
+	d.cache.forget(id)
+	switch {
+	case len(errs) != 1:
+		return fmt.Errorf("%w: store gave %d answers for one item", ErrUnknown, len(errs))
+	case errs[0] == nil, errors.Is(errs[0], ErrInFlight):
+		return errs[0]
+	}
+	d.storeError(id, errs[0])
+	return unknown(errs[0])
+}
+
+// Close refuses new calls with [ErrClosed] and waits until running handlers, claims
+// kept alive, and calls under way have ended. When ctx ends first, it cancels the
+// context of what still runs with ErrClosed as cause and returns an error that says how
+// much that was: those claims lapse, and their keys run again elsewhere. Claims that
+// are already held can be completed and released until then, and after. Close is
+// idempotent and may be called concurrently.
+func (d *Deduper) Close(ctx context.Context) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
+	left := d.life.close(ctx)
+	if left == 0 {
+		d.claims.wait()
+		d.ends.wait()
+		d.reads.wait()
+		return nil
+	}
+	d.renewals.cancelAll(ErrClosed)
+	return fmt.Errorf("dedup: closed with %d calls or handlers still running: %w", left, context.Cause(ctx))
+}
+
+// unknown wraps why a store could not answer, so that both can be tested for.
+func unknown(err error) error {
+	if errors.Is(err, ErrUnknown) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnknown, err)
+}
+
+func (d *Deduper) storeError(id ID, err error) {
+	fire(d.cfg.Observer.StoreError, Event{ID: id, Err: err})
+}
+
+// idAttr is how a key appears in logs: enough of its digest to find it, no more.
+func idAttr(id ID) slog.Attr { return slog.String("key_digest", hex.EncodeToString(id[:4])) }
+
+// life counts what is under way, for Close. It is not a sync.WaitGroup because calls
+// begin while Close waits, and are to be refused then.
+type life struct {
+	mu     sync.Mutex
+	active int
+	closed bool
+	idle   chan struct{} // closed when closed && active == 0
+}
+
+func (l *life) init() { l.idle = make(chan struct{}) }
+
+// enter begins a call, or refuses it after Close.
+func (l *life) enter() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return ErrClosed
+	}
+	l.active++
+	return nil
+}
+
+// hold begins what belongs to a claim that is already held: it is never refused.
+func (l *life) hold() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.active++
+}
+
+func (l *life) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.active--
+	l.settle()
+}
+
+func (l *life) settle() {
+	if !l.closed || l.active > 0 {
+		return
+	}
+	select {
+	case <-l.idle:
+	default:
+		close(l.idle)
+	}
+}
+
+// close refuses what comes, and returns how much is left when ctx ends.
+func (l *life) close(ctx context.Context) int {
+	l.mu.Lock()
+	l.closed = true
+	l.settle()
+	idle := l.idle
+	l.mu.Unlock()
+	select {
+	case <-idle:
+		return 0
+	default:
+	}
+	select {
+	case <-idle:
+		return 0
+	case <-ctx.Done():
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.active
+	}
+}

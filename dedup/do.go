@@ -1,0 +1,110 @@
+package dedup
+
+import "context"
+
+// Result is what [Do] returns.
+type Result[T any] struct {
+	// Value of the effect: this call's own, or the stored one for a Duplicate.
+	Value T
+	// Outcome: Acquired when this call ran the effect, Duplicate when it was replayed.
+	Outcome Outcome
+	// Attempt that ran the effect, from 1.
+	Attempt int
+	// Record that was found, for anything but Acquired.
+	Record Record
+	// Cause of a Duplicate.
+	Cause Cause
+}
+
+// Do runs fn once per key and window and returns its value to every caller: the first
+// runs it, the others get the stored value.
+//
+//   - fn returns nil: the value is recorded, then returned. []byte and string are
+//     stored as they are, struct{} as nothing, everything else as JSON.
+//   - fn returns an error made by [Permanent]: it is recorded and replayed as a
+//     [*FailedError].
+//   - fn returns any other error, panics, or calls runtime.Goexit: the claim is
+//     released, so that a retry can run at once. A panic goes on.
+//
+// fn runs under a context that carries its attempt and is cancelled with cause
+// [ErrLeaseLost] when its claim is lost; the lease is renewed while it runs. fn should
+// be safe to run again: after a crash between effect and record, it is.
+//
+// Errors: what fn returned; [ErrInFlight], [ErrMismatch], [ErrUncertain] or a
+// [*FailedError] when fn did not run; [ErrNoResult] when the key is done but its value
+// was not kept; [ErrLeaseLost], with the value, when fn succeeded after its claim was
+// lost; one for which [OutcomeUnknown] is true when the store could not be asked, or,
+// with the value, when the effect landed and its record could not be confirmed. Only a
+// nil error may be acknowledged. A nil d, fn or ctx, and a bad key, are an
+// [*InputError] before anything happens.
+//
+// Recording goes on for up to one lease after ctx has ended: the effect has happened.
+func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Context) (T, error), opts ...Option) (Result[T], error) {
+	if err := checkDo(ctx, d, fn == nil); err != nil {
+		return Result[T]{}, err
+	}
+	if err := d.life.enter(); err != nil {
+		return Result[T]{}, err
+	}
+	defer d.life.leave()
+	c, err := d.Claim(ctx, key, opts...)
+	if err != nil {
+		return Result[T]{}, err
+	}
+	res := Result[T]{Outcome: c.Outcome, Attempt: c.Attempt, Cause: c.Cause}
+	if c.Outcome == Acquired {
+		res.Value, err = run(ctx, c, fn)
+		return res, err
+	}
+	res.Record = c.Record
+	if err := c.Err(); err != nil {
+		return res, err
+	}
+	if c.Record.NoResult {
+		return res, ErrNoResult
+	}
+	res.Value, err = decode[T](c.Record.Result)
+	return res, err
+}
+
+func checkDo(ctx context.Context, d *Deduper, nilFunc bool) error {
+	switch {
+	case d == nil:
+		return &InputError{Field: "Deduper", Reason: "is nil"}
+	case nilFunc:
+		return &InputError{Field: "Func", Reason: "is nil"}
+	}
+	return checkContext(ctx)
+}
+
+// run runs fn under the claim and ends the claim as fn ended.
+func run[T any](ctx context.Context, c *Claim, fn func(context.Context) (T, error)) (T, error) {
+	runCtx, stop := c.KeepAlive(ctx)
+	defer stop()
+	returned := false
+	defer func() {
+		if !returned { // fn panicked, or called runtime.Goexit
+			_ = c.d.conclude(ctx, Completion{Claim: c, Err: errReleased})
+		}
+	}()
+	value, err := fn(runCtx)
+	returned = true
+
+	done := Completion{Claim: c, Err: err}
+	if err == nil {
+		var encodeErr error
+		if done.Result, encodeErr = encode(value); encodeErr != nil {
+			done.noResult = true
+			c.d.cfg.Logger.Warn("dedup: result was not kept", idAttr(c.req.ID), "error", encodeErr)
+		}
+	}
+	return value, merge(err, c.d.conclude(ctx, done))
+}
+
+// conclude ends a claim even though its caller may be gone: what has happened must be
+// recorded. It takes at most one lease; later nothing of it would count.
+func (d *Deduper) conclude(ctx context.Context, done Completion) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.LeaseTTL)
+	defer cancel()
+	return d.finishOne(ctx, done)
+}

@@ -1,0 +1,71 @@
+package dedup_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+func newDeduper(t *testing.T, store dedup.Store, change func(*dedup.Config)) *dedup.Deduper {
+	t.Helper()
+	cfg := dedup.Config{Namespace: "test", Window: time.Hour, LeaseTTL: 10 * time.Second}
+	if change != nil {
+		change(&cfg)
+	}
+	d, err := dedup.New(store, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestDoRunsOnceAndReplays(t *testing.T) {
+	d := newDeduper(t, dedup.Memory(100), nil)
+	type receipt struct{ Charge string }
+	runs := 0
+	charge := func(context.Context) (receipt, error) { runs++; return receipt{"ch_1"}, nil }
+	for i, want := range []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Duplicate} {
+		res, err := dedup.Do(t.Context(), d, "evt_1", charge)
+		if err != nil || res.Value.Charge != "ch_1" || res.Outcome != want {
+			t.Fatalf("call %d: %+v, %v; want %v", i, res, err, want)
+		}
+	}
+	if runs != 1 {
+		t.Fatalf("the effect ran %d times", runs)
+	}
+}
+
+// A handler that takes many leases keeps its claim, and another caller sees it in
+// flight all the time.
+func TestDoRenewsWhileTheHandlerRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := dedup.Memory(100)
+		a, b := newDeduper(t, store, nil), newDeduper(t, store, nil)
+		done := make(chan error)
+		go func() {
+			_, err := dedup.Do(t.Context(), a, "evt_1", func(ctx context.Context) (string, error) {
+				time.Sleep(95 * time.Second)
+				return "ok", context.Cause(ctx)
+			})
+			done <- err
+		}()
+		for range 9 {
+			time.Sleep(10 * time.Second)
+			_, err := dedup.Do(t.Context(), b, "evt_1", func(context.Context) (string, error) { return "twice", nil })
+			if !errors.Is(err, dedup.ErrInFlight) {
+				t.Fatalf("second caller got %v, want ErrInFlight", err)
+			}
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		res, err := dedup.Do(t.Context(), b, "evt_1", func(context.Context) (string, error) { return "twice", nil })
+		if err != nil || res.Value != "ok" {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	})
+}

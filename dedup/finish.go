@@ -1,0 +1,260 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// maxFailureText bounds the text of a stored failure.
+const maxFailureText = 1 << 10
+
+// Complete records that the effect has landed, with an optional result that duplicates
+// get replayed byte for byte. Call it after the effect, and before acknowledging the
+// message. A result larger than Config.ResultLimit is not kept: the key is recorded as
+// done all the same, and Complete answers [ErrNoResult].
+//
+// [ErrLeaseLost] means that the claim was no longer ours. The effect has landed, so it
+// is recorded if nobody else's was (see Claim.Stored for what was found), but it may
+// have happened twice. An error for which [OutcomeUnknown] is true means that the
+// record could not be confirmed before the lease ended or ctx did: do not acknowledge;
+// calling Complete again is harmless. Completing twice answers what the first call did.
+// An [*InputError] says that the claim was not acquired, or has ended otherwise.
+func (c *Claim) Complete(ctx context.Context, result []byte) error {
+	return c.d.finishOne(ctx, Completion{Claim: c, Result: result})
+}
+
+// Fail records a failure that no retry can mend. Duplicates get it replayed as a
+// [*FailedError] with the text of cause, cut at 1 KiB. From a late owner it changes
+// nothing and answers [ErrLeaseLost]. Errors are otherwise those of Complete.
+func (c *Claim) Fail(ctx context.Context, cause error) error {
+	if cause == nil {
+		return &InputError{Field: "Cause", Reason: "is nil; a failure needs an error"}
+	}
+	return c.d.finishOne(ctx, Completion{Claim: c, Err: Permanent(cause)})
+}
+
+// Release gives the claim up without an effect: the key can be claimed again at once,
+// and its attempt count and fence are kept for Config.Hold. From a late owner it
+// changes nothing and answers [ErrLeaseLost]. Errors are otherwise those of Complete.
+func (c *Claim) Release(ctx context.Context) error {
+	return c.d.finishOne(ctx, Completion{Claim: c, Err: errReleased})
+}
+
+var errReleased = errors.New("released")
+
+// Completion is one item of [Deduper.CompleteBatch].
+type Completion struct {
+	// Claim that ends.
+	Claim *Claim
+	// Result to keep, when Err is nil.
+	Result []byte
+	// Err of the handler: nil completes, one made by Permanent fails, any other
+	// releases the claim.
+	Err error
+	// noResult marks a result that could not be encoded.
+	noResult bool
+}
+
+// CompleteBatch ends many claims in one round trip (one per node of a Redis Cluster).
+// It returns one error per item, in order: what Complete, Fail or Release would have
+// returned. It is nil when every item's error would be.
+func (d *Deduper) CompleteBatch(ctx context.Context, done []Completion) []error {
+	errs := make([]error, len(done))
+	if err := checkContext(ctx); err != nil {
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
+	d.life.hold()
+	defer d.life.leave()
+	d.finish(ctx, done, errs, d.sendChanges)
+	for _, err := range errs {
+		if err != nil {
+			return errs
+		}
+	}
+	return nil
+}
+
+func (d *Deduper) finishOne(ctx context.Context, done Completion) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
+	d.life.hold()
+	defer d.life.leave()
+	var errs [1]error
+	d.finish(ctx, []Completion{done}, errs[:], func(ctx context.Context, changes []Change) []Answer {
+		return []Answer{d.ends.do(ctx, changes[0])}
+	})
+	return errs[0]
+}
+
+func (d *Deduper) sendChanges(ctx context.Context, changes []Change) []Answer {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.StoreTimeout)
+	defer cancel()
+	return answered(d.store.Finish(ctx, changes), len(changes))
+}
+
+// ending is one claim on its way to its end.
+type ending struct {
+	index  int
+	claim  *Claim
+	change Change
+	until  time.Time
+}
+
+// finish writes the ends and fills errs. Items that could not be learnt are sent again
+// with the same token until their lease ends: the effect has happened, so only the
+// record stands between it and a second run. Past the lease another owner may be at
+// work, and the answer stays unknown.
+func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error, send func(context.Context, []Change) []Answer) {
+	todo := make([]*ending, 0, len(done))
+	seen := make(map[ID]bool, len(done))
+	for i, item := range done {
+		e, err := d.beginEnd(item)
+		if e == nil {
+			errs[i] = err
+			continue
+		}
+		if seen[e.change.ID] {
+			errs[i] = &InputError{Field: "Completion", Reason: "has the key of an earlier item of its batch"}
+			continue
+		}
+		seen[e.change.ID] = true
+		e.index = i
+		todo = append(todo, e)
+	}
+	for try := 0; len(todo) > 0; try++ {
+		todo = d.finishOnce(ctx, todo, errs, send)
+		if len(todo) > 0 && sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
+			return
+		}
+	}
+}
+
+// finishOnce sends what is left and returns what has to be sent again.
+func (d *Deduper) finishOnce(ctx context.Context, todo []*ending, errs []error, send func(context.Context, []Change) []Answer) []*ending {
+	changes := make([]Change, len(todo))
+	for n, e := range todo {
+		changes[n] = e.change
+	}
+	sent := d.cache.now()
+	var again []*ending
+	for n, ans := range send(ctx, changes) {
+		e := todo[n]
+		if ans.Err == nil {
+			errs[e.index] = d.settle(e, ans, sent)
+			continue
+		}
+		d.storeError(e.change.ID, ans.Err)
+		errs[e.index] = unknown(ans.Err)
+		if Retryable(ans.Err) && time.Now().Before(e.until) {
+			again = append(again, e)
+		}
+	}
+	return again
+}
+
+// beginEnd checks one completion and makes the store's form of it. A nil ending means
+// that nothing is to be sent, and the error is the answer.
+func (d *Deduper) beginEnd(item Completion) (*ending, error) {
+	c := item.Claim
+	if c == nil || c.d != d {
+		return nil, &InputError{Field: "Claim", Reason: "is nil or of another Deduper"}
+	}
+	if c.Outcome != Acquired {
+		return nil, &InputError{Field: "Claim", Reason: fmt.Sprintf("is %v; only an acquired claim can be ended", c.Outcome)}
+	}
+	change := c.change(item, d.cfg)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended != StateAbsent {
+		if c.ended != change.State {
+			return nil, &InputError{Field: "Claim", Reason: fmt.Sprintf("has already ended as %v", c.ended)}
+		}
+		return nil, c.endErr
+	}
+	if c.shadow {
+		c.ended = change.State
+		return nil, nil
+	}
+	if change.State == StateSucceeded {
+		landed := c.landed.Load()
+		if c.lost && !landed {
+			// The handler may have returned nil because it was cancelled. Without an
+			// effect, "succeeded" would lose the message, whoever owns the key now.
+			c.ended, c.endErr = change.State, ErrLeaseLost
+			return nil, ErrLeaseLost
+		}
+		change.Landed = landed || !c.fenceRead.Load()
+	}
+	return &ending{claim: c, change: change, until: c.validUntil}, nil
+}
+
+// change is what the store is to write for the completion.
+func (c *Claim) change(item Completion, cfg Config) Change {
+	change := Change{
+		ID: c.req.ID, Token: c.req.Token, Fence: c.Record.Fence, Attempt: c.Attempt,
+		Hold: cfg.Hold, Window: cfg.Window,
+		Fingerprint: c.req.Fingerprint, Origin: c.req.Origin, Label: c.req.Label,
+	}
+	switch {
+	case item.Err == nil:
+		change.State, change.Result, change.NoResult = StateSucceeded, item.Result, item.noResult
+		if len(item.Result) > cfg.ResultLimit {
+			change.Result, change.NoResult = nil, true
+		}
+	case IsPermanent(item.Err):
+		change.State = StateFailed
+		text := item.Err.Error()
+		change.Result = []byte(text[:min(len(text), maxFailureText)])
+	default:
+		change.State = StateReleased
+	}
+	return change
+}
+
+// settle draws the conclusions from an answered end.
+func (d *Deduper) settle(e *ending, ans Answer, sent stamp) error {
+	var err error
+	switch {
+	case ans.Held && ans.Written && e.change.NoResult:
+		err = ErrNoResult
+	case ans.Held && ans.Written:
+	default:
+		err = ErrLeaseLost
+	}
+	if ans.Written {
+		d.cache.done(e.change, sent)
+		fire(d.cfg.Observer.Ended, Event{ID: e.change.ID, State: e.change.State, Attempt: e.change.Attempt})
+	}
+	e.claim.end(e.change.State, ans, err)
+	d.waiters.wake(e.change.ID)
+	if errors.Is(err, ErrLeaseLost) {
+		d.tellLost(e.claim, "another owner was found at the end")
+	}
+	return err
+}
+
+// end notes how the claim ended and stops its renewal.
+func (c *Claim) end(state State, ans Answer, err error) {
+	c.mu.Lock()
+	c.ended, c.endErr = state, err
+	if errors.Is(err, ErrLeaseLost) {
+		rec := ans.Record
+		c.Stored = &rec
+	}
+	kept := c.kept
+	c.mu.Unlock()
+	if kept != nil {
+		c.d.renewals.drop(kept)
+	}
+}
+
+func (d *Deduper) tellLost(c *Claim, why string) {
+	fire(d.cfg.Observer.LeaseLost, Event{ID: c.req.ID, Attempt: c.Attempt, Err: ErrLeaseLost})
+	d.cfg.Logger.Warn("dedup: lease lost", idAttr(c.req.ID), "attempt", c.Attempt, "why", why)
+}

@@ -1,0 +1,30 @@
+package dedup
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// jitter is full jitter (AWS Architecture Blog, "Exponential Backoff And Jitter"):
+// uniform in [0, min(most, base*2^n)]. internal/backoff has it too, with the other
+// kinds; this package imports the standard library alone, and these lines are the price.
+func jitter(base, most time.Duration, n int) time.Duration {
+	ceiling := most
+	if n < 30 && base<<n < most {
+		ceiling = base << n
+	}
+	return rand.N(ceiling + 1)
+}
+
+// sleep waits for d, or returns the cause when ctx ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,93 @@
+package dedup
+
+import "context"
+
+// Seen reports whether key is done: it succeeded, or failed for good. With [Deduper.Mark]
+// it is the simplest receiver, and the weakest: a crash between the effect and Mark, or
+// a second delivery between Seen and Mark, runs the effect twice. Use [Do] or
+// [Deduper.Claim] where that matters. In Observe mode it answers false.
+//
+// A key that is only in flight is not seen. One round trip, shared with concurrent
+// callers. An error for which [OutcomeUnknown] is true means that nothing is known.
+func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, error) {
+	if err := checkContext(ctx); err != nil {
+		return false, err
+	}
+	r := newRequest(key, opts)
+	req, err := d.prepare(r)
+	if err != nil {
+		return false, err
+	}
+	if err := d.life.enter(); err != nil {
+		return false, err
+	}
+	defer d.life.leave()
+	asking := d.cache.now()
+	ans, cached := d.cache.get(req.ID, req.Fingerprint)
+	if !cached {
+		if ans = d.reads.do(ctx, req.ID); ans.Err != nil {
+			d.storeError(req.ID, ans.Err)
+			return false, unknown(ans.Err)
+		}
+		ans.Outcome = Acquired
+		if ans.Record.State.terminal() {
+			ans.Outcome = Duplicate
+			if ans.Record.Fingerprint.Conflicts(req.Fingerprint) {
+				ans.Outcome = Mismatch
+			}
+		}
+		d.cache.learn(req.ID, ans, asking)
+	}
+	c := Claim{Outcome: ans.Outcome, Record: ans.Record, req: req, Cause: causeOf(ans.Outcome, req.Origin, ans.Record, d.cfg.LateAfter)}
+	fire(d.cfg.Observer.Claimed, c.event(cached))
+	switch {
+	case ans.Outcome == Acquired:
+		return false, nil
+	case d.cfg.Mode == Observe:
+		fire(d.cfg.Observer.WouldSkip, c.event(cached))
+		return false, nil
+	case ans.Outcome == Mismatch:
+		return false, ErrMismatch
+	}
+	return true, nil
+}
+
+// Mark records that the effect of key has happened, without a claim. Call it after the
+// effect: marking first loses the message when the process dies in between. It reports
+// whether this call was the first to record the key. An unfinished claim of somebody
+// else becomes succeeded; what is done stays as it is.
+//
+// One round trip, shared with concurrent callers, repeated a few times while the store
+// cannot be asked. Repeating Mark after an error is harmless.
+func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first bool, err error) {
+	if err := checkContext(ctx); err != nil {
+		return false, err
+	}
+	req, err := d.prepare(newRequest(key, opts))
+	if err != nil {
+		return false, err
+	}
+	if err := d.life.enter(); err != nil {
+		return false, err
+	}
+	defer d.life.leave()
+	c := &Claim{Outcome: Acquired, Attempt: 1, d: d, req: req}
+	change := c.change(Completion{}, d.cfg)
+	change.Landed = true
+	for try := 0; ; try++ {
+		e := &ending{claim: c, change: change}
+		var errs [1]error
+		d.finishOnce(ctx, []*ending{e}, errs[:], func(ctx context.Context, changes []Change) []Answer {
+			ans := d.ends.do(ctx, changes[0])
+			first = ans.Written
+			ans.Held = ans.Written || ans.Err == nil // a Mark has no lease to lose
+			return []Answer{ans}
+		})
+		if errs[0] == nil || !OutcomeUnknown(errs[0]) {
+			return first, nil
+		}
+		if !Retryable(errs[0]) || try+1 == askTimes || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
+			return false, errs[0]
+		}
+	}
+}

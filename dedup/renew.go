@@ -1,0 +1,285 @@
+package dedup
+
+import (
+	"container/heap"
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// KeepAlive renews the claim in the background and returns the context to run the
+// effect under. That context carries the attempt ([FromContext]) and is cancelled with
+// cause [ErrLeaseLost] as soon as a renewal finds another owner, or the lease cannot be
+// shown to last: measured on this process's monotonic clock from before the request
+// that gained it, less a margin of 1 % and 2 ms. It is cancelled with cause ErrClosed
+// when Close gives up waiting, and follows ctx otherwise; renewal goes on after ctx
+// ends, until stop is called, because the effect may still be running.
+//
+// stop ends the renewal and cancels the context; call it in any case. Complete, Fail
+// and Release call it too. All claims of a Deduper share one goroutine and renew in
+// batches, at a third of the lease with jitter. KeepAlive of a claim that is not
+// acquired, has ended or is already kept returns a context that is already cancelled.
+func (c *Claim) KeepAlive(ctx context.Context) (run context.Context, stop context.CancelFunc) {
+	var cancel context.CancelCauseFunc
+	run, cancel = context.WithCancelCause(withAttempt(ctx, c))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.Outcome != Acquired || c.ended != StateAbsent || c.kept != nil:
+		cancel(&InputError{Field: "Claim", Reason: "cannot be kept alive: not acquired, ended, or kept already"})
+		return run, func() {}
+	case c.shadow:
+		return run, func() { cancel(context.Canceled) }
+	}
+	k := &kept{claim: c, cancel: cancel, index: -1}
+	c.kept = k
+	c.d.life.hold()
+	c.d.renewals.add(k)
+	return run, func() { c.d.renewals.drop(k) }
+}
+
+// kept is a claim that is being renewed.
+type kept struct {
+	claim  *Claim
+	cancel context.CancelCauseFunc
+
+	// guarded by renewer.mu, which is taken inside Claim.mu and never around it
+	until   time.Time // when the claim stops being ours
+	next    time.Time // when to look at it again
+	sending bool      // a renewal is under way
+	gone    bool
+	index   int // in the heap
+}
+
+// renewer renews claims in batches from one goroutine, which exists only while there
+// are claims to renew. A renewal under way never delays the cancellation of another
+// claim whose lease ends: batches are sent from goroutines of their own.
+type renewer struct {
+	d *Deduper
+
+	mu      sync.Mutex
+	queue   keptHeap
+	running bool
+	wake    chan struct{}
+}
+
+func newRenewer(d *Deduper) *renewer {
+	return &renewer{d: d, wake: make(chan struct{}, 1)}
+}
+
+// add begins to renew k; its claim's mutex is held.
+func (r *renewer) add(k *kept) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k.until = k.claim.validUntil
+	k.next = r.early(k.until)
+	heap.Push(&r.queue, k)
+	if !r.running {
+		r.running = true
+		go r.run()
+		return
+	}
+	r.nudge()
+}
+
+// early is when to renew a claim that is valid until t: a third of the lease after it
+// was gained, at once if that is past, spread by a tenth.
+func (r *renewer) early(t time.Time) time.Time {
+	lease := r.d.cfg.LeaseTTL
+	gained := t.Add(margin(lease) - lease)
+	return gained.Add(lease/3 - rand.N(lease/10))
+}
+
+// drop ends the renewal of k and cancels its context. It does nothing the second time.
+func (r *renewer) drop(k *kept) { r.remove(k, context.Canceled) }
+
+// cancelAll ends every renewal with the given cause.
+func (r *renewer) cancelAll(cause error) {
+	r.mu.Lock()
+	all := append(keptHeap(nil), r.queue...)
+	r.mu.Unlock()
+	for _, k := range all {
+		r.remove(k, cause)
+	}
+}
+
+// remove takes k out and reports whether this call did.
+func (r *renewer) remove(k *kept, cause error) bool {
+	r.mu.Lock()
+	if k.gone {
+		r.mu.Unlock()
+		return false
+	}
+	k.gone = true
+	heap.Remove(&r.queue, k.index)
+	r.nudge()
+	r.mu.Unlock()
+	k.cancel(cause)
+	r.d.life.leave()
+	return true
+}
+
+// lose cancels k for the loss of its lease. The claim is marked before its context is
+// cancelled: a handler that sees the cancellation must not be able to complete as if
+// it had not.
+func (r *renewer) lose(k *kept, why string) {
+	k.claim.mu.Lock()
+	if k.claim.ended == StateAbsent {
+		k.claim.lost = true
+	}
+	k.claim.mu.Unlock()
+	if r.remove(k, ErrLeaseLost) {
+		r.d.tellLost(k.claim, why)
+	}
+}
+
+// nudge makes run look at the queue again; r.mu is held.
+func (r *renewer) nudge() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (r *renewer) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		wait, ok := r.step()
+		if !ok {
+			return
+		}
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-r.wake:
+		}
+	}
+}
+
+// step does what is due and returns how long there is nothing to do, or false when
+// there is nothing left to renew.
+func (r *renewer) step() (time.Duration, bool) {
+	now := time.Now()
+	var due, ended []*kept
+	r.mu.Lock()
+	for len(r.queue) > 0 && !r.queue[0].next.After(now) {
+		k := r.queue[0]
+		switch {
+		case !now.Before(k.until):
+			ended = append(ended, k)
+			k.next = now.Add(time.Hour) // lose removes it below, outside the lock
+		case k.sending:
+			k.next = k.until
+		default:
+			k.sending, k.next = true, k.until
+			due = append(due, k)
+		}
+		heap.Fix(&r.queue, 0)
+	}
+	if len(r.queue) == 0 {
+		r.running = false
+		r.mu.Unlock()
+		return 0, false
+	}
+	wait := time.Until(r.queue[0].next)
+	r.mu.Unlock()
+
+	if len(due) > 0 {
+		r.d.life.hold()
+		go r.send(due)
+	}
+	for _, k := range ended {
+		r.lose(k, "could not be renewed in time")
+		wait = 0
+	}
+	return max(wait, 0), true
+}
+
+// send renews a batch.
+func (r *renewer) send(batch []*kept) {
+	defer r.d.life.leave()
+	cfg := r.d.cfg
+	changes := make([]Change, len(batch))
+	for i, k := range batch {
+		changes[i] = Change{ID: k.claim.req.ID, Token: k.claim.req.Token, Fence: k.claim.Record.Fence, Lease: cfg.LeaseTTL, Hold: cfg.Hold}
+	}
+	sent := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), cfg.StoreTimeout)
+	answers := answered(r.d.store.Renew(ctx, changes), len(changes))
+	cancel()
+	until := sent.Add(cfg.LeaseTTL - margin(cfg.LeaseTTL))
+	for i, k := range batch {
+		switch ans := answers[i]; {
+		case ans.Held:
+			r.renewed(k, until)
+		case ans.Err == nil:
+			r.lose(k, "a renewal found another owner")
+		default:
+			r.d.storeError(k.claim.req.ID, ans.Err)
+			r.again(k)
+		}
+	}
+}
+
+// renewed notes a renewal. Its answer may have come after the lease had ended here:
+// then the claim has been lost, and stays so.
+func (r *renewer) renewed(k *kept, until time.Time) {
+	k.claim.mu.Lock()
+	if !k.claim.lost && until.After(k.claim.validUntil) && time.Now().Before(k.claim.validUntil) {
+		k.claim.validUntil = until
+	}
+	until = k.claim.validUntil
+	k.claim.mu.Unlock()
+	r.schedule(k, until, r.early(until))
+}
+
+// again schedules another try after a renewal that was not answered.
+func (r *renewer) again(k *kept) {
+	step := r.d.cfg.LeaseTTL / 20
+	r.schedule(k, time.Time{}, time.Now().Add(step+rand.N(step)))
+}
+
+// schedule looks at k again at next, and no later than its end, which becomes until
+// unless that is zero.
+func (r *renewer) schedule(k *kept, until, next time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k.gone {
+		return
+	}
+	if !until.IsZero() {
+		k.until = until
+	}
+	if next.After(k.until) {
+		next = k.until
+	}
+	k.sending, k.next = false, next
+	heap.Fix(&r.queue, k.index)
+	r.nudge()
+}
+
+// keptHeap orders kept claims by when to look at them.
+type keptHeap []*kept
+
+func (h keptHeap) Len() int           { return len(h) }
+func (h keptHeap) Less(i, j int) bool { return h[i].next.Before(h[j].next) }
+func (h keptHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *keptHeap) Push(x any) {
+	k := x.(*kept) //nolint:errcheck // only add pushes
+	k.index = len(*h)
+	*h = append(*h, k)
+}
+
+func (h *keptHeap) Pop() any {
+	old := *h
+	k := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return k
+}

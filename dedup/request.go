@@ -1,0 +1,86 @@
+package dedup
+
+import "context"
+
+// Request names one logical operation to claim.
+type Request struct {
+	// Key names the operation inside namespace and scope: 1-255 bytes of printable
+	// UTF-8. It must come from the message, never from the time or a random source.
+	Key string
+	// Scope separates tenants, principals or consumer groups: 0-255 bytes of printable
+	// UTF-8. The same key in two scopes is two keys.
+	Scope string
+	// Fingerprint of the payload; zero is compared with nothing.
+	Fingerprint Fingerprint
+	// Origin of the message; it explains later duplicates.
+	Origin Origin
+	// Label is kept in clear beside the digest when Config.KeepLabels is set: at most
+	// 64 bytes of printable UTF-8. Never put personal data in it.
+	Label string
+}
+
+// Option adds to the [Request] of a single call.
+type Option func(*Request)
+
+// WithScope sets Request.Scope.
+func WithScope(scope string) Option { return func(r *Request) { r.Scope = scope } }
+
+// WithFingerprint sets Request.Fingerprint to the [FingerprintOf] the payload.
+func WithFingerprint(payload []byte) Option {
+	return func(r *Request) { r.Fingerprint = FingerprintOf(payload) }
+}
+
+// WithOrigin sets Request.Origin.
+func WithOrigin(o Origin) Option { return func(r *Request) { r.Origin = o } }
+
+// WithLabel sets Request.Label.
+func WithLabel(label string) Option { return func(r *Request) { r.Label = label } }
+
+func newRequest(key string, opts []Option) Request {
+	r := Request{Key: key}
+	for _, opt := range opts {
+		opt(&r)
+	}
+	return r
+}
+
+// prepare checks the request and makes the store's form of it, with a fresh token.
+func (d *Deduper) prepare(r Request) (ClaimRequest, error) {
+	id, err := d.id(r)
+	if err != nil {
+		return ClaimRequest{}, err
+	}
+	if r.Label != "" {
+		if err := checkText("Label", r.Label, maxLabelBytes); err != nil {
+			return ClaimRequest{}, err
+		}
+	}
+	if !d.cfg.KeepLabels {
+		r.Label = ""
+	}
+	return ClaimRequest{
+		ID: id, Token: newToken(), Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold,
+		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: r.Label,
+	}, nil
+}
+
+// id checks key and scope and digests them.
+func (d *Deduper) id(r Request) (ID, error) {
+	if r.Scope != "" {
+		if err := checkText("Scope", r.Scope, maxKeyBytes); err != nil {
+			return ID{}, err
+		}
+	}
+	if err := checkText("Key", r.Key, maxKeyBytes); err != nil {
+		return ID{}, err
+	}
+	return digest(d.cfg.Namespace, r.Scope, r.Key), nil
+}
+
+// checkContext refuses a nil context with an error in place of a panic far inside.
+func checkContext(ctx context.Context) error {
+	if ctx == nil {
+		return &InputError{Field: "Context", Reason: "is nil"}
+	}
+	return nil
+}

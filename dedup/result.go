@@ -1,0 +1,61 @@
+package dedup
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// merge is the error of a Do from that of its handler and that of ending its claim.
+func merge(handler, end error) error {
+	switch {
+	case handler == nil && errors.Is(end, ErrNoResult):
+		return nil // this caller has the value; only a replay will miss it
+	case handler == nil:
+		return end
+	case errors.Is(end, ErrLeaseLost):
+		return errors.Join(handler, end)
+	}
+	// A release that failed lapses; a stored failure that failed is tried again.
+	return handler
+}
+
+// encode is how Do stores a value.
+func encode[T any](value T) ([]byte, error) {
+	switch v := any(value).(type) {
+	case struct{}:
+		return nil, nil
+	case []byte:
+		return v, nil
+	case string:
+		return []byte(v), nil
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("dedup: encode a %T: %w", value, err)
+	}
+	return data, nil
+}
+
+// decode is the reverse of encode.
+func decode[T any](data []byte) (T, error) {
+	var value T
+	switch p := any(&value).(type) {
+	case *struct{}:
+		return value, nil
+	case *[]byte:
+		*p = data
+		return value, nil
+	case *string:
+		*p = string(data)
+		return value, nil
+	}
+	if data == nil {
+		return value, nil // recorded by Mark, or by Complete without a result
+	}
+	if err := json.Unmarshal(data, &value); err != nil {
+		var zero T
+		return zero, fmt.Errorf("dedup: stored result is no %T: %w", value, err)
+	}
+	return value, nil
+}
