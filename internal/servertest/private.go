@@ -1,0 +1,205 @@
+package servertest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Kind names what Private starts; scripts/servers.sh knows how.
+type Kind string
+
+// The kinds. Nodes count from 1; where nodes differ, the comment says which is which.
+const (
+	KindRedis        Kind = "redis"         // one, with an append-only file
+	KindRedisPair    Kind = "redis-pair"    // 1 primary, 2 replica
+	KindRedisCluster Kind = "redis-cluster" // 1 to 3 masters, 4 to 6 replicas, until a failover
+	KindPostgres     Kind = "postgres"
+	KindMariaDB      Kind = "mariadb"
+	KindKafka1       Kind = "kafka1"
+	KindKafka3       Kind = "kafka3"
+)
+
+// scriptTimeout bounds one call of the script; the slowest, three Kafka nodes on a busy machine,
+// takes well under half of it.
+const scriptTimeout = 3 * time.Minute
+
+// Server is a server that belongs to one test. Its methods fail the test when they cannot do what
+// they say, so call them from the goroutine that runs the test.
+type Server struct {
+	// Addr is what a client is given: host:port of the first node, or the URL or DSN of a database.
+	Addr string
+	// Addrs has one address per node.
+	Addrs []string
+
+	t      testing.TB
+	script string
+	dir    string
+}
+
+// Private starts a server of its own for t and waits until it is ready: 50 ms for a Redis, about
+// 1 s for a database, 2 to 6 s for a Cluster or Kafka. It is stopped, and its data removed, when t
+// ends; when t has failed, the end of every node's log is printed first. Private servers are
+// started only where servers are wanted (ONCEWARD_SERVERS=1 or ONCEWARD_REQUIRE_SERVERS=1, both of
+// which `make test` sets); elsewhere t is skipped.
+func Private(t testing.TB, kind Kind) *Server {
+	t.Helper()
+	if os.Getenv(EnvServers) != "1" && !Required() {
+		leaveOut(t, fmt.Sprintf("a private %s needs %s=1", kind, EnvServers))
+	}
+	script, err := findScript()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{t: t, script: script}
+	s.up(kind)
+	return s
+}
+
+// up tries three blocks of ports: between finding a block free and binding it, somebody else may.
+func (s *Server) up(kind Kind) {
+	s.t.Helper()
+	span, err := strconv.Atoi(s.must("ports", string(kind)))
+	if err != nil {
+		s.t.Fatalf("servers.sh ports %s: %v", kind, err)
+	}
+	parent := s.t.TempDir()
+	for attempt := 1; ; attempt++ {
+		s.dir = filepath.Join(parent, strconv.Itoa(attempt))
+		out, err := s.run("private", string(kind), s.dir, strconv.Itoa(freePorts(s.t, span)))
+		if err == nil {
+			s.Addrs = strings.Fields(out)
+			s.Addr = s.Addrs[0]
+			s.t.Cleanup(s.down)
+			return
+		}
+		if attempt == 3 || !strings.Contains(err.Error(), "is taken") {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// Kill sends SIGKILL to a node (to all processes of a database) and waits until it is gone.
+func (s *Server) Kill(node int) {
+	s.t.Helper()
+	s.must("signal", s.dir, strconv.Itoa(node), "KILL")
+}
+
+// Stop freezes a node with SIGSTOP: its connections stay open and nothing answers.
+func (s *Server) Stop(node int) {
+	s.t.Helper()
+	s.must("signal", s.dir, strconv.Itoa(node), "STOP")
+}
+
+// Cont thaws a frozen node with SIGCONT.
+func (s *Server) Cont(node int) {
+	s.t.Helper()
+	s.must("signal", s.dir, strconv.Itoa(node), "CONT")
+}
+
+// Start starts a killed node again, with its data, and waits until it is ready. A Kafka node is let
+// in again only when its old session has timed out: about 5 s for a single one.
+func (s *Server) Start(node int) {
+	s.t.Helper()
+	s.must("start", s.dir, strconv.Itoa(node))
+}
+
+func (s *Server) down() {
+	if s.t.Failed() {
+		s.logs()
+	}
+	if _, err := s.run("private-down", s.dir); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// logs prints the end of every node's log.
+func (s *Server) logs() {
+	const enough = 2000
+	files, _ := filepath.Glob(filepath.Join(s.dir, "*", "log"))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		s.t.Logf("%s ends:\n%s", file, text[max(0, len(text)-enough):])
+	}
+}
+
+func (s *Server) must(args ...string) string {
+	s.t.Helper()
+	out, err := s.run(args...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return out
+}
+
+// run does not use the test's context: that one is cancelled before cleanups run.
+func (s *Server) run(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), scriptTimeout)
+	defer cancel()
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, s.script, args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("servers.sh %s: %w\n%s", strings.Join(args, " "), err, stderr.Bytes())
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// findScript walks up from the package under test to the directory that holds go.work.
+func findScript() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return filepath.Join(dir, "scripts", "servers.sh"), nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", fmt.Errorf("no go.work above the test: where is scripts/servers.sh?")
+		}
+		dir = parent
+	}
+}
+
+// freePorts returns the first of span ports in a row that nobody listens on. They lie below those
+// of the shared servers and below the range from which the system takes ports for connections.
+func freePorts(t testing.TB, span int) int {
+	t.Helper()
+	const lowest, highest, tries = 20000, 26000, 100
+	for range tries {
+		first := lowest + rand.IntN(highest-lowest)
+		if allFree(first, span) {
+			return first
+		}
+	}
+	t.Fatalf("no %d free ports in a row between %d and %d", span, lowest, highest)
+	return 0
+}
+
+func allFree(first, span int) bool {
+	for port := first; port < first+span; port++ {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			return false
+		}
+		if l.Close() != nil {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,84 @@
+package servertest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A private Redis that is killed comes back with what it had acknowledged and synced; one that is
+// frozen keeps its connections, says nothing, and answers when it is thawed.
+func TestPrivateRedisKillStartStopCont(t *testing.T) {
+	s := Private(t, KindRedis)
+	conn := dial(t, s.Addr)
+	ask(t, conn, "CONFIG SET appendfsync always", "+OK")
+	ask(t, conn, "SET k v", "+OK")
+
+	s.Kill(1)
+	if _, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection outlived the server")
+	}
+	if late, err := net.Dial("tcp", s.Addr); err == nil {
+		_ = late.Close()
+		t.Error("the killed server still listens")
+	}
+	s.Start(1)
+	conn = dial(t, s.Addr)
+	ask(t, conn, "GET k", "$1")
+
+	conn = dial(t, s.Addr)
+	s.Stop(1)
+	if _, err := fmt.Fprintf(conn, "PING\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the frozen server answered: %v", err)
+	}
+	s.Cont(1)
+	ask(t, conn, "", "+PONG")
+}
+
+// What a test started is gone when the test is over.
+func TestPrivateServerEndsWithItsTest(t *testing.T) {
+	var addr, dir string
+	t.Run("owner", func(t *testing.T) {
+		s := Private(t, KindRedis)
+		addr, dir = s.Addr, s.dir
+	})
+	if addr == "" {
+		t.Skip("NOT RUN: its owner was skipped: use make test")
+	}
+	if conn, err := net.Dial("tcp", addr); err == nil {
+		_ = conn.Close()
+		t.Error("the server outlived its test")
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its data is still there: %v", err)
+	}
+}
+
+// ask sends an inline command (none when empty) and checks how the answer begins.
+func ask(t *testing.T, conn net.Conn, command, want string) {
+	t.Helper()
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if command != "" {
+		if _, err := io.WriteString(conn, command+"\r\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil || strings.TrimSpace(line) != want {
+		t.Fatalf("%s: %q, %v; want %q", command, line, err, want)
+	}
+}
