@@ -1,0 +1,11 @@
+//go:build !linux
+
+package leftout
+
+import (
+	"errors"
+	"os"
+)
+
+// parentStderr is out of reach without /proc: the terminal must do.
+func parentStderr() (*os.File, error) { return nil, errors.ErrUnsupported }
