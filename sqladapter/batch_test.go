@@ -1,0 +1,141 @@
+package sqladapter
+
+import (
+	"database/sql/driver"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// parseUUID turns uuidText back into bytes, to play PostgreSQL.
+func parseUUID(t *testing.T, text string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
+	if err != nil || len(b) != 16 {
+		t.Fatalf("not a uuid: %q", text)
+	}
+	return b
+}
+
+func arrayItems(array any) []string {
+	return strings.Split(strings.Trim(array.(string), "{}"), ",")
+}
+
+// insertedMany answers a batch INSERT: every id that keep accepts was absent.
+func insertedMany(t *testing.T, keep func(id dedup.ID) bool) func(args []any) [][]driver.Value {
+	return func(args []any) [][]driver.Value {
+		var rows [][]driver.Value
+		for i, text := range arrayItems(args[0]) {
+			id := parseUUID(t, text)
+			if !keep(dedup.ID(id)) {
+				continue
+			}
+			var f driver.Value
+			if h := arrayItems(args[3])[i]; h != "NULL" {
+				b, err := hex.DecodeString(h)
+				if err != nil {
+					t.Fatal(err)
+				}
+				f = b
+			}
+			rows = append(rows, []driver.Value{id, parseUUID(t, args[1].(string)), f, int64(0), int64(0)})
+		}
+		return rows
+	}
+}
+
+func TestMarkBatchTx(t *testing.T) {
+	m := newMarks(t, Postgres)
+	done, err := dedup.NewID("payments", "", "done")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := dedup.FingerprintOf([]byte("body"))
+	tx, s := beginScript(t,
+		step{query: m.dialect.insertMany, rows: insertedMany(t, func(id dedup.ID) bool { return id != done })},
+		step{query: m.dialect.load, rows: func(args []any) [][]driver.Value {
+			return stored(f)([]any{parseUUID(t, args[0].(string))})
+		}},
+	)
+	marks, err := m.MarkBatchTx(t.Context(), tx, []dedup.Request{
+		{Key: "a", Fingerprint: f},
+		{Key: ""},
+		{Key: "done", Fingerprint: f},
+		{Key: "a", Fingerprint: f},
+		{Key: "b"},
+		{Key: "a", Fingerprint: dedup.FingerprintOf([]byte("another"))},
+		{Key: "done", Fingerprint: dedup.FingerprintOf([]byte("another"))},
+		{Key: "a", Scope: "tenant"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []dedup.Outcome{
+		dedup.Acquired, dedup.Unknown, dedup.Duplicate, dedup.Duplicate,
+		dedup.Acquired, dedup.Mismatch, dedup.Mismatch, dedup.Acquired,
+	}
+	for i, mark := range marks {
+		if mark.Outcome != want[i] {
+			t.Errorf("item %d: %v, want %v", i, mark.Outcome, want[i])
+		}
+		if (mark.Err != nil) != (want[i] == dedup.Unknown || want[i] == dedup.Mismatch) {
+			t.Errorf("item %d: Err = %v", i, mark.Err)
+		}
+	}
+	var input *dedup.InputError
+	if !errors.As(marks[1].Err, &input) {
+		t.Errorf("bad item: %v", marks[1].Err)
+	}
+	// Prevents deadlocks: two batches that insert overlapping ids in different orders
+	// each hold what the other one waits for.
+	if ids := arrayItems(s.args[0][0]); len(ids) != 4 || !slices.IsSorted(ids) {
+		t.Errorf("ids are not 4 in ascending order: %v", ids)
+	}
+}
+
+func TestMarkBatchTxRunsNothing(t *testing.T) {
+	m := newMarks(t, Postgres)
+	tx, _ := beginScript(t) // any statement fails the test
+	for _, reqs := range [][]dedup.Request{nil, {}, {{Key: ""}}} {
+		marks, err := m.MarkBatchTx(t.Context(), tx, reqs)
+		if err != nil || len(marks) != len(reqs) {
+			t.Errorf("MarkBatchTx(%v) = %v, %v", reqs, marks, err)
+		}
+	}
+}
+
+func TestMarkBatchTxFailsAsAWhole(t *testing.T) {
+	m := newMarks(t, Postgres)
+	reqs := []dedup.Request{{Key: "a"}, {Key: "b"}}
+	for _, state := range []string{"40P01", "55P03"} {
+		tx, _ := beginScript(t, step{query: m.dialect.insertMany, err: codeError(state)})
+		marks, err := m.MarkBatchTx(t.Context(), tx, reqs)
+		if marks != nil || !Retryable(err) || errors.Is(err, dedup.ErrInFlight) != (state == "55P03") {
+			t.Errorf("%s: %v, %v", state, marks, err)
+		}
+	}
+}
+
+// TestMarkBatchTxSQLite: one statement for each key, in ascending order.
+func TestMarkBatchTxSQLite(t *testing.T) {
+	m := newMarks(t, SQLite)
+	tx, s := beginScript(t,
+		step{query: m.dialect.insert, rows: inserted},
+		step{query: m.dialect.insert},
+		step{query: m.dialect.load, rows: stored(dedup.Fingerprint{})},
+	)
+	marks, err := m.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "a"}, {Key: "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if marks[0].First() == marks[1].First() {
+		t.Errorf("marks = %+v", marks)
+	}
+	if slices.Compare(s.args[0][0].([]byte), s.args[1][0].([]byte)) >= 0 {
+		t.Error("ids are not in ascending order")
+	}
+}

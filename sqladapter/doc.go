@@ -1,0 +1,48 @@
+// Package sqladapter records a message in the very transaction that holds its effect,
+// so that both are committed or neither is: level Atomic, an effect exactly once within
+// the window.
+//
+//	tx, err := db.BeginTx(ctx, nil)
+//	...
+//	mark, err := marks.MarkTx(ctx, tx, message.ID)
+//	if err != nil { return err }                // roll back, do not acknowledge
+//	if mark.First() {
+//		_, err = tx.ExecContext(ctx, `UPDATE account SET ...`) // the effect
+//	}
+//	err = tx.Commit()                           // only then acknowledge
+//
+// The arbiter is a unique index on a 128-bit digest of the key. Whoever inserts first
+// runs the effect. Another transaction with the same key waits for the first to end: it
+// finds a [dedup.Duplicate] when that one committed, and becomes the first itself when
+// it rolled back. Its own transaction stays usable either way.
+//
+// # Which transactions
+//
+// The package needs a database/sql transaction and no driver; [Tx] is one method, so
+// what wraps a *sql.Tx (sqlx, bun, gorm's ConnPool, ent's driver) fits too. PostgreSQL
+// and SQLite (3.35 or newer) are supported.
+//
+// PostgreSQL: READ COMMITTED, the default, is the level to use. At REPEATABLE READ and
+// SERIALIZABLE the loser of a race gets SQLSTATE 40001 instead of an answer and its
+// transaction must be run again from BEGIN; [Retryable] recognises that. Waiting for
+// the first transaction is bounded by lock_timeout, when that is set: the answer is then
+// [dedup.ErrInFlight] and the transaction is aborted.
+//
+// SQLite: begin with BEGIN IMMEDIATE (most drivers: _txlock=immediate) and set a
+// busy_timeout, or let MarkTx be the first statement. A transaction that reads first and
+// marks later can fail with SQLITE_BUSY_SNAPSHOT whatever the timeout; [Retryable]
+// recognises that as well.
+//
+// # When Commit returns an error
+//
+// The commit may have happened. Do not acknowledge; run the whole transaction again,
+// MarkTx included. Its INSERT waits for a backend that is still committing, so it finds
+// the mark when the first try succeeded and runs the effect when it did not. A plain
+// SELECT would not do: it can say "absent" while the commit is under way.
+//
+// # How long
+//
+// A mark lives until [Marks.DeleteExpired] removes it, and a duplicate that arrives
+// after that runs again. Config.Window must exceed the longest time after which a
+// message can still be delivered: the topic's retention, a provider's retry schedule.
+package sqladapter

@@ -1,0 +1,31 @@
+package sqladapter
+
+import (
+	"context"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Lookup reads the committed mark of key, for operators and tests; found is false when
+// there is none. It takes a transaction or a connection pool, changes nothing and waits
+// for nobody. So "not found" is not a promise: a transaction may be about to commit the
+// mark. Only [Marks.MarkTx] decides. The Outcome of a found mark is Duplicate, or
+// Mismatch when a fingerprint is given and conflicts. One round trip.
+func (m *Marks) Lookup(ctx context.Context, q Tx, key string, opts ...dedup.Option) (mark Mark, found bool, err error) {
+	e, err := m.entry(key, opts)
+	if err != nil {
+		return Mark{}, false, err
+	}
+	if isNil(q) {
+		return Mark{}, false, inputError("q", "is nil")
+	}
+	rows, err := m.load(ctx, q, []entry{e})
+	if err != nil {
+		return Mark{}, false, unlearnt(err).Err
+	}
+	if len(rows) == 0 {
+		return Mark{}, false, nil
+	}
+	mark = judge(rows[0], e.fingerprint, false)
+	return mark, true, nil
+}

@@ -1,0 +1,158 @@
+package sqladapter
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// maxRounds bounds how often an insert is repeated when the row it met was deleted
+// before it could be read.
+const maxRounds = 3
+
+// Mark is what a transaction learnt of one key.
+type Mark struct {
+	// Outcome is [dedup.Acquired] when this transaction is the first, to run the effect
+	// and commit; [dedup.Duplicate] when the effect is committed; [dedup.Mismatch] when
+	// the key is bound to another payload; [dedup.InFlight] when the wait for another
+	// transaction was cut short; [dedup.Unknown] when nothing could be learnt.
+	Outcome dedup.Outcome
+	// At is when the stored mark was made, in UTC by the database's clock.
+	At time.Time
+	// Age of the stored mark by the database's clock; about zero for the first.
+	Age time.Duration
+	// Fingerprint that is stored; zero when the mark was made without one.
+	Fingerprint dedup.Fingerprint
+	// Err tells why the item may be neither run nor acknowledged: bad input, or
+	// [dedup.ErrMismatch]. It is nil for Acquired and Duplicate.
+	Err error
+}
+
+// First reports whether the caller must run the effect now, in the same transaction.
+func (m Mark) First() bool { return m.Outcome == dedup.Acquired }
+
+// MarkTx records key in the caller's transaction. If [Mark.First] is true, run the
+// effect in the same transaction and commit; if not, the effect is already committed
+// and the message may be acknowledged. A second MarkTx of the key in one transaction is
+// a duplicate of the first.
+//
+// It waits for another open transaction that has marked the key, as long as ctx and the
+// database's lock timeout allow. A key bound to another fingerprint is
+// [dedup.ErrMismatch], with the stored mark, and leaves the transaction usable. After
+// any other error roll back: [Retryable] tells whether the transaction may be run
+// again. A nil transaction, a connection pool and a bad key are [*dedup.InputError]s,
+// before any statement.
+//
+// Of the options, scope and fingerprint count; origin and label are not kept here. The
+// fingerprint is unkeyed unless the caller keys it. One round trip, two for a duplicate.
+func (m *Marks) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Option) (Mark, error) {
+	e, err := m.entry(key, opts)
+	if err != nil {
+		return Mark{}, err
+	}
+	if err := checkTx(tx); err != nil {
+		return Mark{}, err
+	}
+	token := newToken()
+	rows, err := m.settle(ctx, tx, []entry{e}, token)
+	if err != nil {
+		mark := unlearnt(err)
+		return mark, mark.Err
+	}
+	mark := judge(rows[e.id], e.fingerprint, rows[e.id].owner == token)
+	return mark, mark.Err
+}
+
+// entry is a key that has been checked and digested.
+type entry struct {
+	id          dedup.ID
+	fingerprint dedup.Fingerprint
+}
+
+func (m *Marks) entry(key string, opts []dedup.Option) (entry, error) {
+	req := dedup.Request{Key: key}
+	for _, opt := range opts {
+		if opt == nil {
+			return entry{}, inputError("Option", "is nil")
+		}
+		opt(&req)
+	}
+	return m.digest(req)
+}
+
+func (m *Marks) digest(req dedup.Request) (entry, error) {
+	if err := m.ready(); err != nil {
+		return entry{}, err
+	}
+	id, err := dedup.NewID(m.namespace, req.Scope, req.Key)
+	return entry{id: id, fingerprint: req.Fingerprint}, err
+}
+
+// settle inserts the entries that are absent and returns the row of each, whoever wrote
+// it. The entries have distinct ids, in ascending order.
+//
+// Insert and load are two statements on purpose. In PostgreSQL one statement sees one
+// snapshot: an INSERT that waited for another transaction and a SELECT beside it, in
+// one WITH, would not show the other's row. The second statement has a new snapshot.
+func (m *Marks) settle(ctx context.Context, tx Tx, left []entry, token dedup.Token) (map[dedup.ID]row, error) {
+	found := make(map[dedup.ID]row, len(left))
+	for range maxRounds {
+		for _, ask := range []func() ([]row, error){
+			func() ([]row, error) { return m.insert(ctx, tx, left, token) },
+			func() ([]row, error) { return m.load(ctx, tx, left) },
+		} {
+			rows, err := ask()
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range rows {
+				found[r.id] = r
+			}
+			if left = missing(left, found); len(left) == 0 {
+				return found, nil
+			}
+		}
+		// Retention deleted a row between the two statements: insert again.
+	}
+	return nil, fmt.Errorf("%w: %d marks appeared and vanished %d times", dedup.ErrUnknown, len(left), maxRounds)
+}
+
+func missing(es []entry, found map[dedup.ID]row) []entry {
+	var left []entry
+	for _, e := range es {
+		if _, ok := found[e.id]; !ok {
+			left = append(left, e)
+		}
+	}
+	return left
+}
+
+func (m *Marks) insert(ctx context.Context, tx Tx, es []entry, token dedup.Token) ([]row, error) {
+	if len(es) == 1 {
+		return queryRows(ctx, tx, m.dialect.insert, m.dialect.insertArgs(es[0], token, m.namespace))
+	}
+	return queryRows(ctx, tx, m.dialect.insertMany, m.dialect.insertManyArgs(es, token, m.namespace))
+}
+
+func (m *Marks) load(ctx context.Context, tx Tx, es []entry) ([]row, error) {
+	if len(es) == 1 {
+		return queryRows(ctx, tx, m.dialect.load, m.dialect.loadArgs(es[0]))
+	}
+	return queryRows(ctx, tx, m.dialect.loadMany, m.dialect.loadManyArgs(es))
+}
+
+// judge tells what a stored row means for a caller with this fingerprint. A row with
+// our own token is ours even when it was met by the load: then a driver or a proxy sent
+// the INSERT twice and the second one found the first one's row.
+func judge(r row, f dedup.Fingerprint, ours bool) Mark {
+	mark := Mark{Outcome: dedup.Duplicate, At: r.at, Age: r.age, Fingerprint: r.fingerprint}
+	switch {
+	case ours:
+		mark.Outcome = dedup.Acquired
+	case r.fingerprint.Conflicts(f):
+		mark.Outcome, mark.Err = dedup.Mismatch, fmt.Errorf("sqladapter: %w", dedup.ErrMismatch)
+	}
+	return mark
+}

@@ -1,0 +1,225 @@
+package sqladapter
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+const testKey = "evt_42 of customer jane@example.org"
+
+// codeError is how PostgreSQL drivers tell a SQLSTATE.
+type codeError string
+
+func (e codeError) Error() string    { return "server says " + string(e) }
+func (e codeError) SQLState() string { return string(e) }
+
+func newMarks(t *testing.T, d Dialect) *Marks {
+	t.Helper()
+	m, err := New(Config{Dialect: d, Namespace: "payments", Window: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// inserted answers an INSERT of one SQLite row as if nobody had marked the key.
+func inserted(args []any) [][]driver.Value {
+	return [][]driver.Value{{args[0], args[1], args[3], int64(1_000_000), int64(0)}}
+}
+
+// stored answers with a row of another owner.
+func stored(f dedup.Fingerprint) func([]any) [][]driver.Value {
+	return func(args []any) [][]driver.Value {
+		return [][]driver.Value{{args[0], bytes.Repeat([]byte{9}, 16), nullable(f), int64(1_000_000), int64(3_000_000)}}
+	}
+}
+
+func TestMarkTx(t *testing.T) {
+	m := newMarks(t, SQLite)
+	insert, load := m.dialect.insert, m.dialect.load
+	body, other := []byte("body"), []byte("other body")
+	var token driver.Value
+	tests := []struct {
+		name    string
+		opts    []dedup.Option
+		steps   []step
+		outcome dedup.Outcome
+		err     error
+	}{
+		{"first", nil, []step{{query: insert, rows: inserted}}, dedup.Acquired, nil},
+		{"duplicate", nil, []step{{query: insert}, {query: load, rows: stored(dedup.Fingerprint{})}}, dedup.Duplicate, nil},
+		{
+			"same payload",
+			[]dedup.Option{dedup.WithFingerprint(body)},
+			[]step{{query: insert}, {query: load, rows: stored(dedup.FingerprintOf(body))}},
+			dedup.Duplicate, nil,
+		},
+		{
+			"other payload",
+			[]dedup.Option{dedup.WithFingerprint(body)},
+			[]step{{query: insert}, {query: load, rows: stored(dedup.FingerprintOf(other))}},
+			dedup.Mismatch, dedup.ErrMismatch,
+		},
+		{
+			// Prevents: some drivers send a statement again when its reply is lost; the
+			// second INSERT finds the row of the first.
+			"our own row", nil,
+			[]step{
+				{query: insert, rows: func(args []any) [][]driver.Value { token = args[1]; return nil }},
+				{query: load, rows: func(args []any) [][]driver.Value {
+					return [][]driver.Value{{args[0], token, nil, int64(0), int64(0)}}
+				}},
+			},
+			dedup.Acquired, nil,
+		},
+		{
+			"row deleted between the statements", nil,
+			[]step{{query: insert}, {query: load}, {query: insert, rows: inserted}},
+			dedup.Acquired, nil,
+		},
+		{
+			"row that keeps vanishing", nil,
+			[]step{{query: insert}, {query: load}, {query: insert}, {query: load}, {query: insert}, {query: load}},
+			dedup.Unknown, dedup.ErrUnknown,
+		},
+		{"lock timeout", nil, []step{{query: insert, err: codeError("55P03")}}, dedup.InFlight, dedup.ErrInFlight},
+		{"serialization failure", nil, []step{{query: insert, err: codeError("40001")}}, dedup.Unknown, codeError("40001")},
+		{
+			// Prevents: a connection that breaks after the INSERT looks like "no row", and
+			// a later answer like a duplicate.
+			"connection lost before the row", nil,
+			[]step{{query: insert, nextErr: io.ErrUnexpectedEOF}},
+			dedup.Unknown, io.ErrUnexpectedEOF,
+		},
+		{
+			"error as late as Close", nil,
+			[]step{{query: insert, rows: inserted, closeErr: codeError("40001")}},
+			dedup.Unknown, codeError("40001"),
+		},
+		{
+			"row of another shape", nil,
+			[]step{{query: insert}, {query: load, rows: func([]any) [][]driver.Value {
+				return [][]driver.Value{{[]byte("short"), []byte("short"), nil, int64(0), int64(0)}}
+			}}},
+			dedup.Unknown, dedup.ErrUnreadable,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tx, _ := beginScript(t, tt.steps...)
+			mark, err := m.MarkTx(t.Context(), tx, testKey, tt.opts...)
+			if mark.Outcome != tt.outcome || !errors.Is(err, tt.err) || (err == nil) != (tt.err == nil) {
+				t.Fatalf("MarkTx = %v, %v; want %v, %v", mark.Outcome, err, tt.outcome, tt.err)
+			}
+			if mark.First() != (tt.outcome == dedup.Acquired) {
+				t.Errorf("First() = %v for %v", mark.First(), tt.outcome)
+			}
+			if !errors.Is(mark.Err, err) {
+				t.Errorf("Mark.Err = %v, returned %v", mark.Err, err)
+			}
+		})
+	}
+}
+
+func TestMarkTxTellsTheStoredMark(t *testing.T) {
+	m := newMarks(t, SQLite)
+	tx, _ := beginScript(t, step{query: m.dialect.insert}, step{query: m.dialect.load, rows: stored(dedup.FingerprintOf([]byte("x")))})
+	mark, err := m.MarkTx(t.Context(), tx, testKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Mark{Outcome: dedup.Duplicate, At: time.Unix(1, 0).UTC(), Age: 3 * time.Second, Fingerprint: dedup.FingerprintOf([]byte("x"))}
+	if mark != want {
+		t.Errorf("mark = %+v, want %+v", mark, want)
+	}
+}
+
+// TestDigestsOnly: neither a key nor a scope ever reaches the database.
+func TestDigestsOnly(t *testing.T) {
+	for _, d := range []Dialect{Postgres, SQLite} {
+		m := newMarks(t, d)
+		id, err := dedup.NewID("payments", "tenant-7", testKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tx, s := beginScript(t, step{query: m.dialect.insert}, step{query: m.dialect.load, rows: func([]any) [][]driver.Value {
+			return stored(dedup.Fingerprint{})([]any{id[:]})
+		}})
+		if _, err := m.MarkTx(t.Context(), tx, testKey, dedup.WithScope("tenant-7"), dedup.WithFingerprint([]byte("secret body"))); err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("%q", s.args)
+		for _, secret := range []string{"evt_42", "jane", "tenant-7", "secret"} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%v: %q was sent: %s", d, secret, text)
+			}
+		}
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	m := newMarks(t, Postgres)
+	db, _ := openScript(t) // any statement fails the test
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	mark := func(m *Marks, tx Tx, key string, opts ...dedup.Option) func() error {
+		return func() error { _, err := m.MarkTx(context.Background(), tx, key, opts...); return err }
+	}
+	tests := map[string]struct {
+		field string
+		call  func() error
+	}{
+		"empty key":         {"key", mark(m, tx, "")},
+		"oversized key":     {"key", mark(m, tx, strings.Repeat("k", 256))},
+		"non-printable key": {"key", mark(m, tx, "a\x00b")},
+		"broken UTF-8":      {"key", mark(m, tx, "a\xff")},
+		"oversized scope":   {"scope", mark(m, tx, "k", dedup.WithScope(strings.Repeat("s", 256)))},
+		"nil option":        {"Option", mark(m, tx, "k", nil)},
+		"nil tx":            {"tx", mark(m, nil, "k")},
+		"nil *sql.Tx":       {"tx", mark(m, (*sql.Tx)(nil), "k")},
+		"a pool":            {"tx", mark(m, db, "k")},
+		"nil Marks":         {"Marks", mark(nil, tx, "k")},
+		"zero Marks":        {"Marks", mark(new(Marks), tx, "k")},
+		"batch, nil tx": {"tx", func() error {
+			_, err := m.MarkBatchTx(context.Background(), nil, []dedup.Request{{Key: "k"}})
+			return err
+		}},
+		"batch, a pool": {"tx", func() error {
+			_, err := m.MarkBatchTx(context.Background(), db, []dedup.Request{{Key: "k"}})
+			return err
+		}},
+		"batch, zero Marks": {"Marks", func() error { _, err := new(Marks).MarkBatchTx(context.Background(), tx, nil); return err }},
+		"lookup, nil":       {"q", func() error { _, _, err := m.Lookup(context.Background(), nil, "k"); return err }},
+		"lookup, empty key": {"key", func() error { _, _, err := m.Lookup(context.Background(), tx, ""); return err }},
+		"migrate, nil":      {"db", func() error { return m.Migrate(context.Background(), nil) }},
+		"migrate, zero":     {"Marks", func() error { return new(Marks).Migrate(context.Background(), db) }},
+		"delete, nil":       {"db", func() error { _, err := m.DeleteExpired(context.Background(), nil, 1); return err }},
+		"delete, limit 0":   {"limit", func() error { _, err := m.DeleteExpired(context.Background(), db, 0); return err }},
+		"delete, zero":      {"Marks", func() error { _, err := new(Marks).DeleteExpired(context.Background(), db, 1); return err }},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := tt.call()
+			var input *dedup.InputError
+			if !errors.As(err, &input) || input.Field != tt.field {
+				t.Fatalf("err = %v, want an InputError on %q", err, tt.field)
+			}
+			if strings.Contains(err.Error(), "kkkk") {
+				t.Errorf("the error repeats the key: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,108 @@
+package sqladapter
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"reflect"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// DefaultTable is the table of a [Config] that names none.
+const DefaultTable = "onceward_marks"
+
+// minWindow is the resolution of SQLite's clock.
+const minWindow = time.Millisecond
+
+// Config says where marks are kept. Dialect and Namespace are required.
+type Config struct {
+	// Dialect of the database. No default.
+	Dialect Dialect
+	// Namespace the keys belong to, 1-64 bytes of letters, digits, '_', '.', '-'. Two
+	// namespaces share a table without sharing keys or windows. No default.
+	Namespace string
+	// Schema that holds the table (SQLite: the attached database), of the form
+	// [A-Za-z_][A-Za-z0-9_]{0,62}. It must exist. Names are always quoted, so
+	// PostgreSQL tells upper from lower case. Default: the connection's own.
+	Schema string
+	// Table that holds the marks; same form as Schema. Default: [DefaultTable].
+	Table string
+	// Window is how long a mark is kept before [Marks.DeleteExpired] may remove it, at
+	// least one millisecond. Default: zero, which keeps marks for ever.
+	Window time.Duration
+}
+
+// Tx runs a statement in the caller's transaction. *sql.Tx has this method, and so has
+// what wraps one. A *sql.Conn fits while a transaction is open on it.
+type Tx interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Marks records operations in the caller's transactions. Make it with [New]. It holds
+// no connection, starts no goroutine and is safe for concurrent use.
+type Marks struct {
+	namespace string
+	window    time.Duration
+	table     tableName
+	dialect   *dialect
+}
+
+// New checks the configuration. It does not touch the database; see [Marks.Migrate].
+// What is wrong comes back as a [*dedup.InputError] that names the field.
+func New(cfg Config) (*Marks, error) {
+	build, ok := dialects[cfg.Dialect]
+	if !ok {
+		return nil, inputError("Dialect", "must be Postgres or SQLite")
+	}
+	// The digest of any key checks the namespace by the rules that keys will meet.
+	if _, err := dedup.NewID(cfg.Namespace, "", "x"); err != nil {
+		return nil, err
+	}
+	if cfg.Window < 0 || cfg.Window > 0 && cfg.Window < minWindow {
+		return nil, inputError("Window", "must be zero or at least 1ms, is "+cfg.Window.String())
+	}
+	table, err := newTableName(cfg.Dialect, cfg.Schema, cfg.Table)
+	if err != nil {
+		return nil, err
+	}
+	return &Marks{namespace: cfg.Namespace, window: cfg.Window, table: table, dialect: build(table)}, nil
+}
+
+// ready refuses what New has not made, before any statement.
+func (m *Marks) ready() error {
+	if m == nil || m.dialect == nil {
+		return inputError("Marks", "is nil or was not made by New")
+	}
+	return nil
+}
+
+// checkTx refuses nil and connection pools: on a pool the mark would be committed at
+// once, before the effect, and a crash between the two would lose the message.
+func checkTx(tx Tx) error {
+	if isNil(tx) {
+		return inputError("tx", "is nil")
+	}
+	if _, pool := tx.(interface{ SetMaxOpenConns(int) }); pool {
+		return inputError("tx", "is a connection pool; pass the transaction that holds the effect")
+	}
+	return nil
+}
+
+// isNil also sees a nil pointer inside an interface: a nil *sql.Tx is a likely mistake.
+func isNil(v any) bool {
+	rv := reflect.ValueOf(v)
+	return !rv.IsValid() || rv.Kind() == reflect.Pointer && rv.IsNil()
+}
+
+// newToken returns 128 random bits. crypto/rand.Read never fails since Go 1.24.
+func newToken() dedup.Token {
+	var t dedup.Token
+	_, _ = rand.Read(t[:])
+	return t
+}
+
+func inputError(field, reason string) error {
+	return &dedup.InputError{Field: field, Reason: reason}
+}

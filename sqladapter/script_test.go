@@ -1,0 +1,119 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"testing"
+)
+
+// step is one statement that a script expects, and what it answers.
+type step struct {
+	query string
+	// rows answers from the arguments; nil answers no rows.
+	rows func(args []any) [][]driver.Value
+	// err fails the statement; nextErr ends its rows early; closeErr fails their Close.
+	err, nextErr, closeErr error
+}
+
+// script is a database/sql driver that knows its statements in advance and fails the
+// test on any other. It plays one connection at a time.
+type script struct {
+	t     *testing.T
+	steps []step
+	args  [][]any // of every statement that was run
+}
+
+// openScript returns a pool on the script, and checks at the end that all was run.
+func openScript(t *testing.T, steps ...step) (*sql.DB, *script) {
+	t.Helper()
+	s := &script{t: t, steps: steps}
+	db := sql.OpenDB(s)
+	t.Cleanup(func() {
+		_ = db.Close()
+		if len(s.steps) > 0 {
+			t.Errorf("%d statements were not run, next: %s", len(s.steps), s.steps[0].query)
+		}
+	})
+	return db, s
+}
+
+func beginScript(t *testing.T, steps ...step) (*sql.Tx, *script) {
+	t.Helper()
+	db, s := openScript(t, steps...)
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return tx, s
+}
+
+func (s *script) Connect(context.Context) (driver.Conn, error) { return s, nil }
+func (s *script) Driver() driver.Driver                        { return nil }
+func (s *script) Prepare(string) (driver.Stmt, error) {
+	return nil, errors.New("the script does not prepare")
+}
+func (s *script) Close() error              { return nil }
+func (s *script) Begin() (driver.Tx, error) { return s, nil }
+func (s *script) Commit() error             { return nil }
+func (s *script) Rollback() error           { return nil }
+
+func (s *script) next(query string, named []driver.NamedValue) (step, []any) {
+	s.t.Helper()
+	args := make([]any, len(named))
+	for i, v := range named {
+		args[i] = v.Value
+	}
+	s.args = append(s.args, args)
+	if len(s.steps) == 0 {
+		s.t.Errorf("unexpected statement: %s", query)
+		return step{err: errors.New("script: at its end")}, nil
+	}
+	st := s.steps[0]
+	s.steps = s.steps[1:]
+	if query != st.query {
+		s.t.Errorf("statement\n%s\nwant\n%s", query, st.query)
+	}
+	return st, args
+}
+
+func (s *script) QueryContext(_ context.Context, query string, named []driver.NamedValue) (driver.Rows, error) {
+	st, args := s.next(query, named)
+	if st.err != nil {
+		return nil, st.err
+	}
+	r := &scriptRows{nextErr: st.nextErr, closeErr: st.closeErr}
+	if st.rows != nil {
+		r.left = st.rows(args)
+	}
+	return r, nil
+}
+
+func (s *script) ExecContext(_ context.Context, query string, named []driver.NamedValue) (driver.Result, error) {
+	st, _ := s.next(query, named)
+	return driver.RowsAffected(7), st.err
+}
+
+type scriptRows struct {
+	left              [][]driver.Value
+	nextErr, closeErr error
+}
+
+func (r *scriptRows) Columns() []string {
+	return []string{"id", "owner", "fingerprint", "at", "age"}
+}
+func (r *scriptRows) Close() error { return r.closeErr }
+func (r *scriptRows) Next(dest []driver.Value) error {
+	if len(r.left) == 0 {
+		if r.nextErr != nil {
+			return r.nextErr
+		}
+		return io.EOF
+	}
+	copy(dest, r.left[0])
+	r.left = r.left[1:]
+	return nil
+}
