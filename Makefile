@@ -1,0 +1,67 @@
+# Onceward. `make help` lists the targets.
+SHELL := bash
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: ## every test of every module on real servers: installs, starts and stops them; skips nothing
+	@scripts/test.sh full
+
+.PHONY: test-unit
+test-unit: ## every test that needs no server
+	@scripts/test.sh unit
+
+.PHONY: test-long
+test-long: ## as test, with the long tests too (build tag long); hours
+	@scripts/test.sh long
+
+.PHONY: mutants
+mutants: ## break the code in each listed way and see the tests turn red
+	@scripts/mutants.sh
+
+.PHONY: lint
+lint: ## run the linter pinned in tools/go.mod over every module
+	@scripts/lint.sh
+
+.PHONY: fmt
+fmt: ## format all Go files
+	@gofmt -w .
+
+.PHONY: fmt-check
+fmt-check: ## fail if a Go file is not formatted
+	@files=$$(gofmt -l .) && if [ -n "$$files" ]; then echo "not formatted (make fmt):"; echo "$$files"; exit 1; fi
+
+.PHONY: vet
+vet: ## go vet in every module, long tests included
+	@. scripts/lib/phase.sh && for dir in $$(modules); do go -C "$$dir" vet -tags long ./... || failed=1; done; [ -z "$$failed" ]
+
+.PHONY: arch
+arch: ## check the import table, the core's size and its documentation
+	@go test -count=1 -v ./internal/arch/
+
+.PHONY: ci
+ci: ## what CI runs: fmt-check, vet, lint, arch, test
+	@.ci/run
+
+.PHONY: demo
+demo: ## duplicates and crashes go in, each effect comes out once (needs only Go)
+	@go run ./cmd/onceward demo
+
+.PHONY: bench
+bench: ## run the benchmarks of every module
+	@. scripts/lib/phase.sh && for dir in $$(modules); do go -C "$$dir" test -run '^$$' -bench . -benchmem ./... || failed=1; done; [ -z "$$failed" ]
+
+.PHONY: servers-install
+servers-install: ## find or install Redis, PostgreSQL, MariaDB, Java and Apache Kafka
+	@scripts/servers.sh install
+
+.PHONY: servers-up
+servers-up: ## start the servers and print the exports that tests read
+	@scripts/servers.sh up && scripts/servers.sh env
+
+.PHONY: servers-down
+servers-down: ## stop the servers that servers-up started, and remove their data
+	@scripts/servers.sh down

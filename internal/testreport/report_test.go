@@ -1,0 +1,72 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// events as `go test -json` prints them.
+const (
+	passed = `{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"quiet\n"}
+{"Action":"pass","Package":"p","Test":"TestA","Elapsed":2.5}
+{"Action":"pass","Package":"p","Elapsed":2.6}
+`
+	failedTest = `{"Action":"output","Package":"p","Test":"TestB","Output":"=== RUN   TestB\n"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"    b_test.go:1: wrong\n"}
+{"Action":"fail","Package":"p","Test":"TestB","Elapsed":0.1}
+{"Action":"fail","Package":"p","Elapsed":0.2}
+`
+	skippedTest = `{"Action":"output","Package":"p","Test":"TestC","Output":"    c_test.go:1: NOT RUN: no server\n"}
+{"Action":"output","Package":"p","Test":"TestC","Output":"--- SKIP: TestC (0.00s)\n"}
+{"Action":"skip","Package":"p","Test":"TestC","Elapsed":0}
+{"Action":"pass","Package":"p","Elapsed":0.1}
+`
+	// A panic or a timeout: the package fails, and its test never ends.
+	cutShort = `{"Action":"output","Package":"p","Test":"TestD","Output":"panic: test timed out\n"}
+{"Action":"fail","Package":"p","Elapsed":9}
+`
+	buildFailed = `{"ImportPath":"p","Action":"build-output","Output":"x.go:1:1: undefined: y\n"}
+{"ImportPath":"p","Action":"build-fail"}
+`
+	noTests = `{"Action":"skip","Package":"q","Elapsed":0}
+`
+)
+
+func TestReport(t *testing.T) {
+	for _, c := range []struct {
+		name, in string
+		noSkip   bool
+		ok       bool
+		want     []string
+		never    string
+	}{
+		{"passed", passed, true, true, []string{"ok  \tp\t2.600s", "2.5s  TestA", "1 passed, 0 failed, 0 skipped"}, "quiet"},
+		{"failed", failedTest, false, false, []string{"b_test.go:1: wrong", "FAIL\tp", "0 passed, 1 failed"}, "=== RUN"},
+		{"skip allowed", passed + skippedTest, false, true, []string{"skipped: p TestC: c_test.go:1: NOT RUN: no server"}, ""},
+		{"skip forbidden", passed + skippedTest, true, false, []string{"skipped: p TestC", "counts as a failure"}, ""},
+		{"cut short", cutShort, false, false, []string{"panic: test timed out", "FAIL\tp"}, ""},
+		{"did not build", passed + buildFailed, false, false, []string{"undefined: y"}, ""},
+		{"plain text", passed + "go: updates to go.mod needed\n", false, true, []string{"go: updates to go.mod needed"}, ""},
+		{"nothing ran", noTests, false, false, []string{"?   \tq\t[no test files]", "no test ran"}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var out strings.Builder
+			r := newReport(&out)
+			if err := r.read(strings.NewReader(c.in)); err != nil {
+				t.Fatal(err)
+			}
+			if ok := r.close(c.noSkip); ok != c.ok {
+				t.Errorf("ok = %v, want %v", ok, c.ok)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("the report lacks %q:\n%s", want, out.String())
+				}
+			}
+			if c.never != "" && strings.Contains(out.String(), c.never) {
+				t.Errorf("the report has %q:\n%s", c.never, out.String())
+			}
+		})
+	}
+}

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Runs the tests of every module of go.work.
+#
+#   test.sh unit     without servers; tests that need one skip, and are listed
+#   test.sh full     with all servers, installed, started and stopped; a skipped test is a failure
+#   test.sh long     as full, with the build tag `long` and ONCEWARD_LONG=1; hours
+#
+# Servers run in a directory of this run, so those of `make servers-up` are left alone, unless
+# ONCEWARD_RUN names a directory to share. TESTFLAGS is passed on, such as TESTFLAGS='-run Lease'.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=lib/phase.sh
+. scripts/lib/phase.sh
+
+mode=${1:-full}
+report=(go run ./internal/testreport)
+flags=(-race -timeout 15m)
+case "$mode" in
+  unit) ;;
+  full) report+=(-noskip) ;;
+  long) report+=(-noskip) flags=(-race -timeout 6h -tags long) && export ONCEWARD_LONG=1 ;;
+  *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "$0" >&2 && exit 2 ;;
+esac
+
+servers_down() {
+  local code=$?
+  # The marker makes `down` keep the servers' logs.
+  if [ $code != 0 ] && [ -d "$ONCEWARD_RUN" ]; then touch "$ONCEWARD_RUN/failed"; fi
+  phase "servers down" scripts/servers.sh down || true
+  exit $code
+}
+
+servers_up() {
+  if [ -z "${ONCEWARD_RUN:-}" ]; then
+    ONCEWARD_RUN=$(mktemp -d "${TMPDIR:-/tmp}/onceward-test.XXXXXX")
+    chmod 755 "$ONCEWARD_RUN" # the databases' own users must get in
+  fi
+  export ONCEWARD_RUN ONCEWARD_SERVERS=1 ONCEWARD_REQUIRE_SERVERS=1
+  trap servers_down EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  phase "servers install" scripts/servers.sh install
+  phase "servers up" scripts/servers.sh up
+  eval "$(scripts/servers.sh env)"
+}
+
+# test_module DIR: a package at a time where packages share servers and processes, as parallel as
+# there are cores elsewhere.
+test_module() {
+  local p=()
+  if [ "$(basename "$1")" = integration ]; then p=(-p 1); fi
+  # shellcheck disable=SC2086
+  go -C "$1" test -json "${p[@]}" "${flags[@]}" ${TESTFLAGS:-} ./... | "${report[@]}"
+}
+
+if [ "$mode" != unit ]; then servers_up; fi
+failed=
+mapfile -t dirs < <(modules)
+for dir in "${dirs[@]}"; do
+  name=$(basename "$dir")
+  if [ "$dir" = "$PWD" ]; then name=root; fi
+  phase "tests of module $name" test_module "$dir" || failed+=" $name"
+done
+if [ -n "$failed" ]; then
+  echo "tests failed in:$failed"
+  exit 1
+fi
