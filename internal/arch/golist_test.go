@@ -1,0 +1,76 @@
+package arch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// pkg is what `go list -json` says of a package.
+type pkg struct {
+	ImportPath   string
+	Dir          string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+	Deps         []string
+	Module       *struct{ Path, Dir string }
+}
+
+// tests returns what the package's tests import, those in a package of their own included.
+func (p pkg) tests() []string { return append(append([]string{}, p.TestImports...), p.XTestImports...) }
+
+// rel returns a package's path below the root module, and whether it is below it at all.
+func rel(path string) (string, bool) {
+	below, ok := strings.CutPrefix(path, module+"/")
+	return below, ok
+}
+
+// list runs go list for all packages of the module in dir, long tests included.
+func list(t *testing.T, dir string) []pkg {
+	t.Helper()
+	const fields = "-json=ImportPath,Dir,Imports,TestImports,XTestImports,Deps,Module"
+	out := run(t, "go", "-C", dir, "list", "-tags", "long", fields, "./...")
+	var pkgs []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+// modules returns the path and the directory of every module of go.work.
+func modules(t *testing.T) map[string]string {
+	t.Helper()
+	dirs := map[string]string{}
+	for line := range strings.Lines(string(run(t, "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}"))) {
+		path, dir, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if ok {
+			dirs[path] = dir
+		}
+	}
+	if dirs[module] == "" {
+		t.Fatalf("the workspace has no module %s: %v", module, dirs)
+	}
+	return dirs
+}
+
+func run(t *testing.T, name string, args ...string) []byte {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, stderr.Bytes())
+	}
+	return out
+}

@@ -1,0 +1,140 @@
+package arch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestImports(t *testing.T) {
+	for _, v := range violations(list(t, modules(t)[module]), table) {
+		t.Error(v)
+	}
+}
+
+// Nested modules import everything of the root module; nothing imports them, not even each other.
+func TestNestedModulesAreNotImported(t *testing.T) {
+	dirs := modules(t)
+	for path, dir := range dirs {
+		for _, p := range list(t, dir) {
+			for _, v := range intrusions(p, path, dirs) {
+				t.Error(v)
+			}
+		}
+	}
+}
+
+// violations returns what in the root module's packages is not as the table says.
+func violations(pkgs []pkg, table map[string]rule) []string {
+	var found []string
+	for _, p := range pkgs {
+		name, _ := rel(p.ImportPath)
+		r, listed := table[name]
+		if !listed {
+			found = append(found, fmt.Sprintf("%s is not in the table of internal/arch", p.ImportPath))
+			continue
+		}
+		for _, imp := range p.Imports {
+			if !allowed(imp, r.imports) {
+				found = append(found, fmt.Sprintf("%s must not import %s", name, imp))
+			}
+		}
+		for _, imp := range p.tests() {
+			if imp != p.ImportPath && !allowed(imp, append(slices.Clone(r.tests), r.imports...)) {
+				found = append(found, fmt.Sprintf("the tests of %s must not import %s", name, imp))
+			}
+		}
+		found = append(found, unshippable(name, r, p)...)
+	}
+	return found
+}
+
+// unshippable looks at everything that a package links, however far away.
+func unshippable(name string, r rule, p pkg) []string {
+	var found []string
+	if r.role == shipped && slices.Contains(p.Deps, "testing") {
+		found = append(found, fmt.Sprintf("%s is shipped, and links testing", name))
+	}
+	for _, dep := range p.Deps {
+		if r.role == shipped && slices.ContainsFunc(drivers, func(d string) bool { return within(dep, d) }) {
+			found = append(found, fmt.Sprintf("%s is shipped, and links the driver %s", name, dep))
+		}
+		if name == core && !standard(dep) {
+			found = append(found, fmt.Sprintf("%s depends on %s: it may depend on the standard library only", name, dep))
+		}
+	}
+	return found
+}
+
+// intrusions returns the imports of p, a package of the module own, that reach into a nested module.
+func intrusions(p pkg, own string, modules map[string]string) []string {
+	var found []string
+	for _, imp := range append(p.tests(), p.Imports...) {
+		for other := range modules {
+			if other != own && other != module && within(imp, other) {
+				found = append(found, fmt.Sprintf("%s must not import %s: nothing imports a nested module", p.ImportPath, imp))
+			}
+		}
+	}
+	return found
+}
+
+func allowed(imp string, list []string) bool {
+	if standard(imp) {
+		return true
+	}
+	if name, ours := rel(imp); ours {
+		return slices.Contains(list, name)
+	}
+	return slices.ContainsFunc(list, func(m string) bool { return within(imp, m) })
+}
+
+// standard reports whether a path is the standard library's: those have no dot in their first element.
+func standard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}
+
+// within reports whether a package lies in a module or folder.
+func within(path, in string) bool {
+	return path == in || strings.HasPrefix(path, in+"/")
+}
+
+// Every kind of violation must be seen; a check that cannot fail protects nothing.
+func TestViolationsAreSeen(t *testing.T) {
+	const pgx = "github.com/jackc/pgx/v5/stdlib"
+	own := func(name string) string { return module + "/" + name }
+	for _, c := range []struct {
+		name string
+		p    pkg
+		want string
+	}{
+		{"unlisted", pkg{ImportPath: own("util")}, "not in the table"},
+		{"arrow of ours", pkg{ImportPath: own("lease"), Imports: []string{own("dedup")}}, "lease must not import " + own("dedup")},
+		{"foreign arrow", pkg{ImportPath: own("sqladapter"), Imports: []string{goRedis}}, "sqladapter must not import " + goRedis},
+		{"test arrow", pkg{ImportPath: own("dedup"), XTestImports: []string{goRedis}}, "the tests of dedup must not import"},
+		{"test helper in code", pkg{ImportPath: own("lease"), Imports: []string{own("internal/redistest")}}, "lease must not import"},
+		{"testing", pkg{ImportPath: own("lease"), Deps: []string{"testing"}}, "lease is shipped, and links testing"},
+		{"driver", pkg{ImportPath: own("sqladapter"), Deps: []string{pgx}}, "links the driver " + pgx},
+		{"driver in tests", pkg{ImportPath: own("sqladapter"), TestImports: []string{pgx}}, "the tests of sqladapter must not import"},
+		{"core dependency", pkg{ImportPath: own("dedup"), Deps: []string{"golang.org/x/sys/unix"}}, "standard library only"},
+		{"look-alike", pkg{ImportPath: own("lease"), Imports: []string{goRedis + "evil"}}, "lease must not import"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := strings.Join(violations([]pkg{c.p}, table), "\n"); !strings.Contains(got, c.want) {
+				t.Errorf("got %q, want %q in it", got, c.want)
+			}
+		})
+	}
+	fine := pkg{ImportPath: own("lease"), Imports: []string{"context", goRedis, own("internal/backoff")},
+		TestImports: []string{"testing", own("internal/servertest"), own("lease")}, Deps: []string{"context", goRedis}}
+	if got := violations([]pkg{fine}, table); len(got) != 0 {
+		t.Errorf("a package that keeps the rules: %q", got)
+	}
+	nested := map[string]string{module: "", own("bench"): "", own("cmd"): ""}
+	intruder := pkg{ImportPath: own("cmd/onceward"), TestImports: []string{own("bench/load")}, Imports: []string{own("dedup"), own("cmd/x")}}
+	if got := intrusions(intruder, own("cmd"), nested); len(got) != 1 || !strings.Contains(got[0], "bench/load") {
+		t.Errorf("a nested module that imports another: %q", got)
+	}
+}

@@ -1,0 +1,83 @@
+package arch
+
+// module is the path of the root module; the table's names are relative to it.
+const module = "github.com/onceward/onceward"
+
+// Foreign modules that the table names.
+const (
+	goRedis   = "github.com/redis/go-redis/v9"
+	sarama    = "github.com/IBM/sarama"
+	miniredis = "github.com/alicebob/miniredis/v2"
+)
+
+// role says who may link a package.
+type role int
+
+const (
+	shipped  role = iota // users link it: no testing, no driver, every exported name documented
+	testOnly             // imported by tests, ours or a user's; it may import testing
+	tool                 // run, never imported
+)
+
+// rule says what one package may import besides the standard library: packages of ours by their
+// path below the module, others by their module. A package always may import itself in its tests.
+type rule struct {
+	role    role
+	imports []string // in code
+	tests   []string // in tests only, in addition
+}
+
+// table is the architecture: a star whose arrows all end at dedup, and leaves under internal.
+// A package need not exist yet; one that exists must be here.
+var table = map[string]rule{
+	"dedup": {
+		tests: []string{"dedup/deduptest"},
+	},
+	"dedup/deduptest": {
+		role:    testOnly,
+		imports: []string{"dedup"},
+	},
+	"redisadapter": {
+		imports: []string{"dedup", "internal/backoff", "internal/redisscript", goRedis},
+		tests:   []string{"dedup/deduptest", "internal/redistest", "internal/redisproxy", "internal/servertest", miniredis},
+	},
+	"lease": {
+		imports: []string{"internal/backoff", "internal/redisscript", goRedis},
+		tests:   []string{"dedup", "internal/redistest", "internal/redisproxy", "internal/servertest", miniredis},
+	},
+	"sqladapter": {
+		imports: []string{"dedup", "internal/backoff"},
+		tests:   []string{"dedup/deduptest", "internal/servertest"},
+	},
+	"kafkaadapter": {
+		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/flow", sarama},
+		tests:   []string{"dedup/deduptest", "internal/servertest"},
+	},
+	"kafkaadapter/internal/flow": {
+		imports: []string{"internal/backoff"},
+		tests:   []string{"dedup"},
+	},
+
+	"internal/backoff":     {},
+	"internal/redisscript": {imports: []string{goRedis}, tests: []string{"internal/redistest", "internal/servertest", miniredis}},
+
+	"internal/redistest":  {role: testOnly, imports: []string{goRedis, miniredis}},
+	"internal/redisproxy": {role: testOnly, tests: []string{"internal/redistest", "internal/servertest", goRedis, miniredis}},
+	"internal/servertest": {role: testOnly},
+
+	"internal/arch":       {role: tool},
+	"internal/leftout":    {role: tool},
+	"internal/testreport": {role: tool},
+}
+
+// drivers are database drivers: users bring their own.
+var drivers = []string{
+	"github.com/jackc/pgx", "github.com/lib/pq", "github.com/go-sql-driver/mysql",
+	"modernc.org/sqlite", "github.com/mattn/go-sqlite3", "github.com/ncruces/go-sqlite3",
+}
+
+// core is the package that may depend on nothing, and export no more than coreExports names.
+const (
+	core        = "dedup"
+	coreExports = 100
+)
