@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -50,6 +52,7 @@ func list(t *testing.T, dir string) []pkg {
 // modules returns the path and the directory of every module of go.work.
 func modules(t *testing.T) map[string]string {
 	t.Helper()
+	watch(t, "../..")
 	dirs := map[string]string{}
 	for line := range strings.Lines(string(run(t, "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}"))) {
 		path, dir, ok := strings.Cut(strings.TrimSpace(line), " ")
@@ -61,6 +64,21 @@ func modules(t *testing.T) map[string]string {
 		t.Fatalf("the workspace has no module %s: %v", module, dirs)
 	}
 	return dirs
+}
+
+// watch reads every directory below root. The go command keeps a passed test in its cache while
+// what the test read is unchanged, but does not see what go list reads for us.
+func watch(t *testing.T, root string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == ".git" {
+			return filepath.SkipDir
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func run(t *testing.T, name string, args ...string) []byte {

@@ -183,7 +183,7 @@ func freePorts(t testing.TB, span int) int {
 	const lowest, highest, tries = 20000, 26000, 100
 	for range tries {
 		first := lowest + rand.IntN(highest-lowest)
-		if allFree(first, span) {
+		if allFree(t.Context(), first, span) {
 			return first
 		}
 	}
@@ -191,9 +191,10 @@ func freePorts(t testing.TB, span int) int {
 	return 0
 }
 
-func allFree(first, span int) bool {
+func allFree(ctx context.Context, first, span int) bool {
+	var listen net.ListenConfig
 	for port := first; port < first+span; port++ {
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		l, err := listen.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
 			return false
 		}

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Plants the bugs of mutants/*.patch one by one in a copy of the tree and requires that
+# the named tests turn red. A patch begins with lines of the form
+#     Mutant: what is broken
+#     Test: arguments of `go test`, one line a module: [-C module] packages and flags
+# usage: scripts/mutants.sh [name-part ...]      only patches whose name has one of the parts
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+copy=$(mktemp -d "${TMPDIR:-/tmp}/onceward-mutant.XXXXXX")
+trap 'rm -rf "$copy"' EXIT
+
+wanted() {
+  [ $# -gt 1 ] || return 0
+  local name=$1 part; shift
+  for part in "$@"; do case $name in *"$part"*) return 0 ;; esac; done
+  return 1
+}
+
+# The copy holds what is tracked, as it is in the working tree.
+fresh() {
+  find "$copy" -mindepth 1 -delete
+  git -C "$root" ls-files -z | (cd "$root" && xargs -0 tar -cf - --ignore-failed-read 2>/dev/null) | tar -xf - -C "$copy"
+}
+
+killed=0 failed=0 start=$SECONDS
+for patch in mutants/*.patch; do
+  name=$(basename "$patch" .patch)
+  wanted "$name" "$@" || continue
+  began=$SECONDS
+  fresh
+  if ! (cd "$copy" && git apply --recount --whitespace=nowarn "$root/$patch"); then
+    echo "STALE     $name: the patch does not apply"; failed=$((failed + 1)); continue
+  fi
+  verdict=SURVIVED
+  while IFS= read -r args; do
+    # shellcheck disable=SC2086 # the line is a list of arguments
+    if ! (cd "$copy" && go test -vet=off -run '^$' ${args%% -run *} >"$copy/build.log" 2>&1); then
+      verdict=BROKEN; sed 's/^/    /' "$copy/build.log" | tail -n 5; break
+    fi
+    # shellcheck disable=SC2086
+    if ! (cd "$copy" && go test -count=1 -timeout 300s $args >"$copy/test.log" 2>&1); then verdict=killed; break; fi
+  done < <(sed -n 's/^Test: //p' "$patch")
+  case $verdict in killed) killed=$((killed + 1)) ;; *) failed=$((failed + 1)) ;; esac
+  printf '%-9s %s (%ds): %s\n' "$verdict" "$name" $((SECONDS - began)) "$(sed -n 's/^Mutant: //p' "$patch")"
+  [ "$verdict" != killed ] || grep -m1 -E '^ *--- FAIL|^panic:|WARNING: DATA RACE|deadlock' "$copy/test.log" | sed 's/^ */          by /' || true
+done
+total=$((killed + failed))
+echo "$killed of $total mutants killed in $((SECONDS - start))s"
+[ "$total" -gt 0 ] && [ "$failed" -eq 0 ]
