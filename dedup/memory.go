@@ -1,0 +1,208 @@
+package dedup
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Memory returns a [Store] inside this process, for tests, for programs that are one
+// process, and as the shortest full reading of the contract. Nothing is shared with
+// other processes and nothing survives a restart.
+//
+// It holds at most capacity keys: claims, records, released keys, and what [Store]
+// Forget leaves behind for its hold time, each until it expires. An expired key gives
+// its place back by itself. When every place is taken, whatever needs a new one (a
+// claim of an absent key, a Landed change of one) answers [ErrStoreFull]; nothing that
+// is held is ever evicted, and renewing, finishing and taking over still work. A key
+// costs about 300 bytes and its result. A capacity below 1 makes every claim answer
+// an [*InputError].
+//
+// Durations are measured on the monotonic clock, so stepping the wall clock moves no
+// lease. In a testing/synctest bubble the store must be made inside the bubble. It
+// starts no goroutine and needs no closing. It is safe for concurrent use, and copies
+// results in and out. Only a ctx that is done before the call matters: then nothing is
+// executed and every item carries the error of ctx.
+func Memory(capacity int) Store {
+	return &memoryStore{
+		capacity: capacity,
+		start:    time.Now(),
+		records:  make(map[ID]*memoryRecord),
+	}
+}
+
+// memoryStore has one mutex and no shards. A batch takes it once, capacity and expiry
+// are exact because both are seen under it, and the Deduper groups single calls into
+// batches before they come here.
+type memoryStore struct {
+	capacity int
+	start    time.Time // every instant below is a time.Duration since then
+
+	mu      sync.Mutex
+	records map[ID]*memoryRecord
+	expiry  memoryHeap
+	fence   uint64 // largest fence given out or shown so far
+}
+
+// memoryRecord is one key. A forgotten key is one in StateAbsent: it only carries its
+// floor until it expires.
+type memoryRecord struct {
+	id          ID
+	token       Token // owner in progress; later whoever wrote the end
+	state       State
+	late        bool // the end was written by a Landed change that held nothing
+	noResult    bool
+	fingerprint Fingerprint
+	attempt     int
+	fence       uint64
+	floor       uint64 // owners with a fence up to this one were forgotten
+	result      []byte // replaced whole, never written into
+	origin      Origin
+	label       string
+	leaseEnd    time.Duration
+	ended       time.Duration // when it became succeeded or failed
+	expires     time.Duration
+	slot        int // index in the expiry heap
+}
+
+// view is the record as callers see it. Result still shares the stored bytes:
+// memoryCopyResults parts them once the mutex is free.
+func (r *memoryRecord) view(now time.Duration) Record {
+	if r == nil || r.state == StateAbsent {
+		return Record{}
+	}
+	rec := Record{
+		State: r.state, Attempt: r.attempt, Fence: r.fence,
+		Result: r.result, NoResult: r.noResult,
+		Fingerprint: r.fingerprint, Origin: r.origin, Label: r.label,
+		Remaining: r.expires - now,
+	}
+	if r.state == StateInProgress {
+		rec.Remaining = r.leaseEnd - now
+	}
+	if r.state.terminal() {
+		rec.Age = now - r.ended
+	}
+	return rec
+}
+
+// heldBy reports whether token owns the claim, lapsed or not.
+func (r *memoryRecord) heldBy(token Token) bool {
+	return r != nil && r.state == StateInProgress && r.token == token
+}
+
+// bind takes over what a claim or a change says about the message. What is zero there
+// leaves what is known.
+func (r *memoryRecord) bind(f Fingerprint, o Origin, label string) {
+	if f != (Fingerprint{}) {
+		r.fingerprint = f
+	}
+	if o != (Origin{}) {
+		o.Source, o.SourceDigest = "", o.Digest()
+		r.origin = o
+	}
+	if label != "" {
+		r.label = label
+	}
+}
+
+// Renew implements [Store].
+func (s *memoryStore) Renew(ctx context.Context, changes []Change) []Answer {
+	return memoryBatch(s, ctx, changes, s.renew)
+}
+
+func (s *memoryStore) renew(c *Change, now time.Duration) Answer {
+	if err := memoryCheckLease(c.Lease, c.Hold); err != nil {
+		return Answer{Err: err}
+	}
+	rec := s.find(c.ID, now)
+	if !rec.heldBy(c.Token) {
+		return Answer{Record: rec.view(now)}
+	}
+	s.lease(rec, c.Lease, c.Hold, now)
+	return Answer{Held: true, Record: rec.view(now)}
+}
+
+// Lookup implements [Store].
+func (s *memoryStore) Lookup(ctx context.Context, ids []ID) []Answer {
+	return memoryBatch(s, ctx, ids, func(id *ID, now time.Duration) Answer {
+		return Answer{Record: s.find(*id, now).view(now)}
+	})
+}
+
+// Forget implements [Store].
+func (s *memoryStore) Forget(ctx context.Context, ids []ID, hold time.Duration) []error {
+	answers := memoryBatch(s, ctx, ids, func(id *ID, now time.Duration) Answer {
+		if hold < 0 {
+			return Answer{Err: &InputError{Field: "hold", Reason: "is negative"}}
+		}
+		return Answer{Err: s.forget(*id, hold, now)}
+	})
+	errs := make([]error, len(answers))
+	for i := range answers {
+		errs[i] = answers[i].Err
+	}
+	return errs
+}
+
+func (s *memoryStore) forget(id ID, hold, now time.Duration) error {
+	rec := s.find(id, now)
+	switch {
+	case rec == nil:
+		return nil
+	case rec.state == StateInProgress && rec.leaseEnd > now:
+		return ErrInFlight
+	}
+	until := memoryAdd(now, hold)
+	if rec.state == StateAbsent {
+		until = max(until, rec.expires) // forgotten twice: the longer hold counts
+	}
+	// The place in the heap stays; everything else but the floor is gone.
+	*rec = memoryRecord{id: id, slot: rec.slot, fence: rec.fence, floor: max(rec.floor, rec.fence)}
+	s.schedule(rec, until)
+	return nil
+}
+
+// memoryBatch answers every item under one hold of the mutex, pays for a little of the
+// clearing up that is due, and copies the results once the mutex is free.
+func memoryBatch[T any](s *memoryStore, ctx context.Context, items []T, do func(*T, time.Duration) Answer) []Answer {
+	answers := make([]Answer, len(items))
+	if err := memoryEnded(ctx); err != nil {
+		for i := range answers {
+			answers[i].Err = err
+		}
+		return answers
+	}
+	s.run(func(now time.Duration) {
+		for i := range items {
+			answers[i] = do(&items[i], now)
+		}
+		s.purge(now, 4*len(items))
+	})
+	for i := range answers {
+		answers[i].Record.Result = bytes.Clone(answers[i].Record.Result)
+	}
+	return answers
+}
+
+// run reads the clock after taking the mutex, so that instants never run backwards
+// from one call to the next.
+func (s *memoryStore) run(do func(now time.Duration)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do(time.Since(s.start))
+}
+
+// memoryEnded is the error of a ctx that is done, with its cause.
+func memoryEnded(ctx context.Context) error {
+	err := ctx.Err()
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != err { //nolint:errorlint // identity: is there a cause of its own
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}

@@ -1,0 +1,103 @@
+package dedup
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+)
+
+// memoryTick is how many fences one millisecond of the clock is worth.
+const memoryTick = 1024
+
+// Claim implements [Store].
+func (s *memoryStore) Claim(ctx context.Context, reqs []ClaimRequest) []Answer {
+	return memoryBatch(s, ctx, reqs, s.claim)
+}
+
+func (s *memoryStore) claim(req *ClaimRequest, now time.Duration) Answer {
+	if err := memoryCheckLease(req.Lease, req.Hold); err != nil {
+		return Answer{Err: err}
+	}
+	if err := s.checkCapacity(); err != nil {
+		return Answer{Err: err}
+	}
+	rec := s.find(req.ID, now)
+	if rec == nil || rec.state == StateAbsent {
+		return s.claimAbsent(req, rec, now)
+	}
+	switch {
+	case rec.fingerprint.Conflicts(req.Fingerprint):
+		return Answer{Outcome: Mismatch, Record: rec.view(now)}
+	case rec.state.terminal():
+		return Answer{Outcome: Duplicate, Record: rec.view(now)}
+	case rec.heldBy(req.Token):
+		// Also when the lease has lapsed: this is still the same attempt, and the
+		// caller renews before it uses what an earlier send won.
+		return Answer{Outcome: Acquired, Mine: true, Record: rec.view(now)}
+	case rec.state == StateInProgress && rec.leaseEnd > now:
+		return Answer{Outcome: InFlight, Record: rec.view(now)}
+	}
+	return s.grant(rec, req, rec.attempt+1, rec.fence+1, now)
+}
+
+// claimAbsent claims a key that is unknown (rec is nil) or forgotten.
+func (s *memoryStore) claimAbsent(req *ClaimRequest, rec *memoryRecord, now time.Duration) Answer {
+	if rec == nil {
+		if rec = s.add(req.ID, now); rec == nil {
+			return Answer{Err: ErrStoreFull}
+		}
+	}
+	return s.grant(rec, req, 1, s.freshFence(now), now)
+}
+
+// grant makes the caller the owner of rec.
+func (s *memoryStore) grant(rec *memoryRecord, req *ClaimRequest, attempt int, fence uint64, now time.Duration) Answer {
+	rec.state, rec.token = StateInProgress, req.Token
+	rec.attempt, rec.fence = attempt, fence
+	s.fence = max(s.fence, fence)
+	rec.origin, rec.label = Origin{}, "" // of the newest claim, never of an older one
+	rec.bind(req.Fingerprint, req.Origin, req.Label)
+	s.lease(rec, req.Lease, req.Hold, now)
+	return Answer{Outcome: Acquired, Record: rec.view(now)}
+}
+
+// lease makes the claim last from now, and be remembered for hold after that.
+func (s *memoryStore) lease(rec *memoryRecord, lease, hold, now time.Duration) {
+	rec.leaseEnd = memoryAdd(now, lease)
+	s.schedule(rec, memoryAdd(rec.leaseEnd, hold))
+}
+
+// freshFence is larger than every fence of this store, so a key that was forgotten or
+// has expired still sees its fence grow. It also starts from the clock, so that it
+// outgrows the fences of a process that ran before this one and is remembered only
+// by what its effects touched.
+func (s *memoryStore) freshFence(now time.Duration) uint64 {
+	millis := s.start.UnixMilli() + now.Milliseconds()
+	return max(s.fence+1, uint64(max(millis, 0))*memoryTick)
+}
+
+func (s *memoryStore) checkCapacity() error {
+	if s.capacity < 1 {
+		return &InputError{Field: "capacity", Reason: fmt.Sprintf("of Memory is %d, at least 1 is needed", s.capacity)}
+	}
+	return nil
+}
+
+func memoryCheckLease(lease, hold time.Duration) error {
+	if lease <= 0 {
+		return &InputError{Field: "Lease", Reason: "is not positive"}
+	}
+	if hold < 0 {
+		return &InputError{Field: "Hold", Reason: "is negative"}
+	}
+	return nil
+}
+
+// memoryAdd adds a duration that is not negative, and stops at the end of time.
+func memoryAdd(at, d time.Duration) time.Duration {
+	if at > math.MaxInt64-d {
+		return math.MaxInt64
+	}
+	return at + d
+}

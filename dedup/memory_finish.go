@@ -1,0 +1,92 @@
+package dedup
+
+import (
+	"bytes"
+	"context"
+	"time"
+)
+
+// Finish implements [Store].
+func (s *memoryStore) Finish(ctx context.Context, changes []Change) []Answer {
+	return memoryBatch(s, ctx, changes, s.finish)
+}
+
+func (s *memoryStore) finish(c *Change, now time.Duration) Answer {
+	if err := memoryCheckFinish(c); err != nil {
+		return Answer{Err: err}
+	}
+	rec := s.find(c.ID, now)
+	switch {
+	case rec.heldBy(c.Token):
+		s.end(rec, c, now)
+		return Answer{Held: true, Written: true, Record: rec.view(now)}
+	case rec != nil && rec.state == c.State && rec.token == c.Token:
+		// Sent again: the answer is the one that was lost, so an owner whose late
+		// write had landed is told once more that the lease was gone.
+		return Answer{Held: !rec.late, Written: true, Record: rec.view(now)}
+	case c.Landed && rec.mayLand(c.Fence):
+		return s.land(rec, c, now)
+	}
+	return Answer{Record: rec.view(now)}
+}
+
+// mayLand reports whether an effect that has happened may still be put on record by
+// somebody who holds nothing. A floor refuses whoever owned the key before a Forget;
+// it stays when the key is claimed again, for the old owner may wake only then.
+func (r *memoryRecord) mayLand(fence uint64) bool {
+	if r == nil {
+		return true
+	}
+	return !r.state.terminal() && (fence == 0 || fence > r.floor)
+}
+
+// land records the effect of somebody who does not hold the key, or no longer.
+func (s *memoryStore) land(rec *memoryRecord, c *Change, now time.Duration) Answer {
+	if rec == nil {
+		if err := s.checkCapacity(); err != nil {
+			return Answer{Err: err}
+		}
+		if rec = s.add(c.ID, now); rec == nil {
+			return Answer{Err: ErrStoreFull}
+		}
+	}
+	rec.attempt = max(rec.attempt, c.Attempt)
+	rec.fence = max(rec.fence, c.Fence)
+	s.fence = max(s.fence, rec.fence)
+	rec.token = c.Token
+	s.end(rec, c, now)
+	rec.late = true
+	return Answer{Written: true, Record: rec.view(now)}
+}
+
+// end writes c into rec, whose token is already that of c.
+func (s *memoryStore) end(rec *memoryRecord, c *Change, now time.Duration) {
+	rec.state, rec.late = c.State, false
+	rec.bind(c.Fingerprint, c.Origin, c.Label)
+	if c.State == StateReleased {
+		s.schedule(rec, memoryAdd(now, c.Hold))
+		return
+	}
+	rec.result, rec.noResult = bytes.Clone(c.Result), c.NoResult
+	rec.ended = now
+	s.schedule(rec, memoryAdd(now, c.Window))
+}
+
+func memoryCheckFinish(c *Change) error {
+	switch c.State {
+	case StateSucceeded, StateFailed:
+		if c.Window <= 0 {
+			return &InputError{Field: "Window", Reason: "is not positive"}
+		}
+	case StateReleased:
+		if c.Hold < 0 {
+			return &InputError{Field: "Hold", Reason: "is negative"}
+		}
+	default:
+		return &InputError{Field: "State", Reason: "is " + c.State.String() + ", which is no end"}
+	}
+	if c.Landed && c.State != StateSucceeded {
+		return &InputError{Field: "Landed", Reason: "needs StateSucceeded"}
+	}
+	return nil
+}
