@@ -125,11 +125,14 @@ func (r *report) showUnfinished(pkg string) {
 	}
 }
 
-// show prints what a test said, without the lines that only tell that it began or paused. Of a
-// very long text the beginning and the end are shown.
+// show prints what a test or a package said, without the lines that only tell that a test began or
+// paused, and without the package's own last line, which we write. Of a very long text the
+// beginning and the end are shown.
 func (r *report) show(n name) {
 	const most = 400
-	lines := slices.DeleteFunc(slices.Clone(r.said[n]), func(s string) bool { return strings.HasPrefix(s, "=== ") })
+	lines := slices.DeleteFunc(slices.Clone(r.said[n]), func(s string) bool {
+		return strings.HasPrefix(s, "=== ") || strings.HasPrefix(s, "FAIL\t") || s == "FAIL\n"
+	})
 	if len(lines) > most {
 		r.printf("%s\n  ... %d lines left out ...\n", strings.Join(lines[:most/2], ""), len(lines)-most)
 		lines = lines[len(lines)-most/2:]

@@ -15,6 +15,7 @@ const (
 	failedTest = `{"Action":"output","Package":"p","Test":"TestB","Output":"=== RUN   TestB\n"}
 {"Action":"output","Package":"p","Test":"TestB","Output":"    b_test.go:1: wrong\n"}
 {"Action":"fail","Package":"p","Test":"TestB","Elapsed":0.1}
+{"Action":"output","Package":"p","Output":"FAIL\tp\t0.200s of its own\n"}
 {"Action":"fail","Package":"p","Elapsed":0.2}
 `
 	skippedTest = `{"Action":"output","Package":"p","Test":"TestC","Output":"    c_test.go:1: NOT RUN: no server\n"}
@@ -42,7 +43,7 @@ func TestReport(t *testing.T) {
 		never    string
 	}{
 		{"passed", passed, true, true, []string{"ok  \tp\t2.600s", "2.5s  TestA", "1 passed, 0 failed, 0 skipped"}, "quiet"},
-		{"failed", failedTest, false, false, []string{"b_test.go:1: wrong", "FAIL\tp", "0 passed, 1 failed"}, "=== RUN"},
+		{"failed", failedTest, false, false, []string{"b_test.go:1: wrong", "FAIL\tp", "0 passed, 1 failed"}, "of its own"},
 		{"skip allowed", passed + skippedTest, false, true, []string{"skipped: p TestC: c_test.go:1: NOT RUN: no server"}, ""},
 		{"skip forbidden", passed + skippedTest, true, false, []string{"skipped: p TestC", "counts as a failure"}, ""},
 		{"cut short", cutShort, false, false, []string{"panic: test timed out", "FAIL\tp"}, ""},
