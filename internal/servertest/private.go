@@ -72,7 +72,7 @@ func (s *Server) up(kind Kind) {
 	if err != nil {
 		s.t.Fatalf("servers.sh ports %s: %v", kind, err)
 	}
-	parent := s.t.TempDir()
+	parent := s.tempDir()
 	for attempt := 1; ; attempt++ {
 		s.dir = filepath.Join(parent, strconv.Itoa(attempt))
 		out, err := s.run("private", string(kind), s.dir, strconv.Itoa(freePorts(s.t, span)))
@@ -86,6 +86,20 @@ func (s *Server) up(kind Kind) {
 			s.t.Fatal(err)
 		}
 	}
+}
+
+// tempDir is a directory that the databases' own users may enter; those of testing.T are closed.
+func (s *Server) tempDir() string {
+	s.t.Helper()
+	dir, err := os.MkdirTemp("", "onceward-private-")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		s.t.Fatal(err)
+	}
+	return dir
 }
 
 // Kill sends SIGKILL to a node (to all processes of a database) and waits until it is gone.

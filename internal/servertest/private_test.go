@@ -47,6 +47,27 @@ func TestPrivateRedisKillStartStopCont(t *testing.T) {
 	ask(t, conn, "", "+PONG")
 }
 
+// Every kind of server survives the loss of its first node: it is gone when killed, and back, ready,
+// when started again.
+func TestPrivateKindsComeBack(t *testing.T) {
+	for _, kind := range []Kind{KindRedisPair, KindRedisCluster, KindPostgres, KindMariaDB, KindKafka1, KindKafka3} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			s := Private(t, kind)
+			for _, addr := range s.Addrs {
+				dial(t, hostPort(t, addr))
+			}
+			s.Kill(1)
+			if conn, err := net.Dial("tcp", hostPort(t, s.Addr)); err == nil {
+				_ = conn.Close()
+				t.Error("the killed node still listens")
+			}
+			s.Start(1)
+			dial(t, hostPort(t, s.Addr))
+		})
+	}
+}
+
 // What a test started is gone when the test is over.
 func TestPrivateServerEndsWithItsTest(t *testing.T) {
 	var addr, dir string

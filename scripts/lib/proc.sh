@@ -19,7 +19,9 @@ birth() {
     # The command name may hold spaces and parentheses: count fields after the last ")".
     # shellcheck disable=SC2086
     set -- ${stat##*) }
-    [ "$1" != Z ] && echo "${20}"
+    # A zombie that still has threads is a process being killed: its sockets are open yet.
+    if [ "$1" = Z ] && [ "${18}" -le 1 ]; then return 1; fi
+    echo "${20}"
   else
     ps -o lstart= -p "$1" | tr -d ' :' | grep .
   fi
