@@ -110,7 +110,7 @@ func (r *memoryRecord) bind(f Fingerprint, o Origin, label string) {
 
 // Renew implements [Store].
 func (s *memoryStore) Renew(ctx context.Context, changes []Change) []Answer {
-	return memoryBatch(s, ctx, changes, s.renew)
+	return memoryBatch(ctx, s, changes, s.renew)
 }
 
 func (s *memoryStore) renew(c *Change, now time.Duration) Answer {
@@ -127,14 +127,14 @@ func (s *memoryStore) renew(c *Change, now time.Duration) Answer {
 
 // Lookup implements [Store].
 func (s *memoryStore) Lookup(ctx context.Context, ids []ID) []Answer {
-	return memoryBatch(s, ctx, ids, func(id *ID, now time.Duration) Answer {
+	return memoryBatch(ctx, s, ids, func(id *ID, now time.Duration) Answer {
 		return Answer{Record: s.find(*id, now).view(now)}
 	})
 }
 
 // Forget implements [Store].
 func (s *memoryStore) Forget(ctx context.Context, ids []ID, hold time.Duration) []error {
-	answers := memoryBatch(s, ctx, ids, func(id *ID, now time.Duration) Answer {
+	answers := memoryBatch(ctx, s, ids, func(id *ID, now time.Duration) Answer {
 		if hold < 0 {
 			return Answer{Err: &InputError{Field: "hold", Reason: "is negative"}}
 		}
@@ -167,7 +167,7 @@ func (s *memoryStore) forget(id ID, hold, now time.Duration) error {
 
 // memoryBatch answers every item under one hold of the mutex, pays for a little of the
 // clearing up that is due, and copies the results once the mutex is free.
-func memoryBatch[T any](s *memoryStore, ctx context.Context, items []T, do func(*T, time.Duration) Answer) []Answer {
+func memoryBatch[T any](ctx context.Context, s *memoryStore, items []T, do func(*T, time.Duration) Answer) []Answer {
 	answers := make([]Answer, len(items))
 	if err := memoryEnded(ctx); err != nil {
 		for i := range answers {

@@ -12,7 +12,7 @@ const memoryTick = 1024
 
 // Claim implements [Store].
 func (s *memoryStore) Claim(ctx context.Context, reqs []ClaimRequest) []Answer {
-	return memoryBatch(s, ctx, reqs, s.claim)
+	return memoryBatch(ctx, s, reqs, s.claim)
 }
 
 func (s *memoryStore) claim(req *ClaimRequest, now time.Duration) Answer {

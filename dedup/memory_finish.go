@@ -8,7 +8,7 @@ import (
 
 // Finish implements [Store].
 func (s *memoryStore) Finish(ctx context.Context, changes []Change) []Answer {
-	return memoryBatch(s, ctx, changes, s.finish)
+	return memoryBatch(ctx, s, changes, s.finish)
 }
 
 func (s *memoryStore) finish(c *Change, now time.Duration) Answer {

@@ -1,0 +1,184 @@
+package deduptest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// batchSize is what one call carries; no multiple of the kinds, so that an answer that
+// slips by one place is of the wrong kind.
+const batchSize = 1000
+
+// kind is one way a key can stand when a batch comes by.
+type kind struct {
+	name    string
+	outcome dedup.Outcome
+	mine    bool
+	state   dedup.State
+	// held and written are what Finish answers to the claimer afterwards.
+	held, written bool
+	attempt       int
+}
+
+// kinds of a mixed batch, in turn. A lapsed claim is the one whose lease is short.
+var kinds = []kind{
+	{"absent", dedup.Acquired, false, dedup.StateAbsent, true, true, 1},
+	{"in flight", dedup.InFlight, false, dedup.StateInProgress, false, false, 1},
+	{"own", dedup.Acquired, true, dedup.StateInProgress, true, true, 1},
+	{"succeeded", dedup.Duplicate, false, dedup.StateSucceeded, false, false, 1},
+	{"failed", dedup.Duplicate, false, dedup.StateFailed, false, false, 1},
+	{"released", dedup.Acquired, false, dedup.StateReleased, true, true, 2},
+	{"mismatch", dedup.Mismatch, false, dedup.StateInProgress, false, false, 1},
+	{"lapsed", dedup.Acquired, false, dedup.StateInProgress, true, true, 2},
+}
+
+// member is one item of the mixed batch.
+type member struct {
+	kind
+	id       dedup.ID
+	before   dedup.Token // who made the key what it is
+	now      dedup.Token // who asks
+	bound, f dedup.Fingerprint
+}
+
+func (m member) result() []byte { return fmt.Appendf(nil, "%s %x", m.name, m.id) }
+
+func newMembers() []member {
+	members := make([]member, batchSize)
+	for i := range members {
+		m := member{kind: kinds[i%len(kinds)], id: newID(), before: newToken(), now: newToken(), bound: newFingerprint(1)}
+		m.f = m.bound
+		switch m.name {
+		case "own":
+			m.now = m.before
+		case "mismatch":
+			m.f = newFingerprint(1)
+		}
+		members[i] = m
+	}
+	return members
+}
+
+// checkBatchMixed sends one claim, one end and one lookup for keys of every kind, and
+// compares each answer with its own item.
+func checkBatchMixed(c *check) {
+	members := newMembers()
+	c.prepare(members)
+
+	reqs := make([]dedup.ClaimRequest, len(members))
+	for i, m := range members {
+		reqs[i] = dedup.ClaimRequest{ID: m.id, Token: m.now, Lease: long, Hold: long, Fingerprint: m.f}
+	}
+	for i, a := range c.claims(reqs...) {
+		m := members[i]
+		c.learnt("Claim", a)
+		if a.Outcome != m.outcome || a.Mine != m.mine || a.Record.Attempt != m.attempt {
+			c.Fatalf("claim %d, of a key that is %s: want %v, mine %t, attempt %d, got %s", i, m.name, m.outcome, m.mine, m.attempt, describe(a))
+		}
+		if a.Outcome == dedup.Duplicate {
+			c.wantResult("its own result", a.Record, m.result())
+		}
+	}
+
+	changes := make([]dedup.Change, len(members))
+	for i, m := range members {
+		changes[i] = dedup.Change{ID: m.id, Token: m.now, State: dedup.StateSucceeded, Window: long, Result: m.result(), Fingerprint: m.bound}
+	}
+	for i, a := range c.finishes(changes...) {
+		c.wantEnd(fmt.Sprintf("end %d, of a key that was %s", i, members[i].name), c.learnt("Finish", a), members[i].held, members[i].written)
+	}
+
+	ids := make([]dedup.ID, len(members))
+	for i, m := range members {
+		ids[i] = m.id
+	}
+	for i, a := range c.lookups(ids...) {
+		m := members[i]
+		want := dedup.StateSucceeded
+		if !m.written {
+			want = m.state
+		}
+		c.wantState(fmt.Sprintf("lookup %d, of a key that was %s", i, m.name), c.learnt("Lookup", a).Record, want)
+		if want == dedup.StateSucceeded {
+			c.wantResult("its own result", a.Record, m.result())
+		}
+	}
+}
+
+// prepare brings every member to where its kind says.
+func (c *check) prepare(members []member) {
+	c.Helper()
+	var reqs []dedup.ClaimRequest
+	var changes []dedup.Change
+	for _, m := range members {
+		if m.state == dedup.StateAbsent {
+			continue
+		}
+		req := dedup.ClaimRequest{ID: m.id, Token: m.before, Lease: long, Hold: long, Fingerprint: m.bound}
+		if m.name == "lapsed" {
+			req.Lease = c.h.Lease
+		}
+		reqs = append(reqs, req)
+		if m.state != dedup.StateInProgress {
+			change := dedup.Change{ID: m.id, Token: m.before, State: m.state, Window: long, Hold: long, Fingerprint: m.bound}
+			if m.state != dedup.StateReleased {
+				change.Result = m.result()
+			}
+			changes = append(changes, change)
+		}
+	}
+	for _, a := range c.claims(reqs...) {
+		c.wantOutcome("a fresh claim in a batch", c.learnt("Claim", a), dedup.Acquired)
+	}
+	for _, a := range c.finishes(changes...) {
+		c.wantEnd("an owner's end in a batch", c.learnt("Finish", a), true, true)
+	}
+	c.pass(c.h.Lease)
+}
+
+func checkBatchEmpty(c *check) {
+	c.claims()
+	c.finishes()
+	c.renews()
+	c.lookups()
+	c.forgets(long)
+	ctx, cancel := c.calm()
+	defer cancel()
+	if n := len(c.store.Claim(ctx, []dedup.ClaimRequest{})) + len(c.store.Finish(ctx, []dedup.Change{})); n != 0 {
+		c.Errorf("empty batches have %d answers", n)
+	}
+}
+
+// checkCancelled calls with a context that has ended before.
+func checkCancelled(c *check) {
+	ctx, cancel := context.WithCancel(c.Context())
+	cancel()
+	fresh := []*owner{c.stranger(newID()), c.stranger(newID())}
+	live := c.acquire(newID(), long, long)
+	before := c.lookup(live.id)
+
+	refused := func(call string, answers []dedup.Answer, want int) {
+		c.Helper()
+		for i, a := range c.counted(call, answers, want) {
+			if !errors.Is(a.Err, context.Canceled) {
+				c.Errorf("%s under a cancelled context: item %d answers %s and the error %v", call, i, describe(a), a.Err)
+			}
+		}
+	}
+	refused("Claim", c.store.Claim(ctx, []dedup.ClaimRequest{fresh[0].request(), fresh[1].request()}), 2)
+	refused("Finish", c.store.Finish(ctx, []dedup.Change{live.change(dedup.StateSucceeded)}), 1)
+	refused("Renew", c.store.Renew(ctx, []dedup.Change{live.change(dedup.StateAbsent)}), 1)
+	refused("Lookup", c.store.Lookup(ctx, []dedup.ID{live.id}), 1)
+	for i, err := range c.store.Forget(ctx, []dedup.ID{fresh[0].id, live.id}, long) {
+		if !errors.Is(err, context.Canceled) {
+			c.Errorf("Forget under a cancelled context: item %d answers %v", i, err)
+		}
+	}
+	for _, o := range fresh {
+		c.wantState("a key claimed under a cancelled context", c.lookup(o.id), dedup.StateAbsent)
+	}
+	c.wantUnchanged("calls under a cancelled context", before, c.lookup(live.id))
+}

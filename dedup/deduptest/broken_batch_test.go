@@ -1,0 +1,144 @@
+package deduptest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+var batchMutants = []mutant{
+	{"answers in another order", func(b *broken) {
+		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+			answers := b.Store.Claim(ctx, reqs)
+			slices.Reverse(answers)
+			return answers
+		}
+	}, []string{"batch/mixed"}},
+
+	{"lookups slip by one", func(b *broken) {
+		b.lookup = func(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+			answers := b.Store.Lookup(ctx, ids)
+			if len(answers) > 1 {
+				answers = append(answers[1:], answers[0])
+			}
+			return answers
+		}
+	}, []string{"batch/mixed", "batch/lookup_changes_nothing"}},
+
+	{"one held item fails its batch", func(b *broken) {
+		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+			answers := b.Store.Finish(ctx, changes)
+			if slices.ContainsFunc(answers, func(a dedup.Answer) bool { return !a.Written }) {
+				return slices.Repeat([]dedup.Answer{{}}, len(answers))
+			}
+			return answers
+		}
+	}, []string{"batch/mixed"}},
+
+	{"an empty batch has an answer", func(b *broken) {
+		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+			return append(make([]dedup.Answer, 0, 1), b.Store.Claim(ctx, reqs)...)[:max(1, len(reqs))]
+		}
+	}, []string{"batch/empty"}},
+
+	{"the context is ignored", func(b *broken) {
+		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+			return b.Store.Claim(context.WithoutCancel(ctx), reqs)
+		}
+	}, []string{"batch/cancelled"}},
+
+	{"a cancelled end is executed", func(b *broken) {
+		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+			b.Store.Finish(context.WithoutCancel(ctx), changes)
+			return b.Store.Finish(ctx, changes)
+		}
+	}, []string{"batch/cancelled"}},
+
+	{"reading keeps alive", func(b *broken) {
+		var o owners
+		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+			return o.note(reqs, b.Store.Claim(ctx, reqs))
+		}
+		b.lookup = func(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+			for _, id := range ids {
+				if token, ok := o.of(id); ok {
+					b.Store.Renew(ctx, []dedup.Change{{ID: id, Token: token, Lease: DefaultLease, Hold: long}})
+				}
+			}
+			return b.Store.Lookup(ctx, ids)
+		}
+	}, []string{"batch/lookup_changes_nothing"}},
+
+	{"attempts stop at four", func(b *broken) {
+		// What only a longer history shows.
+		eachClaim(b, func(_ dedup.ClaimRequest, a *dedup.Answer) {
+			if a.Outcome == dedup.Acquired && a.Record.Attempt > 4 {
+				a.Record.Attempt = 4
+			}
+		})
+	}, []string{"concurrent/random_walk"}},
+}
+
+// unreadableStore holds planted keys that it cannot read, and takes them for what as
+// says: nil stands for doing it right.
+func unreadableStore(as *dedup.Answer) Harness {
+	planted := map[dedup.ID]bool{}
+	bent := func(id dedup.ID, a *dedup.Answer) {
+		switch {
+		case !planted[id]:
+		case as == nil:
+			*a = dedup.Answer{Err: dedup.ErrUnreadable}
+		default:
+			*a = *as
+		}
+	}
+	return Harness{
+		New: func(testing.TB) dedup.Store {
+			b := &broken{Store: dedup.Memory(1 << 16)}
+			eachClaim(b, func(req dedup.ClaimRequest, a *dedup.Answer) { bent(req.ID, a) })
+			eachFinish(b, func(_ context.Context, c dedup.Change, _ dedup.Record, a *dedup.Answer) { bent(c.ID, a) })
+			b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+				answers := b.Store.Renew(ctx, changes)
+				for i := range changes {
+					bent(changes[i].ID, &answers[i])
+				}
+				return answers
+			}
+			b.lookup = func(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+				answers := b.Store.Lookup(ctx, ids)
+				for i := range ids {
+					bent(ids[i], &answers[i])
+				}
+				return answers
+			}
+			return b
+		},
+		Unreadable: map[string]func(testing.TB, dedup.Store, dedup.ID){
+			"newer version": func(_ testing.TB, _ dedup.Store, id dedup.ID) { planted[id] = true },
+		},
+	}
+}
+
+// A record the store cannot read is neither absent nor done.
+func TestUnreadableRecords(t *testing.T) {
+	const name = "unreadable/newer version"
+	for as, answer := range map[string]*dedup.Answer{
+		"right":   nil,
+		"absent":  {Outcome: dedup.Acquired, Record: dedup.Record{Attempt: 1, Fence: 1, Remaining: time.Second}},
+		"done":    {Outcome: dedup.Duplicate, Record: dedup.Record{State: dedup.StateSucceeded}},
+		"foreign": {Outcome: dedup.InFlight, Record: dedup.Record{State: dedup.StateInProgress}},
+	} {
+		t.Run(as, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				said := recordSuite(t, unreadableStore(answer))
+				if red := said[name] != ""; red == (as == "right") {
+					t.Errorf("red = %t: %s", red, said[name])
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,221 @@
+package deduptest
+
+import (
+	"context"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// asOwner sends changes under the token of whoever owns the key: the store that has
+// forgotten to compare. Only those that pick says are bent.
+func asOwner(b *broken, pick func(dedup.Change) bool) func(changes []dedup.Change) []dedup.Change {
+	var o owners
+	b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+		return o.note(reqs, b.Store.Claim(ctx, reqs))
+	}
+	return func(changes []dedup.Change) []dedup.Change {
+		changes = append([]dedup.Change(nil), changes...)
+		for i := range changes {
+			if token, ok := o.of(changes[i].ID); ok && pick(changes[i]) {
+				changes[i].Token = token
+			}
+		}
+		return changes
+	}
+}
+
+// endsUncompared makes Finish skip the owner compare for one state.
+func endsUncompared(state dedup.State) func(*broken) {
+	return func(b *broken) {
+		bend := asOwner(b, func(c dedup.Change) bool { return c.State == state })
+		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+			return b.Store.Finish(ctx, bend(changes))
+		}
+	}
+}
+
+// eachFinish bends every answer of Finish. The record is the one from before.
+func eachFinish(b *broken, bend func(ctx context.Context, c dedup.Change, before dedup.Record, a *dedup.Answer)) {
+	b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+		answers := make([]dedup.Answer, len(changes))
+		for i := range changes {
+			before := b.state(ctx, changes[i].ID)
+			answers[i] = b.Store.Finish(ctx, changes[i:i+1])[0]
+			bend(ctx, changes[i], before, &answers[i])
+		}
+		return answers
+	}
+}
+
+// refuseLanded makes Finish ignore Landed for keys in the given state.
+func refuseLanded(state dedup.State) func(*broken) {
+	return func(b *broken) {
+		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+			changes = append([]dedup.Change(nil), changes...)
+			for i := range changes {
+				if b.state(ctx, changes[i].ID).State == state {
+					changes[i].Landed = false
+				}
+			}
+			return b.Store.Finish(ctx, changes)
+		}
+	}
+}
+
+var finishMutants = []mutant{
+	{"owner not compared on complete", endsUncompared(dedup.StateSucceeded), []string{"finish/late_owner"}},
+	{"owner not compared on fail", endsUncompared(dedup.StateFailed), []string{"finish/late_owner"}},
+	{"owner not compared on release", endsUncompared(dedup.StateReleased), []string{"finish/late_owner", "finish/sent_again"}},
+
+	{"owner not compared on renew", func(b *broken) {
+		bend := asOwner(b, func(dedup.Change) bool { return true })
+		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+			return b.Store.Renew(ctx, bend(changes))
+		}
+	}, []string{"renew/never_creates", "finish/late_owner"}},
+
+	{"renew creates", func(b *broken) {
+		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+			answers := b.Store.Renew(ctx, changes)
+			for i, c := range changes {
+				if answers[i].Record.State == dedup.StateAbsent && answers[i].Err == nil {
+					req := dedup.ClaimRequest{ID: c.ID, Token: c.Token, Lease: c.Lease, Hold: c.Hold}
+					answers[i] = b.Store.Claim(ctx, []dedup.ClaimRequest{req})[0]
+					answers[i].Held = true
+				}
+			}
+			return answers
+		}
+	}, []string{"renew/never_creates", "forget/older_owner"}},
+
+	{"renew revives what was released", func(b *broken) {
+		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+			answers := b.Store.Renew(ctx, changes)
+			for i, c := range changes {
+				if answers[i].Record.State == dedup.StateReleased {
+					req := dedup.ClaimRequest{ID: c.ID, Token: c.Token, Lease: c.Lease, Hold: c.Hold}
+					answers[i] = b.Store.Claim(ctx, []dedup.ClaimRequest{req})[0]
+				}
+			}
+			return answers
+		}
+	}, []string{"renew/never_creates"}},
+
+	{"renew does nothing", func(b *broken) {
+		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+			answers := make([]dedup.Answer, len(changes))
+			for i, c := range changes {
+				rec := b.state(ctx, c.ID)
+				answers[i] = dedup.Answer{Held: rec.State == dedup.StateInProgress, Record: rec}
+			}
+			return answers
+		}
+	}, []string{"renew/extends", "renew/own_lapsed_claim"}},
+
+	{"renew refuses a lapsed lease", func(b *broken) {
+		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+			answers := make([]dedup.Answer, len(changes))
+			for i, c := range changes {
+				if rec := b.state(ctx, c.ID); rec.Remaining > 0 {
+					answers[i] = b.Store.Renew(ctx, changes[i:i+1])[0]
+				} else {
+					answers[i].Record = rec
+				}
+			}
+			return answers
+		}
+	}, []string{"renew/own_lapsed_claim"}},
+
+	{"finish refuses a lapsed lease", func(b *broken) {
+		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+			answers := make([]dedup.Answer, len(changes))
+			for i, c := range changes {
+				if rec := b.state(ctx, c.ID); rec.State == dedup.StateInProgress && rec.Remaining <= 0 && !c.Landed {
+					answers[i].Record = rec
+				} else {
+					answers[i] = b.Store.Finish(ctx, changes[i:i+1])[0]
+				}
+			}
+			return answers
+		}
+	}, []string{"renew/own_lapsed_claim"}},
+
+	{"finish writes nothing", func(b *broken) {
+		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+			answers := make([]dedup.Answer, len(changes))
+			for i, c := range changes {
+				answers[i] = dedup.Answer{Held: true, Written: true, Record: b.state(ctx, c.ID)}
+			}
+			return answers
+		}
+	}, []string{"finish/owner", "finish/stranger", "batch/mixed"}},
+
+	{"finish sent again is foreign", func(b *broken) {
+		eachFinish(b, func(_ context.Context, _ dedup.Change, before dedup.Record, a *dedup.Answer) {
+			if before.State != dedup.StateInProgress && before.State != dedup.StateAbsent {
+				a.Held, a.Written = false, false
+			}
+		})
+	}, []string{"finish/sent_again", "landed/unfinished", "landed/without_claim"}},
+
+	{"finish sent again starts a new window", func(b *broken) {
+		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record, a *dedup.Answer) {
+			if a.Written && before.State == dedup.StateSucceeded && !c.Landed {
+				c.Result = append(c.Result, '!')
+				b.Store.Forget(ctx, []dedup.ID{c.ID}, 0)
+				b.Store.Finish(ctx, []dedup.Change{landedOf(c)})
+			}
+		})
+	}, []string{"finish/sent_again"}},
+
+	{"finish creates", func(b *broken) {
+		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record, a *dedup.Answer) {
+			if before.State == dedup.StateAbsent && !a.Written {
+				*a = b.Store.Finish(ctx, []dedup.Change{landedOf(c)})[0]
+			}
+		})
+	}, []string{"finish/stranger", "forget/older_owner"}},
+
+	{"an owner may end twice", func(b *broken) {
+		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record, a *dedup.Answer) {
+			if before.State == dedup.StateSucceeded && !a.Written && !c.Landed {
+				b.Store.Forget(ctx, []dedup.ID{c.ID}, 0)
+				*a = b.Store.Finish(ctx, []dedup.Change{landedOf(c)})[0]
+			}
+		})
+	}, []string{"finish/sent_again", "finish/late_owner"}},
+
+	{"landed overwrites succeeded", func(b *broken) {
+		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record, a *dedup.Answer) {
+			if c.Landed && !a.Written && before.State == dedup.StateSucceeded {
+				b.Store.Forget(ctx, []dedup.ID{c.ID}, 0)
+				*a = b.Store.Finish(ctx, []dedup.Change{landedOf(c)})[0]
+			}
+		})
+	}, []string{"landed/finished", "landed/without_claim"}},
+
+	{"landed overwrites failed", func(b *broken) {
+		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record, a *dedup.Answer) {
+			if c.Landed && !a.Written && before.State == dedup.StateFailed {
+				b.Store.Forget(ctx, []dedup.ID{c.ID}, 0)
+				*a = b.Store.Finish(ctx, []dedup.Change{landedOf(c)})[0]
+			}
+		})
+	}, []string{"landed/finished"}},
+
+	{"landed refused when absent", refuseLanded(dedup.StateAbsent), []string{"landed/absent", "landed/without_claim"}},
+	{"landed refused when in progress", refuseLanded(dedup.StateInProgress), []string{"landed/unfinished"}},
+	{"landed refused when released", refuseLanded(dedup.StateReleased), []string{"landed/unfinished"}},
+
+	{"landed held by nobody is held", func(b *broken) {
+		eachFinish(b, func(_ context.Context, c dedup.Change, _ dedup.Record, a *dedup.Answer) {
+			a.Held = a.Held || c.Landed && a.Written
+		})
+	}, []string{"landed/absent", "landed/unfinished", "landed/without_claim"}},
+}
+
+// landedOf is c as the effect of somebody who holds nothing and is older than nobody.
+func landedOf(c dedup.Change) dedup.Change {
+	c.State, c.Landed, c.Fence = dedup.StateSucceeded, true, 0
+	return c
+}

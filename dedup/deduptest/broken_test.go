@@ -1,0 +1,142 @@
+package deduptest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// broken is a right store with one method bent.
+type broken struct {
+	dedup.Store
+	claim  func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer
+	renew  func(ctx context.Context, changes []dedup.Change) []dedup.Answer
+	finish func(ctx context.Context, changes []dedup.Change) []dedup.Answer
+	lookup func(ctx context.Context, ids []dedup.ID) []dedup.Answer
+	forget func(ctx context.Context, ids []dedup.ID, hold time.Duration) []error
+}
+
+func (b *broken) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	if b.claim != nil {
+		return b.claim(ctx, reqs)
+	}
+	return b.Store.Claim(ctx, reqs)
+}
+
+func (b *broken) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	if b.renew != nil {
+		return b.renew(ctx, changes)
+	}
+	return b.Store.Renew(ctx, changes)
+}
+
+func (b *broken) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	if b.finish != nil {
+		return b.finish(ctx, changes)
+	}
+	return b.Store.Finish(ctx, changes)
+}
+
+func (b *broken) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+	if b.lookup != nil {
+		return b.lookup(ctx, ids)
+	}
+	return b.Store.Lookup(ctx, ids)
+}
+
+func (b *broken) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+	if b.forget != nil {
+		return b.forget(ctx, ids, hold)
+	}
+	return b.Store.Forget(ctx, ids, hold)
+}
+
+// state is how a key stands.
+func (b *broken) state(ctx context.Context, id dedup.ID) dedup.Record {
+	return b.Store.Lookup(ctx, []dedup.ID{id})[0].Record
+}
+
+// owners remembers who was told Acquired last.
+type owners struct {
+	mu sync.Mutex
+	by map[dedup.ID]dedup.Token
+}
+
+func (o *owners) note(reqs []dedup.ClaimRequest, answers []dedup.Answer) []dedup.Answer {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.by == nil {
+		o.by = map[dedup.ID]dedup.Token{}
+	}
+	for i, a := range answers {
+		if a.Outcome == dedup.Acquired {
+			o.by[reqs[i].ID] = reqs[i].Token
+		}
+	}
+	return answers
+}
+
+func (o *owners) of(id dedup.ID) (dedup.Token, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	token, ok := o.by[id]
+	return token, ok
+}
+
+// mutant is one bug, and the properties that at least must notice it.
+type mutant struct {
+	name string
+	bend func(b *broken)
+	red  []string
+}
+
+// Every bug turns the suite red where it should. Without this test a check that
+// compares nothing would pass for years.
+func TestBrokenStoresFail(t *testing.T) {
+	all := slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants)
+	for _, m := range all {
+		t.Run(m.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				said := recordSuite(t, Harness{New: func(testing.TB) dedup.Store {
+					b := &broken{Store: dedup.Memory(1 << 16)}
+					m.bend(b)
+					return b
+				}})
+				for _, name := range m.red {
+					if said[name] == "" {
+						t.Errorf("%s did not notice; red: %v", name, slices.Sorted(maps.Keys(said)))
+					}
+				}
+				t.Logf("red: %s", strings.Join(slices.Sorted(maps.Keys(said)), " "))
+			})
+		})
+	}
+}
+
+// Every property notices some bug; one that notices none proves nothing.
+func TestEveryPropertyIsNeeded(t *testing.T) {
+	noticed := map[string]bool{}
+	for _, m := range slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants) {
+		for _, name := range m.red {
+			noticed[name] = true
+		}
+	}
+	for _, p := range suite(Harness{}) {
+		if !noticed[p.name] {
+			t.Errorf("%s is required by no broken store", p.name)
+		}
+		delete(noticed, p.name)
+	}
+	for name := range noticed {
+		if !strings.HasPrefix(name, "unreadable/") {
+			t.Errorf("%s is no property", name)
+		}
+	}
+}

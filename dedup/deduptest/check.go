@@ -1,0 +1,133 @@
+package deduptest
+
+import (
+	"context"
+	"crypto/rand"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+const (
+	// long is a lease, hold or window that no check outlives, fake clock or real.
+	long = time.Hour
+	// patience is how long one call of a healthy store may take.
+	patience = 30 * time.Second
+)
+
+// check is one property on its way: the test, the store, and calls that fail the test
+// when an item could not be learnt. None of its methods may be called from another
+// goroutine, but for those that say so.
+type check struct {
+	testing.TB
+	h     Harness
+	store dedup.Store
+}
+
+func newID() (id dedup.ID) {
+	_, _ = rand.Read(id[:])
+	return id
+}
+
+func newToken() (token dedup.Token) {
+	_, _ = rand.Read(token[:])
+	return token
+}
+
+// newFingerprint is a random one of the given version.
+func newFingerprint(version byte) (f dedup.Fingerprint) {
+	_, _ = rand.Read(f[:])
+	f[0] = version
+	return f
+}
+
+// pass lets a little more than d go by on the store's clock.
+func (c *check) pass(d time.Duration) {
+	d += d/4 + 2*time.Millisecond
+	if c.h.Advance != nil {
+		c.h.Advance(d)
+		return
+	}
+	<-time.After(d)
+}
+
+// calm is the context of one call. It is safe for concurrent use.
+func (c *check) calm() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.Context(), patience)
+}
+
+// claims sends one batch and insists on one answer per item. It is safe for concurrent
+// use, and answers nil when the store does not.
+func (c *check) claims(reqs ...dedup.ClaimRequest) []dedup.Answer {
+	ctx, cancel := c.calm()
+	defer cancel()
+	return c.counted("Claim", c.store.Claim(ctx, reqs), len(reqs))
+}
+
+// finishes is like claims.
+func (c *check) finishes(changes ...dedup.Change) []dedup.Answer {
+	ctx, cancel := c.calm()
+	defer cancel()
+	return c.counted("Finish", c.store.Finish(ctx, changes), len(changes))
+}
+
+// renews is like claims.
+func (c *check) renews(changes ...dedup.Change) []dedup.Answer {
+	ctx, cancel := c.calm()
+	defer cancel()
+	return c.counted("Renew", c.store.Renew(ctx, changes), len(changes))
+}
+
+// lookups is like claims.
+func (c *check) lookups(ids ...dedup.ID) []dedup.Answer {
+	ctx, cancel := c.calm()
+	defer cancel()
+	return c.counted("Lookup", c.store.Lookup(ctx, ids), len(ids))
+}
+
+// forgets is like claims.
+func (c *check) forgets(hold time.Duration, ids ...dedup.ID) []error {
+	ctx, cancel := c.calm()
+	defer cancel()
+	errs := c.store.Forget(ctx, ids, hold)
+	if len(errs) != len(ids) {
+		c.Errorf("Forget answered %d of %d items", len(errs), len(ids))
+		return make([]error, len(ids))
+	}
+	return errs
+}
+
+func (c *check) counted(call string, answers []dedup.Answer, want int) []dedup.Answer {
+	if len(answers) != want {
+		c.Errorf("%s answered %d of %d items", call, len(answers), want)
+		return make([]dedup.Answer, want)
+	}
+	for i := range answers {
+		if a := &answers[i]; a.Err != nil && (a.Outcome != dedup.Unknown || a.Held || a.Written) {
+			c.Errorf("%s of item %d answers %s together with the error %v", call, i, describe(*a), a.Err)
+		}
+	}
+	return answers
+}
+
+// learnt fails the test when the answer is an error.
+func (c *check) learnt(call string, a dedup.Answer) dedup.Answer {
+	c.Helper()
+	if a.Err != nil {
+		c.Fatalf("%s: %v", call, a.Err)
+	}
+	return a
+}
+
+func (c *check) lookup(id dedup.ID) dedup.Record {
+	c.Helper()
+	return c.learnt("Lookup", c.lookups(id)[0]).Record
+}
+
+func (c *check) forget(id dedup.ID, hold time.Duration) {
+	c.Helper()
+	if err := c.forgets(hold, id)[0]; err != nil {
+		c.Fatalf("Forget: %v", err)
+	}
+}

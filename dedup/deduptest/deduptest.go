@@ -1,0 +1,88 @@
+// Package deduptest proves that an implementation of [dedup.Store] keeps its contract,
+// and breaks stores on purpose.
+//
+// [Run] is the conformance suite: call it from a test of your own store. [Faulty] wraps
+// any store and loses requests and replies, so that a test can show that nothing is
+// lost or run twice when the network does.
+//
+// It is the one package of this module that imports testing; import it from tests only.
+package deduptest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+const (
+	// DefaultLease is the default of Harness.Lease.
+	DefaultLease = 150 * time.Millisecond
+	// DefaultMaxResult is the default of Harness.MaxResult, in bytes.
+	DefaultMaxResult = 256 << 10
+)
+
+// Harness tells [Run] how to reach the store under test. Only New is required.
+type Harness struct {
+	// New returns the store under test; it is called once per check. It may return the
+	// same store each time, and the store may be full of other data: every check
+	// uses random keys of its own. Free what it opened with t.Cleanup.
+	New func(t testing.TB) dedup.Store
+
+	// Advance moves the clock of every store that New has returned. Nil, the default,
+	// means that the clock is real: checks then wait, and run side by side. Checks
+	// with an Advance run one after the other.
+	Advance func(d time.Duration)
+
+	// Lease is the shortest lease, hold and window that the store can tell from
+	// nothing, and after which the fence of a key it has forgotten must have grown. The
+	// suite waits for it about twenty times. Default [DefaultLease].
+	Lease time.Duration
+
+	// MaxResult is the size in bytes of the largest result the store keeps. Default
+	// [DefaultMaxResult].
+	MaxResult int
+
+	// Unreadable plants what the store must neither take for absent nor for done: a
+	// value of a newer version, of the wrong type, cut in the middle. The key of the
+	// map names the case. Nil, the default, suits a store that nobody else can write.
+	Unreadable map[string]func(t testing.TB, store dedup.Store, id dedup.ID)
+}
+
+// Run runs the conformance suite as subtests of t and returns when all have ended. A
+// failed check logs what it prevents.
+//
+// With a real clock it takes about ten times Harness.Lease. Run it with -race.
+func Run(t *testing.T, h Harness) {
+	t.Helper()
+	h = h.withDefaults(t)
+	// The group makes Run wait for its parallel children, so that a caller may stop
+	// its server when Run returns.
+	t.Run("conformance", func(t *testing.T) {
+		for _, p := range suite(h) {
+			t.Run(p.name, func(t *testing.T) {
+				if h.Advance == nil {
+					t.Parallel()
+				}
+				p.prove(t, h)
+			})
+		}
+	})
+}
+
+func (h Harness) withDefaults(t testing.TB) Harness {
+	t.Helper()
+	if h.New == nil {
+		t.Fatal("deduptest: Harness.New is nil")
+	}
+	if h.Lease < 0 || h.MaxResult < 0 {
+		t.Fatal("deduptest: Harness.Lease and Harness.MaxResult must not be negative")
+	}
+	if h.Lease == 0 {
+		h.Lease = DefaultLease
+	}
+	if h.MaxResult == 0 {
+		h.MaxResult = DefaultMaxResult
+	}
+	return h
+}

@@ -1,0 +1,80 @@
+package deduptest
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+func newMemory(testing.TB) dedup.Store { return dedup.Memory(1 << 16) }
+
+// The suite must pass on a store that is right, with real time and with fake time.
+func TestRunOnMemory(t *testing.T) {
+	Run(t, Harness{New: newMemory, Lease: 20 * time.Millisecond})
+}
+
+func TestSuiteInFakeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, said := range recordSuite(t, Harness{New: newMemory}) {
+			t.Errorf("%s fails on a store that is right: %s", name, said)
+		}
+	})
+}
+
+// A fake clock is moved by Advance alone: every wait of the suite must go through it.
+func TestSuiteAdvances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := Harness{New: newMemory, Advance: func(d time.Duration) { <-time.After(d) }}
+		for name, said := range recordSuite(t, h) {
+			t.Errorf("%s fails on a store with Advance: %s", name, said)
+		}
+	})
+}
+
+func TestEveryPropertyIsExplainedOnce(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range suite(Harness{}) {
+		if seen[p.name] || p.prevents == "" || !strings.Contains(p.name, "/") {
+			t.Errorf("property %q is listed twice, unexplained or without topic", p.name)
+		}
+		seen[p.name] = true
+	}
+	if len(seen) < 30 {
+		t.Errorf("only %d properties: %v", len(seen), slices.Sorted(maps.Keys(seen)))
+	}
+}
+
+// A random walk that never gets anywhere compares nothing.
+func TestWalksReachEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		met := map[string]bool{}
+		for seed := range uint64(walks) {
+			h := Harness{New: newMemory}.withDefaults(t)
+			w, err := (&check{TB: t, h: h, store: h.New(t)}).walk(seed + 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, way := range w.way {
+				way, _, _ = strings.Cut(way, ", expire")
+				stands, what, _ := strings.Cut(way, ": ")
+				met[stands+strings.TrimLeft(what, "0123456789")] = true
+			}
+		}
+		for _, stands := range []string{"absent", "in_progress", "lapsed", "released", "succeeded", "failed"} {
+			for _, what := range []string{
+				"claims, lapse=false", "claims, lapse=true", "renews, lapse=false", "forgets",
+				"ends succeeded, landed=false", "ends succeeded, landed=true",
+				"ends failed, landed=false", "ends released, landed=false",
+			} {
+				if !met[stands+" "+what] {
+					t.Errorf("no walk %s when the key is %s", what, stands)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,101 @@
+package deduptest
+
+import "github.com/onceward/onceward/dedup"
+
+var ends = []dedup.State{dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased}
+
+func checkFinishOwner(c *check) {
+	for _, state := range ends {
+		o := c.acquire(newID(), long, long)
+		a := o.mustFinish(o.change(state))
+		c.wantState("the answer of Finish", a.Record, state)
+		c.wantClaim("the answer of Finish", a.Record, o.attempt, o.fence)
+		rec := c.lookup(o.id)
+		c.wantState("after Finish", rec, state)
+		c.wantClaim("after Finish", rec, o.attempt, o.fence)
+		c.wantRemaining("after Finish", rec, long)
+	}
+}
+
+// checkFinishAgain loses the reply of each end, and sends it again.
+func checkFinishAgain(c *check) {
+	for _, state := range ends {
+		o := c.acquire(newID(), long, long)
+		change := o.change(state)
+		if state != dedup.StateReleased {
+			change.Result = []byte("kept")
+		}
+		o.mustFinish(change)
+		before := c.lookup(o.id)
+		for range 2 {
+			a := o.mustFinish(change)
+			c.wantState("the same Finish sent again", a.Record, state)
+		}
+		c.wantUnchanged("the same Finish sent again", before, c.lookup(o.id))
+	}
+
+	// A release sent again must not release the next owner.
+	o := c.acquire(newID(), long, long)
+	release := o.change(dedup.StateReleased)
+	o.mustFinish(release)
+	next := c.acquire(o.id, long, long)
+	before := c.lookup(o.id)
+	c.wantEnd("a release sent again under the next owner", o.finish(release), false, false)
+	c.wantUnchanged("a release sent again under the next owner", before, c.lookup(o.id))
+	next.mustFinish(next.change(dedup.StateSucceeded))
+
+	// An attempt has one end.
+	o = c.ended(newID(), dedup.StateSucceeded, []byte("first"))
+	before = c.lookup(o.id)
+	for _, state := range []dedup.State{dedup.StateFailed, dedup.StateReleased} {
+		c.wantEnd("another end for one's own success", o.finish(o.change(state)), false, false)
+	}
+	c.wantUnchanged("another end for one's own success", before, c.lookup(o.id))
+}
+
+// checkLateOwner lets an owner come back when the key is somebody else's.
+func checkLateOwner(c *check) {
+	for _, now := range []dedup.State{dedup.StateInProgress, dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased} {
+		id := newID()
+		late := c.lapsed(id)
+		next := c.acquire(id, long, long)
+		if now != dedup.StateInProgress {
+			change := next.change(now)
+			if now != dedup.StateReleased {
+				change.Result = []byte("theirs")
+			}
+			next.mustFinish(change)
+		}
+		before := c.lookup(id)
+		c.wantState("under the next owner", before, now)
+		for _, state := range ends {
+			change := late.change(state)
+			change.Result = []byte("mine")
+			a := late.finish(change)
+			c.wantEnd("a late owner's "+state.String()+" of a key that is "+now.String(), a, false, false)
+			c.wantUnchanged("what a late owner is shown", before, a.Record)
+		}
+		if a := late.renew(long); a.Held {
+			c.Errorf("a late owner renews a key that is %v", now)
+		}
+		c.wantUnchanged("after a late owner", before, c.lookup(id))
+		if now == dedup.StateInProgress {
+			next.mustFinish(next.change(dedup.StateSucceeded))
+		}
+	}
+}
+
+func checkStranger(c *check) {
+	for _, state := range ends {
+		o := c.stranger(newID())
+		a := o.finish(o.change(state))
+		c.wantEnd("Finish of a key that was never claimed", a, false, false)
+		c.wantState("Finish of a key that was never claimed", c.lookup(o.id), dedup.StateAbsent)
+	}
+	gone := c.acquire(newID(), c.h.Lease, c.h.Lease)
+	c.pass(2 * c.h.Lease)
+	for _, state := range ends {
+		c.wantEnd("Finish of a claim past its hold", gone.finish(gone.change(state)), false, false)
+	}
+	c.wantState("Finish of a claim past its hold", c.lookup(gone.id), dedup.StateAbsent)
+}

@@ -1,0 +1,82 @@
+package deduptest
+
+import (
+	"errors"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+func checkForgetLive(c *check) {
+	live, done, absent := c.acquire(newID(), long, long), c.ended(newID(), dedup.StateSucceeded, nil), newID()
+	before := c.lookup(live.id)
+	errs := c.forgets(long, live.id, done.id, absent)
+	if !errors.Is(errs[0], dedup.ErrInFlight) {
+		c.Errorf("Forget under a live lease: want ErrInFlight, got %v", errs[0])
+	}
+	for i, err := range errs[1:] {
+		if err != nil {
+			c.Errorf("Forget of item %d beside a live one: %v", i+1, err)
+		}
+	}
+	c.wantUnchanged("Forget under a live lease", before, c.lookup(live.id))
+	c.wantState("Forget of a finished key", c.lookup(done.id), dedup.StateAbsent)
+	live.mustFinish(live.change(dedup.StateSucceeded))
+}
+
+// forgettable makes one key in every state that can be forgotten.
+func (c *check) forgettable() []*owner {
+	c.Helper()
+	lapsed := c.lapsed(newID())
+	return []*owner{
+		lapsed,
+		c.ended(newID(), dedup.StateSucceeded, []byte("x")),
+		c.ended(newID(), dedup.StateFailed, []byte("x")),
+		c.ended(newID(), dedup.StateReleased, nil),
+	}
+}
+
+func checkForgetEnded(c *check) {
+	for _, old := range c.forgettable() {
+		c.forget(old.id, long)
+		c.wantState("a forgotten key", c.lookup(old.id), dedup.StateAbsent)
+		c.forget(old.id, long) // twice is no error
+		next := c.acquire(old.id, long, long)
+		if next.attempt != 1 {
+			c.Errorf("a forgotten key starts with attempt %d", next.attempt)
+		}
+		if rec := c.lookup(old.id); rec.Result != nil {
+			c.Error("a new claim carries the result that was forgotten")
+		}
+		next.mustFinish(next.change(dedup.StateSucceeded))
+	}
+}
+
+func checkForgetOlderOwner(c *check) {
+	for _, old := range c.forgettable() {
+		c.forget(old.id, long)
+		for _, state := range ends {
+			c.wantEnd("an owner from before the Forget", old.finish(old.change(state)), false, false)
+		}
+		c.wantEnd("a landed effect from before the Forget", old.finish(old.landed("old")), false, false)
+		if a := old.renew(long); a.Held {
+			c.Error("an owner from before the Forget renews")
+		}
+		c.wantState("after an owner from before the Forget", c.lookup(old.id), dedup.StateAbsent)
+	}
+}
+
+func checkForgetFence(c *check) {
+	for _, old := range c.forgettable() {
+		c.forget(old.id, long)
+		if next := c.acquire(old.id, long, long); next.fence <= old.fence {
+			c.Errorf("after Forget: fence %d does not grow over %d", next.fence, old.fence)
+		}
+	}
+	for _, old := range c.forgettable() {
+		c.forget(old.id, c.h.Lease)
+		c.pass(c.h.Lease)
+		if next := c.acquire(old.id, long, long); next.fence <= old.fence {
+			c.Errorf("after the hold of a Forget: fence %d does not grow over %d", next.fence, old.fence)
+		}
+	}
+}

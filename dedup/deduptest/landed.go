@@ -1,0 +1,96 @@
+package deduptest
+
+import "github.com/onceward/onceward/dedup"
+
+// wantLanded insists on a record made by somebody who held nothing.
+func (c *check) wantLanded(what string, a dedup.Answer, id dedup.ID, result string) {
+	c.Helper()
+	c.wantEnd(what, a, false, true)
+	rec := c.lookup(id)
+	c.wantState(what, rec, dedup.StateSucceeded)
+	c.wantResult(what, rec, []byte(result))
+	c.wantRemaining(what, rec, long)
+	c.wantOutcome(what+", then a claim", c.stranger(id).claim(), dedup.Duplicate)
+}
+
+func checkLandedAbsent(c *check) {
+	o := c.acquire(newID(), c.h.Lease, c.h.Lease)
+	c.pass(2 * c.h.Lease)
+	c.wantState("a claim past its hold", c.lookup(o.id), dedup.StateAbsent)
+	change := o.landed("landed")
+	change.Attempt = 3
+	c.wantLanded("a landed effect of an absent key", o.finish(change), o.id, "landed")
+	if rec := c.lookup(o.id); rec.Attempt != 3 {
+		c.Errorf("a landed effect of an absent key: want the attempt of its change, 3, got %d", rec.Attempt)
+	}
+
+	// Under its own live claim it is an ordinary end.
+	o = c.acquire(newID(), long, long)
+	c.wantEnd("a landed effect of a live claim", o.finish(o.landed("x")), true, true)
+}
+
+func checkLandedUnfinished(c *check) {
+	id := newID()
+	late := c.lapsed(id)
+	next := c.acquire(id, long, long)
+	change := late.landed("late")
+	c.wantLanded("a landed effect under another's claim", late.finish(change), id, "late")
+	before := c.lookup(id)
+
+	a := late.finish(change)
+	if !a.Written {
+		c.Errorf("a landed effect reported again: %s", describe(a))
+	}
+	for _, state := range ends {
+		end := next.change(state)
+		end.Result = []byte("next")
+		a := next.finish(end)
+		c.wantEnd("the end of an owner that was overtaken by a landed effect", a, false, false)
+		c.wantState("the end of an owner that was overtaken by a landed effect", a.Record, dedup.StateSucceeded)
+	}
+	if a := next.renew(long); a.Held {
+		c.Error("an owner overtaken by a landed effect still renews")
+	}
+	c.wantUnchanged("after the overtaken owner", before, c.lookup(id))
+
+	id = newID()
+	late = c.lapsed(id)
+	next = c.acquire(id, long, long)
+	next.mustFinish(next.change(dedup.StateReleased))
+	c.wantLanded("a landed effect of a key the next owner released", late.finish(late.landed("late")), id, "late")
+}
+
+func checkLandedFinished(c *check) {
+	for _, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed} {
+		id := newID()
+		late := c.lapsed(id)
+		c.ended(id, state, []byte("first"))
+		before := c.lookup(id)
+		a := late.finish(late.landed("second"))
+		c.wantEnd("a landed effect of a key that is "+state.String(), a, false, false)
+		c.wantState("what it is shown", a.Record, state)
+		c.wantResult("what it is shown", a.Record, []byte("first"))
+		c.wantUnchanged("after a landed effect", before, c.lookup(id))
+	}
+}
+
+// checkLandedWithoutClaim marks keys that nobody claimed, as receivers of webhooks do.
+func checkLandedWithoutClaim(c *check) {
+	o := c.stranger(newID())
+	change := o.landed("first")
+	change.Attempt = 1
+	c.wantLanded("a mark", o.finish(change), o.id, "first")
+	if a := o.finish(change); !a.Written {
+		c.Errorf("a mark sent again: %s", describe(a))
+	}
+	second := c.stranger(o.id)
+	a := second.finish(second.landed("second"))
+	c.wantEnd("a second mark", a, false, false)
+	c.wantResult("a second mark", a.Record, []byte("first"))
+
+	// Its fence is zero, and so older than nothing: it also marks a forgotten key.
+	forgotten := c.ended(newID(), dedup.StateSucceeded, nil)
+	c.forget(forgotten.id, long)
+	o = c.stranger(forgotten.id)
+	c.wantLanded("a mark of a forgotten key", o.finish(o.landed("again")), o.id, "again")
+}

@@ -1,0 +1,72 @@
+package deduptest
+
+import "github.com/onceward/onceward/dedup"
+
+// bound leaves a fresh key in the given state, bound to f. A lapsed claim is asked for
+// as StateUncertain, which no store reaches by itself.
+func (c *check) bound(state dedup.State, f dedup.Fingerprint) dedup.ID {
+	c.Helper()
+	o := c.stranger(newID())
+	req := o.request()
+	req.Fingerprint = f
+	if state == dedup.StateUncertain {
+		req.Lease = c.h.Lease
+	}
+	o.mustClaim(req)
+	switch state {
+	case dedup.StateUncertain:
+		c.pass(c.h.Lease)
+	case dedup.StateInProgress:
+	default:
+		change := o.change(state)
+		change.Fingerprint = f
+		o.mustFinish(change)
+	}
+	return o.id
+}
+
+// found is what a claim with the right payload finds in each state of bound.
+var found = map[dedup.State]dedup.Outcome{
+	dedup.StateInProgress: dedup.InFlight,
+	dedup.StateUncertain:  dedup.Acquired,
+	dedup.StateSucceeded:  dedup.Duplicate,
+	dedup.StateFailed:     dedup.Duplicate,
+	dedup.StateReleased:   dedup.Acquired,
+}
+
+func (c *check) claimWith(id dedup.ID, f dedup.Fingerprint) dedup.Answer {
+	c.Helper()
+	o := c.stranger(id)
+	req := o.request()
+	req.Fingerprint = f
+	return o.send(req)
+}
+
+func checkMismatch(c *check) {
+	for state, right := range found {
+		f := newFingerprint(1)
+		id := c.bound(state, f)
+		before := c.lookup(id)
+		for range 2 {
+			a := c.claimWith(id, newFingerprint(1))
+			c.wantOutcome("another payload", a, dedup.Mismatch)
+			c.wantUnchanged("what another payload is shown", before, a.Record)
+			if a.Record.Fingerprint != f {
+				c.Error("a mismatch does not show the fingerprint the key is bound to")
+			}
+		}
+		c.wantUnchanged("another payload", before, c.lookup(id))
+		c.wantOutcome("the right payload", c.claimWith(id, f), right)
+	}
+}
+
+// checkIncomparable claims with no fingerprint, with one of another version, and a key
+// that was bound to none: none of them is a mismatch.
+func checkIncomparable(c *check) {
+	none := dedup.Fingerprint{}
+	for state, right := range found {
+		c.wantOutcome("a claim without fingerprint", c.claimWith(c.bound(state, newFingerprint(1)), none), right)
+		c.wantOutcome("a fingerprint of another version", c.claimWith(c.bound(state, newFingerprint(1)), newFingerprint(2)), right)
+		c.wantOutcome("a fingerprint where none was bound", c.claimWith(c.bound(state, none), newFingerprint(1)), right)
+	}
+}

@@ -1,0 +1,108 @@
+package deduptest
+
+import (
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// owner is one attempt of one worker: a token, and what its claim was told.
+type owner struct {
+	c       *check
+	id      dedup.ID
+	token   dedup.Token
+	attempt int
+	fence   uint64
+}
+
+// stranger is an attempt on id that has not asked for anything yet.
+func (c *check) stranger(id dedup.ID) *owner {
+	return &owner{c: c, id: id, token: newToken()}
+}
+
+// acquire claims id with a fresh token and insists on getting it.
+func (c *check) acquire(id dedup.ID, lease, hold time.Duration) *owner {
+	c.Helper()
+	o := c.stranger(id)
+	req := o.request()
+	req.Lease, req.Hold = lease, hold
+	o.mustClaim(req)
+	return o
+}
+
+// lapsed is an owner whose lease has run out.
+func (c *check) lapsed(id dedup.ID) *owner {
+	c.Helper()
+	o := c.acquire(id, c.h.Lease, long)
+	c.pass(c.h.Lease)
+	return o
+}
+
+// ended leaves id in the given state and returns who did it.
+func (c *check) ended(id dedup.ID, state dedup.State, result []byte) *owner {
+	c.Helper()
+	o := c.acquire(id, long, long)
+	change := o.change(state)
+	change.Result = result
+	o.mustFinish(change)
+	return o
+}
+
+// request is a claim that outlives the check.
+func (o *owner) request() dedup.ClaimRequest {
+	return dedup.ClaimRequest{ID: o.id, Token: o.token, Lease: long, Hold: long}
+}
+
+// change reaches state, or renews, and outlives the check.
+func (o *owner) change(state dedup.State) dedup.Change {
+	return dedup.Change{
+		ID: o.id, Token: o.token, Fence: o.fence, Attempt: o.attempt,
+		State: state, Lease: long, Hold: long, Window: long,
+	}
+}
+
+// landed is the change of an effect that has happened.
+func (o *owner) landed(result string) dedup.Change {
+	change := o.change(dedup.StateSucceeded)
+	change.Landed, change.Result = true, []byte(result)
+	return change
+}
+
+func (o *owner) send(req dedup.ClaimRequest) dedup.Answer {
+	o.c.Helper()
+	return o.c.learnt("Claim", o.c.claims(req)[0])
+}
+
+func (o *owner) claim() dedup.Answer {
+	o.c.Helper()
+	return o.send(o.request())
+}
+
+// mustClaim insists on Acquired and remembers attempt and fence.
+func (o *owner) mustClaim(req dedup.ClaimRequest) dedup.Answer {
+	o.c.Helper()
+	a := o.send(req)
+	o.c.wantOutcome("Claim", a, dedup.Acquired)
+	o.attempt, o.fence = a.Record.Attempt, a.Record.Fence
+	return a
+}
+
+func (o *owner) finish(change dedup.Change) dedup.Answer {
+	o.c.Helper()
+	return o.c.learnt("Finish", o.c.finishes(change)[0])
+}
+
+// mustFinish insists on an owner's end.
+func (o *owner) mustFinish(change dedup.Change) dedup.Answer {
+	o.c.Helper()
+	a := o.finish(change)
+	o.c.wantEnd("Finish as "+change.State.String(), a, true, true)
+	return a
+}
+
+func (o *owner) renew(lease time.Duration) dedup.Answer {
+	o.c.Helper()
+	change := o.change(dedup.StateAbsent)
+	change.Lease = lease
+	return o.c.learnt("Renew", o.c.renews(change)[0])
+}

@@ -1,0 +1,159 @@
+package deduptest
+
+import (
+	"fmt"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// reference is the contract for one key in the fewest words: what each call must
+// answer, with time reduced to "the lease has lapsed". Fences are chosen by the store;
+// the reference only insists that they grow.
+type reference struct {
+	state   dedup.State
+	token   dedup.Token // owner in progress; later whoever wrote the end
+	lapsed  bool
+	late    bool // the end was written by somebody who held nothing
+	attempt int
+	fence   uint64
+	newest  uint64 // largest fence ever seen
+	floor   uint64 // owners up to this fence were forgotten
+	gone    bool   // forgotten, and nothing has happened since
+	result  string
+}
+
+func (r *reference) terminal() bool {
+	return r.state == dedup.StateSucceeded || r.state == dedup.StateFailed
+}
+
+func (r *reference) heldBy(token dedup.Token) bool {
+	return r.state == dedup.StateInProgress && r.token == token
+}
+
+// stands names the state, telling a lapsed claim from a live one.
+func (r *reference) stands() string {
+	if r.state == dedup.StateInProgress && r.lapsed {
+		return "lapsed"
+	}
+	return r.state.String()
+}
+
+// claim compares the answer of a claim and moves on.
+func (r *reference) claim(token dedup.Token, a dedup.Answer) error {
+	want := dedup.Acquired
+	switch {
+	case r.terminal():
+		want = dedup.Duplicate
+	case r.state == dedup.StateInProgress && !r.lapsed && r.token != token:
+		want = dedup.InFlight
+	}
+	mine := r.heldBy(token)
+	if a.Outcome != want || a.Mine != mine {
+		return fmt.Errorf("want %v, mine %t, got %s", want, mine, describe(a))
+	}
+	if want != dedup.Acquired || mine {
+		return r.matches(a.Record)
+	}
+	if a.Record.Fence <= r.newest {
+		return fmt.Errorf("fence %d does not grow over %d", a.Record.Fence, r.newest)
+	}
+	if r.state == dedup.StateAbsent {
+		r.attempt = 0
+	}
+	r.state, r.token, r.lapsed, r.late, r.gone, r.result = dedup.StateInProgress, token, false, false, false, ""
+	r.attempt++
+	r.fence, r.newest = a.Record.Fence, a.Record.Fence
+	return r.matches(a.Record)
+}
+
+// renew compares the answer of a renewal and moves on.
+func (r *reference) renew(token dedup.Token, a dedup.Answer) error {
+	held := r.heldBy(token)
+	if a.Held != held {
+		return fmt.Errorf("want held=%t, got %s", held, describe(a))
+	}
+	if held {
+		r.lapsed = false
+	}
+	return nil
+}
+
+// finish compares the answer of an end and moves on.
+func (r *reference) finish(c dedup.Change, a dedup.Answer) error {
+	held, written := false, false
+	switch {
+	case r.heldBy(c.Token):
+		held, written = true, true
+		r.end(c, false)
+	case r.state == c.State && r.token == c.Token:
+		held, written = true, true
+		if r.late {
+			held = a.Held // an effect that landed late may be told either way again
+		}
+	case c.Landed && r.mayLand(c.Fence):
+		written = true
+		if r.state == dedup.StateAbsent {
+			r.attempt, r.fence = c.Attempt, c.Fence
+		}
+		r.end(c, true)
+	}
+	if a.Held != held || a.Written != written {
+		return fmt.Errorf("want held=%t written=%t, got %s", held, written, describe(a))
+	}
+	return r.matches(a.Record)
+}
+
+func (r *reference) end(c dedup.Change, late bool) {
+	r.state, r.token, r.late, r.gone = c.State, c.Token, late, false
+	r.result = string(c.Result)
+}
+
+func (r *reference) mayLand(fence uint64) bool {
+	return !r.terminal() && (fence == 0 || fence > r.floor)
+}
+
+// disputed reports whether the contract leaves open what a landed change does: its
+// owner was forgotten, and something has happened to the key since.
+func (r *reference) disputed(c dedup.Change) bool {
+	return c.Landed && c.Fence != 0 && c.Fence <= r.floor && !r.gone && !r.terminal() && !r.heldBy(c.Token)
+}
+
+// forget compares the answer of Forget and moves on.
+func (r *reference) forget(live bool) error {
+	want := r.state == dedup.StateInProgress && !r.lapsed
+	if live != want {
+		return fmt.Errorf("want in flight %t, got %t", want, live)
+	}
+	if !live && r.state != dedup.StateAbsent {
+		// After an effect that landed late it is the store's choice which owner's
+		// fence the key keeps, and so up to where it forgets.
+		certain := !r.late
+		r.floor = r.newest
+		r.expire()
+		r.gone = certain
+	}
+	return nil
+}
+
+// expire makes the key absent. Only newest and floor outlive it.
+func (r *reference) expire() {
+	*r = reference{newest: r.newest, floor: r.floor}
+}
+
+// matches compares a record with the reference. After an effect that landed late the
+// store may show the attempt and fence of either owner.
+func (r *reference) matches(rec dedup.Record) error {
+	if rec.State != r.state {
+		return fmt.Errorf("want state %v, got %v", r.state, rec.State)
+	}
+	if r.state != dedup.StateAbsent && !r.late && (rec.Attempt != r.attempt || rec.Fence != r.fence) {
+		return fmt.Errorf("want attempt %d and fence %d, got %d and %d", r.attempt, r.fence, rec.Attempt, rec.Fence)
+	}
+	if string(rec.Result) != r.result {
+		return fmt.Errorf("want result %q, got %q", r.result, rec.Result)
+	}
+	if r.state == dedup.StateInProgress && r.lapsed != (rec.Remaining <= 0) {
+		return fmt.Errorf("want lapsed %t, got remaining %v", r.lapsed, rec.Remaining)
+	}
+	return nil
+}

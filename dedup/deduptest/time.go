@@ -1,0 +1,109 @@
+package deduptest
+
+import "github.com/onceward/onceward/dedup"
+
+func checkTakeover(c *check) {
+	id := newID()
+	o := c.lapsed(id)
+	if rec := c.lookup(id); rec.State != dedup.StateInProgress || rec.Remaining > 0 {
+		c.Errorf("a lapsed claim within its hold: want in_progress with nothing remaining, got %v with %v", rec.State, rec.Remaining)
+	}
+	for want := 2; want <= 4; want++ {
+		next := c.acquire(id, c.h.Lease, long)
+		if next.attempt != want {
+			c.Errorf("takeover: want attempt %d, got %d", want, next.attempt)
+		}
+		if next.fence <= o.fence {
+			c.Errorf("takeover: fence %d does not grow over %d", next.fence, o.fence)
+		}
+		c.pass(c.h.Lease)
+		o = next
+	}
+}
+
+func checkLiveClaim(c *check) {
+	id := newID()
+	o := c.acquire(id, long, 0)
+	for range 3 {
+		c.wantOutcome("a claim under a live lease", c.stranger(id).claim(), dedup.InFlight)
+	}
+	c.pass(c.h.Lease)
+	c.wantOutcome("a claim under a live lease, later", c.stranger(id).claim(), dedup.InFlight)
+	o.mustFinish(o.change(dedup.StateSucceeded))
+}
+
+func checkReleased(c *check) {
+	id := newID()
+	fence := uint64(0)
+	for attempt := 1; attempt <= 4; attempt++ {
+		o := c.acquire(id, long, long)
+		if o.attempt != attempt {
+			c.Errorf("claim after %d releases: got attempt %d", attempt-1, o.attempt)
+		}
+		if o.fence <= fence {
+			c.Errorf("claim after a release: fence %d does not grow over %d", o.fence, fence)
+		}
+		fence = o.fence
+		o.mustFinish(o.change(dedup.StateReleased))
+		rec := c.lookup(id)
+		c.wantState("after a release", rec, dedup.StateReleased)
+		c.wantClaim("after a release", rec, attempt, fence)
+		c.wantRemaining("after a release", rec, long)
+	}
+}
+
+// checkHoldExpiry leaves one key to a crash and one to a release, and outlives the hold
+// of both.
+func checkHoldExpiry(c *check) {
+	crashed, released := newID(), newID()
+	owners := []*owner{c.acquire(crashed, c.h.Lease, c.h.Lease), c.acquire(released, long, long)}
+	change := owners[1].change(dedup.StateReleased)
+	change.Hold = c.h.Lease
+	owners[1].mustFinish(change)
+	c.pass(2 * c.h.Lease)
+	for _, old := range owners {
+		c.wantState("after its hold", c.lookup(old.id), dedup.StateAbsent)
+		next := c.acquire(old.id, long, long)
+		if next.attempt != 1 {
+			c.Errorf("after its hold a key starts with attempt %d", next.attempt)
+		}
+		if next.fence <= old.fence {
+			c.Errorf("after its hold: fence %d does not grow over %d", next.fence, old.fence)
+		}
+	}
+}
+
+func checkWindowExpiry(c *check) {
+	for _, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed} {
+		id := newID()
+		o := c.acquire(id, long, long)
+		change := o.change(state)
+		change.Window, change.Result = c.h.Lease, []byte("x")
+		o.mustFinish(change)
+		c.pass(c.h.Lease)
+		rec := c.lookup(id)
+		c.wantState("after its window", rec, dedup.StateAbsent)
+		next := c.acquire(id, long, long)
+		if next.attempt != 1 {
+			c.Errorf("after its window a key starts with attempt %d", next.attempt)
+		}
+		if next.fence <= o.fence {
+			c.Errorf("after its window: fence %d does not grow over %d", next.fence, o.fence)
+		}
+		if rec := c.lookup(id); rec.Result != nil {
+			c.Error("a new claim carries the result of the forgotten record")
+		}
+	}
+}
+
+// checkWindowNoLease keeps the two apart: a claim lapses with its lease however long
+// its hold is, and a record outlives the lease it was made under.
+func checkWindowNoLease(c *check) {
+	crashed, done := newID(), newID()
+	c.acquire(crashed, c.h.Lease, long)
+	o := c.acquire(done, c.h.Lease, c.h.Lease)
+	o.mustFinish(o.change(dedup.StateSucceeded))
+	c.pass(3 * c.h.Lease)
+	c.wantOutcome("a claim when the lease has lapsed and the hold has not", c.stranger(crashed).claim(), dedup.Acquired)
+	c.wantOutcome("a claim of a key finished under a short lease", c.stranger(done).claim(), dedup.Duplicate)
+}

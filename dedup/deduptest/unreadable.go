@@ -1,0 +1,41 @@
+package deduptest
+
+import (
+	"errors"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// checkUnreadable asks everything of a key that holds what the store cannot read,
+// between two keys that are well.
+func checkUnreadable(c *check, plant planter) {
+	bad := c.stranger(newID())
+	plant(c, c.store, bad.id)
+	wantErr := func(what string, a dedup.Answer) {
+		c.Helper()
+		if !errors.Is(a.Err, dedup.ErrUnreadable) {
+			c.Errorf("%s of an unreadable record: want ErrUnreadable, got %v with %s", what, a.Err, describe(a))
+		}
+	}
+	left, right := c.stranger(newID()), c.stranger(newID())
+	answers := c.claims(left.request(), bad.request(), right.request())
+	wantErr("Claim", answers[1])
+	c.wantOutcome("a claim before an unreadable record", answers[0], dedup.Acquired)
+	c.wantOutcome("a claim after an unreadable record", answers[2], dedup.Acquired)
+
+	for _, state := range ends {
+		answers = c.finishes(bad.change(state), left.change(dedup.StateSucceeded))
+		wantErr("Finish as "+state.String(), answers[0])
+		c.wantEnd("Finish beside an unreadable record", answers[1], true, true)
+	}
+	wantErr("a landed Finish", c.finishes(bad.landed("x"))[0])
+	answers = c.renews(bad.change(dedup.StateAbsent), right.change(dedup.StateAbsent))
+	wantErr("Renew", answers[0])
+	if !answers[1].Held {
+		c.Errorf("Renew beside an unreadable record: %s", describe(answers[1]))
+	}
+	answers = c.lookups(right.id, bad.id)
+	wantErr("Lookup", answers[1])
+	c.wantState("Lookup beside an unreadable record", answers[0].Record, dedup.StateInProgress)
+	wantErr("Claim after all that", c.claims(bad.request())[0])
+}
