@@ -61,7 +61,7 @@ var table = map[string]rule{
 	"internal/backoff":     {},
 	"internal/redisscript": {imports: []string{goRedis}, tests: []string{"internal/redistest", "internal/servertest", miniredis}},
 
-	"internal/redistest":  {role: testOnly, imports: []string{goRedis, miniredis}},
+	"internal/redistest":  {role: testOnly, imports: []string{"internal/servertest", goRedis, miniredis}},
 	"internal/redisproxy": {role: testOnly, tests: []string{"internal/redistest", "internal/servertest", goRedis, miniredis}},
 	"internal/servertest": {role: testOnly},
 
