@@ -1,0 +1,189 @@
+package kafkaadapter
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Message is a Kafka message with what the adapter knows of it.
+type Message struct {
+	*sarama.ConsumerMessage
+	// ID of the message, as Config.ID found it; empty in the Unclaimed composition
+	// when it has none.
+	ID string
+	// Attempt counts the claims of this id, from 1. In the Unclaimed composition it
+	// counts the runs in this process since the partition was assigned.
+	Attempt int
+}
+
+// Handler has the effect of one message. It runs under a context that ends with
+// Config.Timeout, with the loss of the claim (cause dedup.ErrLeaseLost), and when the
+// drain budget of a revoked partition is used up; dedup.FromContext gives its attempt.
+//
+// nil: the message is recorded and its offset may be committed. An error made by
+// dedup.Permanent: it goes to Config.Park or stops the consumer. Any other error, and a
+// panic: the claim is released and the message is handled again after a backoff, for
+// ever, while messages of other keys move on.
+type Handler func(ctx context.Context, m *Message) error
+
+// Order says which messages wait for each other.
+type Order uint8
+
+const (
+	// ByKey handles messages of one Kafka key in order. Messages without a key wait for
+	// none. It is the default.
+	ByKey Order = iota
+	// ByPartition handles the messages of a partition one by one.
+	ByPartition
+	// Unordered lets every message run as soon as there is room.
+	Unordered
+)
+
+// Config configures an [Adapter].
+type Config struct {
+	// Deduper claims and records the messages. Required unless Unclaimed is set.
+	Deduper *dedup.Deduper
+
+	// Unclaimed runs every delivery through Handler, which must record the message
+	// itself, in the transaction of its effect. Deduper must be nil then.
+	Unclaimed bool
+
+	// Handler has the effect. Required.
+	Handler Handler
+
+	// ID finds the id of a message. Default: DefaultID.
+	ID IDFunc
+
+	// Scope separates consumer groups that have different effects of one message and
+	// share a namespace; usually the name of the group. Default: none.
+	Scope string
+
+	// Fingerprint binds an id to its payload: the same id with another value is then a
+	// mismatch, which goes to Park. Default false.
+	Fingerprint bool
+
+	// Park is given the messages that cannot be processed, with the reason, and must
+	// keep them durably before it returns nil; then their offset may be committed. When
+	// it fails it is called again after a backoff. Default nil: the consumer stops with
+	// an *UnprocessableError.
+	Park func(ctx context.Context, m *Message, reason error) error
+
+	// Workers bounds the handlers that run at once per partition. Default 32.
+	Workers int
+
+	// Order of handling. Default ByKey.
+	Order Order
+
+	// BatchMax is the most messages claimed in one round trip. Default 256.
+	BatchMax int
+
+	// BatchWait is how long an incomplete batch waits for more. Default 2 ms.
+	BatchWait time.Duration
+
+	// HighWater pauses a partition when so many of its messages are in flight, LowWater
+	// resumes it. What has been fetched already still comes in. Default 4096 and half
+	// of HighWater.
+	HighWater, LowWater int
+
+	// CommitEvery is the time between commits. Default 250 ms.
+	CommitEvery time.Duration
+
+	// CommitCount commits earlier when so many messages are finished. Default 1000.
+	CommitCount int
+
+	// Drain is how long the running handlers of a revoked partition may go on before
+	// they are cancelled. It must be shorter than the group's rebalance timeout.
+	// Default 10 s.
+	Drain time.Duration
+
+	// Timeout bounds one run of Handler; sarama has no limit of its own. Default 0:
+	// none.
+	Timeout time.Duration
+
+	// RetryBase and RetryMax bound the backoff after an error, with full jitter.
+	// Default 100 ms and 30 s.
+	RetryBase, RetryMax time.Duration
+
+	// AllowSkip lets CheckConfig accept settings that skip messages without a word.
+	// Default false.
+	AllowSkip bool
+
+	// Observer is told what happens. Default: nobody.
+	Observer Observer
+
+	// Logger gets warnings. Default: discarded.
+	Logger *slog.Logger
+}
+
+func (c Config) complete() (Config, error) {
+	c.setDefaults()
+	bad := func(field, format string, args ...any) error {
+		return &dedup.InputError{Field: "Config." + field, Reason: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case c.Handler == nil:
+		return c, bad("Handler", "is nil")
+	case c.Deduper == nil && !c.Unclaimed:
+		return c, bad("Deduper", "is nil; set Unclaimed if the handler records messages itself")
+	case c.Deduper != nil && c.Unclaimed:
+		return c, bad("Unclaimed", "is set together with Deduper")
+	case c.Order > Unordered:
+		return c, bad("Order", "is %d; ByKey, ByPartition and Unordered are known", c.Order)
+	case c.LowWater >= c.HighWater:
+		return c, bad("LowWater", "is %d, not below HighWater (%d)", c.LowWater, c.HighWater)
+	case c.RetryBase > c.RetryMax:
+		return c, bad("RetryBase", "is %v, above RetryMax (%v)", c.RetryBase, c.RetryMax)
+	}
+	for _, f := range []struct {
+		name string
+		n    int
+	}{{"Workers", c.Workers}, {"BatchMax", c.BatchMax}, {"HighWater", c.HighWater}, {"LowWater", c.LowWater}, {"CommitCount", c.CommitCount}} {
+		if f.n < 0 {
+			return c, bad(f.name, "is %d; it must not be negative", f.n)
+		}
+	}
+	for _, f := range []struct {
+		name string
+		d    time.Duration
+	}{{"BatchWait", c.BatchWait}, {"CommitEvery", c.CommitEvery}, {"Drain", c.Drain}, {"Timeout", c.Timeout}, {"RetryBase", c.RetryBase}, {"RetryMax", c.RetryMax}} {
+		if f.d < 0 {
+			return c, bad(f.name, "is %v; it must not be negative", f.d)
+		}
+	}
+	return c, nil
+}
+
+func (c *Config) setDefaults() {
+	setInt := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	setDuration := func(p *time.Duration, v time.Duration) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	if c.ID == nil {
+		c.ID = DefaultID()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	setInt(&c.Workers, 32)
+	setInt(&c.BatchMax, 256)
+	setInt(&c.HighWater, 4096)
+	setInt(&c.LowWater, c.HighWater/2)
+	setInt(&c.CommitCount, 1000)
+	setDuration(&c.BatchWait, 2*time.Millisecond)
+	setDuration(&c.CommitEvery, 250*time.Millisecond)
+	setDuration(&c.Drain, 10*time.Second)
+	setDuration(&c.RetryBase, 100*time.Millisecond)
+	setDuration(&c.RetryMax, 30*time.Second)
+}

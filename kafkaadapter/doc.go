@@ -1,0 +1,25 @@
+// Package kafkaadapter consumes Kafka with sarama so that the effect of every message
+// happens once: an offset is committed only after the message's effect and its record
+// have landed.
+//
+// There are two compositions. With Config.Deduper every message is claimed by its id,
+// in batches, before its handler runs, and recorded before its offset may be committed
+// (level Claimed of the package documentation). With Config.Unclaimed the handler
+// records the message in the transaction of its own effect, for example with
+// sqladapter's MarkTx, and the adapter cares for order, watermark and commit alone
+// (level Atomic).
+//
+// Messages of one Kafka key are handled in order, messages of different keys at the
+// same time. A message that has to wait (in flight in another process, retried after an
+// error) holds up its own key and no other. Offsets are committed up to the first
+// message that is not finished.
+//
+// A message is never skipped. One that cannot be processed (failed for good, key reused
+// with another payload, without an id) goes to Config.Park, or stops the consumer with
+// an [*UnprocessableError].
+//
+//	cfg := kafkaadapter.SafeConfig(sarama.NewConfig())
+//	group, err := sarama.NewConsumerGroup(brokers, "payments", cfg)
+//	a, err := kafkaadapter.New(kafkaadapter.Config{Deduper: d, Handler: handle})
+//	err = a.Run(ctx, group, []string{"charges"})
+package kafkaadapter

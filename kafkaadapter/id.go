@@ -1,0 +1,69 @@
+package kafkaadapter
+
+import (
+	"strings"
+
+	"github.com/IBM/sarama"
+)
+
+// IDFunc finds the id of a message: what makes two deliveries the same message. It
+// reports false when the message carries none. It must depend on nothing but the
+// message.
+type IDFunc func(*sarama.ConsumerMessage) (id string, ok bool)
+
+// Header takes the id from the first of the named headers that is present with a
+// non-empty value. Names are compared without regard to case. Of a header that is
+// repeated the last counts, as with the Java client's lastHeader.
+func Header(names ...string) IDFunc {
+	return func(m *sarama.ConsumerMessage) (string, bool) {
+		for _, name := range names {
+			if v := lastHeader(m, name); v != "" {
+				return v, true
+			}
+		}
+		return "", false
+	}
+}
+
+// CloudEvents takes the id from the headers of the Kafka protocol binding of
+// CloudEvents 1.0 in binary mode. The id alone is unique per source only, so both are
+// joined; each must be present.
+func CloudEvents() IDFunc {
+	return func(m *sarama.ConsumerMessage) (string, bool) {
+		source, id := lastHeader(m, "ce_source"), lastHeader(m, "ce_id")
+		if source == "" || id == "" {
+			return "", false
+		}
+		return source + " " + id, true // a source is a URI reference and has no space
+	}
+}
+
+// DebeziumOutbox takes the id from the header "id" that Debezium's outbox event router
+// sets for the purpose of removing duplicates.
+func DebeziumOutbox() IDFunc { return Header("id") }
+
+// FirstOf takes the first id that one of the functions finds.
+func FirstOf(funcs ...IDFunc) IDFunc {
+	return func(m *sarama.ConsumerMessage) (string, bool) {
+		for _, f := range funcs {
+			if id, ok := f(m); ok {
+				return id, true
+			}
+		}
+		return "", false
+	}
+}
+
+// DefaultID looks for a "message-id" or "idempotency-key" header, then for CloudEvents.
+// The Kafka key is not an id: it names an entity, and using it would drop every second
+// update of it.
+func DefaultID() IDFunc { return FirstOf(Header("message-id", "idempotency-key"), CloudEvents()) }
+
+func lastHeader(m *sarama.ConsumerMessage, name string) string {
+	for i := len(m.Headers) - 1; i >= 0; i-- {
+		if h := m.Headers[i]; h != nil && strings.EqualFold(string(h.Key), name) {
+			return string(h.Value)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,34 @@
+package kafkaadapter
+
+import (
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Observer is told what an [Adapter] does. Every hook may be nil, is called
+// concurrently, and must return quickly.
+type Observer struct {
+	// Delivered: a message came from the broker, before anything else is done with it.
+	Delivered func(m *sarama.ConsumerMessage)
+	// Skipped: the message is done already; cause tells why it came again.
+	Skipped func(m *Message, cause dedup.Cause)
+	// Handled: the handler ran for took and returned err.
+	Handled func(m *Message, took time.Duration, err error)
+	// Waiting: the message is in flight elsewhere, and asked for again later.
+	Waiting func(m *Message)
+	// Parked: Config.Park has kept the message, for this reason.
+	Parked func(m *Message, reason error)
+	// Committing: offset is the next to read of a partition, as it is being committed.
+	Committing func(topic string, partition int32, offset int64)
+	// Revoked: a partition was given up. Returned messages were not started, or not
+	// finished in time, and their claims were released; abandoned handlers still run,
+	// under their own lease.
+	Revoked func(topic string, partition int32, returned, abandoned int)
+	// Paused: the partition is paused (true) or resumed.
+	Paused func(topic string, partition int32, paused bool)
+	// GroupError: the consumer group reported err.
+	GroupError func(err error)
+}
