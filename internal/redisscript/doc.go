@@ -1,0 +1,8 @@
+// Package redisscript holds the Lua scripts that redisadapter and lease share, and runs
+// batches of them in pipelines.
+//
+// Every script touches one key, so that no batch can meet CROSSSLOT or a TRYAGAIN during
+// a slot migration, and every script may be sent again with the same arguments: it then
+// finds what the first send did. Each script is one file in lua/, with a header that
+// names its KEYS, its ARGV and what it returns; record.lua is put in front of all.
+package redisscript

@@ -1,0 +1,62 @@
+-- claim decides, on the server's clock, who may run the effect of a key.
+--
+-- KEYS[1]  the record
+-- ARGV     1 token (16 bytes)  2 lease in ms  3 hold in ms
+--          4 fingerprint (17 bytes or none)  5 origin (24 or none)  6 label (0-255)
+-- Returns  {answer, ms left, ms since the end, record}, where answer is one of
+--          acquired, mine, duplicate, in_flight, mismatch, uncertain, unreadable
+--
+-- It has no allow-oom flag, and no shebang at all: so a full server still answers what
+-- it knows, and refuses (OOM) only the SET of a new claim.
+
+local token, lease, hold = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local old, bad = read(KEYS[1])
+if bad then
+  return bad
+end
+local now, fence = clock()
+
+-- conflicts compares fingerprints of one version; 0 is none.
+local function conflicts(a, b)
+  return a ~= '' and b ~= '' and string.byte(a, 1) ~= 0 and string.byte(a, 1) == string.byte(b, 1) and a ~= b
+end
+
+if old and not old.forgotten then
+  if conflicts(old.fingerprint, ARGV[4]) then
+    return reply('mismatch', old, now)
+  end
+  if old.state == SUCCEEDED or old.state == FAILED then
+    return reply('duplicate', old, now)
+  end
+  if old.state == UNCERTAIN then
+    return reply('uncertain', old, now)
+  end
+  if old.state == IN_PROGRESS then
+    -- Our own token is an earlier send whose reply was lost, even if it has lapsed.
+    if old.token == token then
+      return reply('mine', old, now)
+    end
+    if old.left > 0 then
+      return reply('in_flight', old, now)
+    end
+    if old.danger then
+      return reply('uncertain', old, now)
+    end
+  end
+end
+
+local r = {
+  state = IN_PROGRESS, fence = fence, attempt = 1, span = hold, token = token, floor = 0,
+  fingerprint = ARGV[4], origin = ARGV[5], label = ARGV[6], steps = '',
+}
+if old then
+  r.fence, r.floor = math.max(old.fence + 1, fence), old.floor
+  if not old.forgotten then
+    r.attempt, r.steps = math.min(old.attempt + 1, MAX_ATTEMPT), old.steps
+    if r.fingerprint == '' then
+      r.fingerprint = old.fingerprint
+    end
+  end
+end
+write(KEYS[1], r, lease + hold)
+return reply('acquired', r, now)

@@ -1,0 +1,207 @@
+-- Prelude of every script: reads and writes the record that a key holds.
+-- Go's twin is redisadapter/record.go; a test holds the two together.
+--
+-- All numbers are big-endian and positions count from 1:
+--
+--   1   1  version, 1
+--   2   1  state: 1 in progress, 2 succeeded, 3 failed, 4 released, 5 uncertain
+--   3   2  flags, below
+--   5   4  length of the whole value: a truncated one is recognised
+--   9   8  fence, below 2^53 - 1
+--  17   4  attempt
+--  21   6  in progress: the hold in ms; succeeded and failed: the server's clock at that
+--          moment in ms; otherwise 0
+--  27   8  first half of the owner's token
+--  35   8  second half, in progress only: later the half is enough to know one's own work
+--
+-- then the sections that the flags announce, in the order of the flags:
+--
+--   0x001  no_result    -    a result existed and was not kept
+--   0x002  danger       -    the irreversible part may have begun
+--   0x004  late         -    succeeded was written by somebody who held nothing
+--   0x008  forgotten    -    this is what Forget leaves behind (released, attempt 0)
+--   0x010  floor        8    owners with a fence up to this one were forgotten
+--   0x020  fingerprint  17
+--   0x040  origin       24   digest of the source 8, partition 4, offset 8, generation 4
+--   0x080  label        1+n
+--   0x100  steps        4+n  reserved; kept as it is while the key is unfinished
+--   0x200  result       n    the rest
+--
+-- Anything else is unreadable: not absent, not done, and never overwritten.
+
+local VERSION, HEADER = 1, 34
+local IN_PROGRESS, SUCCEEDED, FAILED, RELEASED, UNCERTAIN = 1, 2, 3, 4, 5
+-- Largest fence: Lua's numbers are doubles, and it must still be possible to add 1.
+local MAX_FENCE, MAX_ATTEMPT = 9007199254740990, 4294967295
+
+-- num reads n bytes of s at position at.
+local function num(s, at, n)
+  local v = 0
+  for i = at, at + n - 1 do
+    v = v * 256 + string.byte(s, i)
+  end
+  return v
+end
+
+-- bin writes v in n bytes.
+local function bin(v, n)
+  local t = {}
+  for i = n, 1, -1 do
+    local b = v % 256
+    t[i] = string.char(b)
+    v = (v - b) / 256
+  end
+  return table.concat(t)
+end
+
+local function has(flags, bit)
+  return math.floor(flags / bit) % 2 == 1
+end
+
+-- decode returns the record in v, or nil when it cannot be read.
+local function decode(v)
+  if #v < HEADER or string.byte(v, 1) ~= VERSION or num(v, 5, 4) ~= #v then
+    return nil
+  end
+  local flags = num(v, 3, 2)
+  local r = {
+    raw = v, state = string.byte(v, 2),
+    no_result = has(flags, 1), danger = has(flags, 2), late = has(flags, 4), forgotten = has(flags, 8),
+    fence = num(v, 9, 8), attempt = num(v, 17, 4), span = num(v, 21, 6),
+    half = string.sub(v, 27, 34), floor = 0, fingerprint = '', origin = '', label = '', steps = '',
+  }
+  if r.state < IN_PROGRESS or r.state > UNCERTAIN or flags >= 1024 or r.fence > MAX_FENCE then
+    return nil
+  end
+  local at = HEADER + 1
+  -- take returns the next n bytes, or nil when there are not that many.
+  local function take(n)
+    if at + n - 1 > #v then
+      return nil
+    end
+    at = at + n
+    return string.sub(v, at - n, at - 1)
+  end
+  if r.state == IN_PROGRESS then
+    local rest = take(8)
+    if not rest then
+      return nil
+    end
+    r.token = r.half .. rest
+  end
+  if has(flags, 16) then
+    local s = take(8)
+    if not s then
+      return nil
+    end
+    r.floor = num(s, 1, 8)
+    if r.floor > MAX_FENCE then
+      return nil
+    end
+  end
+  if has(flags, 32) then
+    r.fingerprint = take(17)
+  end
+  if has(flags, 64) then
+    r.origin = take(24)
+  end
+  if not r.fingerprint or not r.origin then
+    return nil
+  end
+  if has(flags, 128) then
+    local n = take(1)
+    r.label = n and take(string.byte(n))
+  end
+  if has(flags, 256) then
+    local n = take(4)
+    r.steps = n and take(num(n, 1, 4))
+  end
+  if not r.label or not r.steps then
+    return nil
+  end
+  if has(flags, 512) then
+    r.result = string.sub(v, at)
+  elseif at ~= #v + 1 then
+    return nil
+  end
+  return r
+end
+
+-- encode writes the record r.
+local function encode(r)
+  local flags, body = 0, {}
+  local function put(bit, s)
+    flags = flags + bit
+    body[#body + 1] = s
+  end
+  if r.no_result then put(1, '') end
+  if r.danger then put(2, '') end
+  if r.late then put(4, '') end
+  if r.forgotten then put(8, '') end
+  if r.floor > 0 then put(16, bin(r.floor, 8)) end
+  if r.fingerprint ~= '' then put(32, r.fingerprint) end
+  if r.origin ~= '' then put(64, r.origin) end
+  if r.label ~= '' then put(128, string.char(#r.label) .. r.label) end
+  if r.steps ~= '' then put(256, bin(#r.steps, 4) .. r.steps) end
+  if r.result then put(512, r.result) end
+  local owner = r.half
+  if r.state == IN_PROGRESS then
+    owner = r.token
+  end
+  local rest = bin(r.fence, 8) .. bin(r.attempt, 4) .. bin(r.span, 6) .. owner .. table.concat(body)
+  return bin(VERSION, 1) .. bin(r.state, 1) .. bin(flags, 2) .. bin(8 + #rest, 4) .. rest
+end
+
+-- clock returns the server's time in ms, and the same moment as a fence: 1024 to the ms.
+local function clock()
+  local t = redis.call('TIME')
+  local seconds, micros = tonumber(t[1]), tonumber(t[2])
+  local ms = seconds * 1000 + math.floor(micros / 1000)
+  return ms, ms * 1024 + micros % 1000
+end
+
+-- read returns the record of key with r.ttl, the ms it has to live, and r.left, the ms
+-- its lease has left. For an absent key it returns nil; for one that cannot be read nil
+-- and what the script must return. Our keys always expire, so one that does not is not
+-- ours, or no longer what we wrote: its lease cannot be known.
+local function read(key)
+  local v = redis.pcall('GET', key)
+  if not v then
+    return nil, nil
+  end
+  if type(v) == 'table' then
+    return nil, v
+  end
+  local r, ttl = decode(v), redis.call('PTTL', key)
+  if not r or ttl < 0 then
+    return nil, {'unreadable', #v, string.byte(v, 1) or 0, ''}
+  end
+  r.ttl, r.left = ttl, ttl
+  if r.state == IN_PROGRESS then
+    r.left = ttl - r.span
+  end
+  return r, nil
+end
+
+-- write stores r for ttl ms: in one command, so that no crash leaves it without an end.
+local function write(key, r, ttl)
+  r.raw = encode(r)
+  redis.call('SET', key, r.raw, 'PX', string.format('%.0f', ttl))
+  r.ttl, r.left = ttl, ttl
+  if r.state == IN_PROGRESS then
+    r.left = ttl - r.span
+  end
+end
+
+-- reply builds what every script returns: an answer, the ms left (of the lease in
+-- progress, of the record otherwise), the ms since the end, and the record.
+local function reply(answer, r, now)
+  if not r then
+    return {answer, 0, 0, ''}
+  end
+  local age = 0
+  if r.state == SUCCEEDED or r.state == FAILED then
+    age = math.max(now - r.span, 0)
+  end
+  return {answer, r.left, age, r.raw}
+end

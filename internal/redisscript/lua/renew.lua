@@ -1,0 +1,28 @@
+#!lua flags=allow-oom
+-- renew makes the lease of a claim last from now, if the token still owns it. It never
+-- creates: an absent, finished or taken-over key stays as it is.
+--
+-- KEYS[1]  the record
+-- ARGV     1 token (16 bytes)  2 lease in ms  3 hold in ms
+-- Returns  {answer, ms left, ms since the end, record}, where answer is one of
+--          held, lost, unreadable
+
+local token, lease, hold = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local r, bad = read(KEYS[1])
+if bad then
+  return bad
+end
+local now = clock()
+if not r or r.state ~= IN_PROGRESS then
+  return reply('lost', r, now)
+end
+if r.token ~= token then
+  return reply('lost', r, now)
+end
+r.span = hold
+if r.danger then
+  -- Danger has lengthened the key's life to the window; a renewal must not cut it.
+  r.span = math.max(hold, r.ttl - lease)
+end
+write(KEYS[1], r, lease + r.span)
+return reply('held', r, now)

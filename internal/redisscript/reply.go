@@ -1,0 +1,85 @@
+package redisscript
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Reply is what one script returned, or why that is not known.
+type Reply struct {
+	// Answer is the word that the script's header documents.
+	Answer string
+	// Left is how long the lease lasts, or else how long the record is kept.
+	Left time.Duration
+	// Age is the time since the key was succeeded or failed.
+	Age time.Duration
+	// Record is the value of the key, empty when there is none.
+	Record string
+	// Err is set when the script was refused, or may or may not have run.
+	Err error
+}
+
+// ErrUnreadable is in the Err of a Reply when the key holds something that is no record
+// of a version the scripts know.
+var ErrUnreadable = errors.New("unreadable record")
+
+// parse reads the four values that every script returns.
+func parse(cmd *redis.Cmd) Reply {
+	v, err := cmd.Slice()
+	if err != nil {
+		if redis.HasErrorPrefix(err, "WRONGTYPE") {
+			err = fmt.Errorf("%w: %w", ErrUnreadable, err)
+		}
+		return Reply{Err: err}
+	}
+	if len(v) != 4 {
+		return Reply{Err: fmt.Errorf("script returned %d values, not 4", len(v))}
+	}
+	answer, ok1 := v[0].(string)
+	left, ok2 := v[1].(int64)
+	age, ok3 := v[2].(int64)
+	record, ok4 := v[3].(string)
+	switch {
+	case !ok1 || !ok2 || !ok3 || !ok4:
+		return Reply{Err: fmt.Errorf("script returned (%T, %T, %T, %T)", v[0], v[1], v[2], v[3])}
+	case answer == "unreadable":
+		return Reply{Err: fmt.Errorf("%w: %d bytes, the first is 0x%02x", ErrUnreadable, left, age)}
+	}
+	return Reply{Answer: answer, Left: FromMillis(left), Age: FromMillis(age), Record: record}
+}
+
+// Fence returns the fence in a record, and 0 for one that is too short.
+func Fence(record string) uint64 {
+	if len(record) < 16 {
+		return 0
+	}
+	return binary.BigEndian.Uint64([]byte(record[8:16]))
+}
+
+// MaxFence is the largest fence that the scripts can hold.
+const MaxFence = 1<<53 - 2
+
+// MaxMillis bounds a duration sent to the server, about 140 years: beyond it Redis
+// refuses an expiry.
+const MaxMillis = 1 << 42
+
+// Millis returns d in milliseconds, rounded up so that a positive duration stays
+// positive, and at most MaxMillis.
+func Millis(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	if d > time.Duration(ms)*time.Millisecond {
+		ms++
+	}
+	return min(ms, MaxMillis)
+}
+
+// FromMillis returns ms as a duration, at most the largest there is.
+func FromMillis(ms int64) time.Duration {
+	const most = math.MaxInt64 / int64(time.Millisecond)
+	return time.Duration(max(min(ms, most), -most)) * time.Millisecond
+}

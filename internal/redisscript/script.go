@@ -1,0 +1,66 @@
+package redisscript
+
+import (
+	"crypto/sha1"
+	"embed"
+	"encoding/hex"
+	"strings"
+)
+
+//go:embed lua/*.lua
+var files embed.FS
+
+// The scripts. Their files say what they take and return.
+var (
+	Claim  = load("claim")
+	Renew  = load("renew")
+	Finish = load("finish")
+	Lookup = load("lookup")
+	Forget = load("forget")
+)
+
+// Script is one Lua script, with its name at the server.
+type Script struct {
+	// Name of the file, without ".lua".
+	Name string
+	// full is what Redis gets; plain lacks the shebang line.
+	full, plain source
+}
+
+// source is a text and its SHA-1 in hexadecimal.
+type source struct{ text, sha string }
+
+func newSource(text string) source {
+	sum := sha1.Sum([]byte(text))
+	return source{text, hex.EncodeToString(sum[:])}
+}
+
+// load puts the prelude between a script's shebang, which must stay the first line, and
+// the rest of it.
+func load(name string) *Script {
+	prelude, body := file("record"), file(name)
+	shebang := ""
+	if strings.HasPrefix(body, "#!") {
+		line, rest, _ := strings.Cut(body, "\n")
+		shebang, body = line+"\n", rest
+	}
+	plain := prelude + body
+	return &Script{Name: name, full: newSource(shebang + plain), plain: newSource(plain)}
+}
+
+// file reads an embedded file; its absence is a mistake in this package.
+func file(name string) string {
+	text, err := files.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// source returns the text for a server that refuses shebangs, or for one that knows them.
+func (s *Script) source(plain bool) source {
+	if plain {
+		return s.plain
+	}
+	return s.full
+}

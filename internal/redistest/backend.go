@@ -1,0 +1,62 @@
+package redistest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/servertest"
+)
+
+// Backend is one kind of Redis.
+type Backend struct {
+	// Name is miniredis, redis or cluster.
+	Name string
+	// Client is closed when the test ends.
+	Client redis.UniversalClient
+	// Prefix must begin the name of every key: real servers are shared.
+	Prefix string
+}
+
+// Backends are the names of all, in the order of Each.
+var Backends = []string{"miniredis", "redis", "cluster"}
+
+// Each runs test as a subtest for every kind of Redis. Where a server is missing its
+// subtest is skipped, or fails when ONCEWARD_REQUIRE_SERVERS=1.
+func Each(t *testing.T, test func(t *testing.T, b Backend)) {
+	t.Helper()
+	for _, name := range Backends {
+		t.Run(name, func(t *testing.T) { test(t, Open(t, name)) })
+	}
+}
+
+// Open connects to the kind of Redis that is named.
+func Open(t testing.TB, name string) Backend {
+	t.Helper()
+	b := Backend{Name: name, Prefix: servertest.Prefix(t)}
+	switch name {
+	case "miniredis":
+		_, b.Client = Mini(t)
+	case "redis":
+		b.Client = Client(t, &redis.Options{Addr: servertest.Redis(t)})
+	case "cluster":
+		b.Client = Cluster(t, servertest.RedisCluster(t))
+	default:
+		t.Fatalf("redistest: no backend %q", name)
+	}
+	return b
+}
+
+// Cluster returns a client of a Cluster that is closed when t ends. It looks for moved
+// slots every second: see redisadapter's advice.
+func Cluster(t testing.TB, addrs []string) *redis.ClusterClient {
+	t.Helper()
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ClusterStateReloadInterval: time.Second})
+	t.Cleanup(func() {
+		if err := client.Close(); err != nil {
+			t.Errorf("closing the client: %v", err)
+		}
+	})
+	return client
+}
