@@ -1,0 +1,56 @@
+package redisadapter_test
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// TestConformance runs the suite that every Store must pass. On miniredis time is moved
+// by hand, so that two commands may see the very same instant.
+func TestConformance(t *testing.T) {
+	t.Run("miniredis", func(t *testing.T) {
+		mini, client := redistest.Freeze(t)
+		h := harness(t, redistest.Backend{Client: client, Prefix: "ow"})
+		h.Advance = mini.Advance
+		deduptest.Run(t, h)
+	})
+	for _, name := range redistest.Backends[1:] {
+		t.Run(name, func(t *testing.T) {
+			deduptest.Run(t, harness(t, redistest.Open(t, name)))
+		})
+	}
+}
+
+func harness(t *testing.T, b redistest.Backend) deduptest.Harness {
+	t.Helper()
+	store := open(t, b)
+	h := deduptest.Harness{
+		New:        func(testing.TB) dedup.Store { return store },
+		Unreadable: make(map[string]func(testing.TB, dedup.Store, dedup.ID)),
+	}
+	for name, plant := range unreadable {
+		h.Unreadable[name] = func(t testing.TB, _ dedup.Store, id dedup.ID) {
+			t.Helper()
+			plant(t, b.Client, redisadapter.Key(store, id))
+		}
+	}
+	return h
+}
+
+func open(t testing.TB, b redistest.Backend) *redisadapter.Store {
+	t.Helper()
+	store, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: b.Prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// plant puts something under a key.
+type plant func(t testing.TB, client redis.UniversalClient, key string)

@@ -1,0 +1,33 @@
+package redisadapter
+
+import (
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Key is the name of a record, for tests that look at Redis themselves.
+func Key(s *Store, id dedup.ID) string { return s.key(id) }
+
+// Golden reads a record from testdata: hexadecimal, with a comment on every field.
+func Golden(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "golden", name+".hex"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var digits strings.Builder
+	for line := range strings.Lines(string(text)) {
+		line, _, _ = strings.Cut(line, "#")
+		digits.WriteString(strings.TrimSpace(line))
+	}
+	b, err := hex.DecodeString(digits.String())
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return string(b)
+}

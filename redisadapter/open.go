@@ -1,0 +1,154 @@
+package redisadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// maxPrefix bounds Options.Prefix.
+const maxPrefix = 64
+
+// New returns a Store over client, after having looked at the server: it must answer, be
+// of version 7.0 or newer, and let this client run a script on our keys. It takes a few
+// round trips, writes nothing, and returns at the latest when ctx ends.
+//
+// A nil client, a bad prefix and a *redis.Ring (which moves keys between servers, and so
+// forgets claims) are an [*dedup.InputError]. A server that cannot be reached or used is
+// an error that names its address and wraps the cause; see [Classify].
+func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Store, error) {
+	if ctx == nil {
+		return nil, input("Context", "is nil")
+	}
+	if err := checkClient(client); err != nil {
+		return nil, err
+	}
+	if opts.Prefix == "" {
+		opts.Prefix = DefaultPrefix
+	}
+	if err := checkPrefix(opts.Prefix); err != nil {
+		return nil, err
+	}
+	s := &Store{runner: redisscript.NewRunner(client), prefix: opts.Prefix}
+	if err := s.inspect(ctx, client); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func checkClient(client redis.UniversalClient) error {
+	missing := client == nil
+	switch c := client.(type) {
+	case *redis.Client:
+		missing = c == nil
+	case *redis.ClusterClient:
+		missing = c == nil
+	case *redis.Ring:
+		return input("Client", "is a Ring, which moves keys to other servers when one is down and so forgets claims")
+	}
+	if missing {
+		return input("Client", "is nil")
+	}
+	return nil
+}
+
+func checkPrefix(prefix string) error {
+	if len(prefix) > maxPrefix {
+		return input("Options.Prefix", fmt.Sprintf("has %d bytes, at most %d are allowed", len(prefix), maxPrefix))
+	}
+	for i := range len(prefix) {
+		c := prefix[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-' {
+			continue
+		}
+		return input("Options.Prefix", fmt.Sprintf("has %q at byte %d; letters, digits, '_', '.' and '-' are allowed", c, i))
+	}
+	return nil
+}
+
+// inspect asks every server that may hold our keys who it is, then tries a script.
+func (s *Store) inspect(ctx context.Context, client redis.UniversalClient) error {
+	done := make(chan error, 1) // buffered: go-redis may outlast ctx
+	go func() { done <- inspectServers(ctx, client) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			return err
+		}
+	case <-ctx.Done():
+		return fmt.Errorf("redisadapter: %s did not answer in time: %w", address(client), context.Cause(ctx))
+	}
+	// The all-zero ID is never a key's digest. A server too old for the scripts, or a user
+	// without the right to run them on our keys, shows itself here and not in mid-stream.
+	if ans := s.Lookup(ctx, make([]dedup.ID, 1))[0]; ans.Err != nil {
+		return fmt.Errorf("redisadapter: cannot run scripts on keys %q at %s: %w", s.prefix+":*", address(client), ans.Err)
+	}
+	return nil
+}
+
+func inspectServers(ctx context.Context, client redis.UniversalClient) error {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return inspectServer(ctx, client, address(client))
+	}
+	var reached atomic.Bool // masters are asked in parallel
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		reached.Store(true)
+		return inspectServer(ctx, node, node.Options().Addr)
+	})
+	if err != nil && !reached.Load() {
+		return fmt.Errorf("redisadapter: Redis Cluster at %s cannot be reached: %w", address(client), err)
+	}
+	return err
+}
+
+func inspectServer(ctx context.Context, client redis.UniversalClient, addr string) error {
+	if err := client.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("redisadapter: Redis at %s cannot be reached: %w", addr, err)
+	}
+	info, err := client.Info(ctx, "server").Result()
+	var refusal redis.Error
+	if errors.As(err, &refusal) && strings.Contains(err.Error(), "not supported") {
+		return nil // an embedded server for tests; the script that is tried next decides
+	}
+	if err != nil {
+		return fmt.Errorf("redisadapter: INFO of Redis at %s: %w", addr, err)
+	}
+	return checkVersion(info, addr)
+}
+
+// checkVersion wants 7.0, the first with flags for scripts. Valkey reports the version of
+// Redis that it is compatible with.
+func checkVersion(info, addr string) error {
+	for line := range strings.Lines(info) {
+		version, found := strings.CutPrefix(strings.TrimSpace(line), "redis_version:")
+		if !found {
+			continue
+		}
+		major, _, _ := strings.Cut(version, ".")
+		if n, err := strconv.Atoi(major); err != nil || n < 7 {
+			return fmt.Errorf("redisadapter: Redis at %s has version %s; 7.0 or newer is needed", addr, version)
+		}
+		return nil
+	}
+	return fmt.Errorf("redisadapter: Redis at %s does not tell its version; 7.0 or newer is needed", addr)
+}
+
+// address is what the client was told to connect to.
+func address(client redis.UniversalClient) string {
+	switch c := client.(type) {
+	case *redis.Client:
+		return c.Options().Addr
+	case *redis.ClusterClient:
+		return strings.Join(c.Options().Addrs, ",")
+	}
+	return "the given client"
+}

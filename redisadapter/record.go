@@ -1,0 +1,221 @@
+package redisadapter
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// The record as it lies in Redis. internal/redisscript/lua/record.lua documents the
+// layout and reads and writes it at the server; a test holds the two together.
+const (
+	recordVersion = 1
+	headerSize    = 34
+	ownerRest     = 8 // second half of the token, in progress only
+
+	flagNoResult    = 0x001
+	flagDanger      = 0x002
+	flagLate        = 0x004
+	flagForgotten   = 0x008
+	flagFloor       = 0x010
+	flagFingerprint = 0x020
+	flagOrigin      = 0x040
+	flagLabel       = 0x080
+	flagSteps       = 0x100
+	flagResult      = 0x200
+	flagsKnown      = 0x3ff
+
+	originSize = 24
+)
+
+// record is the decoded form.
+type record struct {
+	state       byte
+	noResult    bool
+	danger      bool // the irreversible part may have begun
+	late        bool // succeeded was written by somebody who held nothing
+	forgotten   bool // what Forget leaves behind
+	fence       uint64
+	attempt     uint32
+	span        uint64 // ms: the hold in progress, the server's clock at the end
+	owner       []byte // 16 bytes in progress, else the first 8
+	floor       uint64
+	fingerprint dedup.Fingerprint
+	origin      dedup.Origin // SourceDigest in place of Source
+	label       string
+	steps       []byte
+	result      []byte // nil when there is none
+}
+
+// The states as they are stored. They are never renumbered, whatever dedup.State does.
+var states = map[byte]dedup.State{
+	1: dedup.StateInProgress,
+	2: dedup.StateSucceeded,
+	3: dedup.StateFailed,
+	4: dedup.StateReleased,
+	5: dedup.StateUncertain,
+}
+
+const (
+	storedInProgress = 1
+	storedSucceeded  = 2
+	storedFailed     = 3
+	storedReleased   = 4
+)
+
+// view is the record as callers see it. What Forget left behind is an absent key, and a
+// lapsed claim whose irreversible part may have begun is uncertain.
+func (r *record) view(left, age time.Duration) dedup.Record {
+	if r.forgotten {
+		return dedup.Record{}
+	}
+	state := states[r.state]
+	if state == dedup.StateInProgress && r.danger && left <= 0 {
+		state = dedup.StateUncertain
+	}
+	return dedup.Record{
+		State: state, Attempt: int(r.attempt), Fence: r.fence,
+		Result: r.result, NoResult: r.noResult,
+		Fingerprint: r.fingerprint, Origin: r.origin, Label: r.label,
+		Age: age, Remaining: left,
+	}
+}
+
+var errTruncated = errors.New("record is truncated")
+
+// decodeRecord reads a record. It accepts exactly what record.lua accepts.
+func decodeRecord(s string) (record, error) {
+	b := []byte(s)
+	switch {
+	case len(b) < headerSize:
+		return record{}, errTruncated
+	case b[0] != recordVersion:
+		return record{}, fmt.Errorf("record has version 0x%02x", b[0])
+	case uint64(binary.BigEndian.Uint32(b[4:])) != uint64(len(b)):
+		return record{}, errTruncated
+	}
+	flags := binary.BigEndian.Uint16(b[2:])
+	r := record{
+		state:     b[1],
+		noResult:  flags&flagNoResult != 0,
+		danger:    flags&flagDanger != 0,
+		late:      flags&flagLate != 0,
+		forgotten: flags&flagForgotten != 0,
+		fence:     binary.BigEndian.Uint64(b[8:]),
+		attempt:   binary.BigEndian.Uint32(b[16:]),
+		span:      binary.BigEndian.Uint64(b[18:]) & (1<<48 - 1),
+	}
+	if states[r.state] == dedup.StateAbsent || flags > flagsKnown || r.fence > redisscript.MaxFence {
+		return record{}, fmt.Errorf("record has state %d, flags %#x, fence %d", r.state, flags, r.fence)
+	}
+	return r, r.decodeSections(b, flags)
+}
+
+// decodeSections reads what follows the header.
+func (r *record) decodeSections(b []byte, flags uint16) error {
+	owner := b[26:headerSize]
+	c := cursor{rest: b[headerSize:]}
+	if r.state == storedInProgress {
+		owner = append(owner[:8:8], c.take(ownerRest)...)
+	}
+	r.owner = owner
+	if flags&flagFloor != 0 {
+		r.floor = binary.BigEndian.Uint64(c.take(8))
+	}
+	if flags&flagFingerprint != 0 {
+		copy(r.fingerprint[:], c.take(len(r.fingerprint)))
+	}
+	if flags&flagOrigin != 0 {
+		r.origin = decodeOrigin(c.take(originSize))
+	}
+	if flags&flagLabel != 0 {
+		r.label = string(c.take(int(c.take(1)[0])))
+	}
+	if flags&flagSteps != 0 {
+		r.steps = c.take(int(binary.BigEndian.Uint32(c.take(4))))
+	}
+	if flags&flagResult != 0 {
+		r.result, c.rest = append([]byte{}, c.rest...), nil
+	}
+	switch {
+	case c.short:
+		return errTruncated
+	case len(c.rest) > 0:
+		return fmt.Errorf("record has %d bytes too many", len(c.rest))
+	case r.floor > redisscript.MaxFence:
+		return fmt.Errorf("record has floor %d", r.floor)
+	}
+	return nil
+}
+
+// cursor takes bytes from the front and remembers when there were too few.
+type cursor struct {
+	rest  []byte
+	short bool
+}
+
+// take returns the next n bytes, or zeros when there are not that many.
+func (c *cursor) take(n int) []byte {
+	if n < 0 || n > len(c.rest) {
+		c.short, c.rest = true, nil
+		return make([]byte, 64) // longer than any field of fixed size
+	}
+	b := c.rest[:n:n]
+	c.rest = c.rest[n:]
+	return b
+}
+
+// encodeRecord writes a record: the twin of encode in record.lua, for tests and tools.
+func encodeRecord(r *record) string {
+	var flags uint16
+	var body []byte
+	put := func(present bool, flag uint16, section ...byte) {
+		if present {
+			flags |= flag
+			body = append(body, section...)
+		}
+	}
+	put(r.noResult, flagNoResult)
+	put(r.danger, flagDanger)
+	put(r.late, flagLate)
+	put(r.forgotten, flagForgotten)
+	put(r.floor > 0, flagFloor, binary.BigEndian.AppendUint64(nil, r.floor)...)
+	put(r.fingerprint != dedup.Fingerprint{}, flagFingerprint, r.fingerprint[:]...)
+	put(r.origin != dedup.Origin{}, flagOrigin, []byte(encodeOrigin(r.origin))...)
+	put(r.label != "", flagLabel, append([]byte{byte(len(r.label))}, r.label...)...)
+	put(len(r.steps) > 0, flagSteps, append(binary.BigEndian.AppendUint32(nil, uint32(len(r.steps))), r.steps...)...)
+	put(r.result != nil, flagResult, r.result...)
+
+	b := []byte{recordVersion, r.state}
+	b = binary.BigEndian.AppendUint16(b, flags)
+	b = binary.BigEndian.AppendUint32(b, uint32(headerSize-8+len(r.owner)+len(body)))
+	b = binary.BigEndian.AppendUint64(b, r.fence)
+	b = binary.BigEndian.AppendUint32(b, r.attempt)
+	b = append(b, binary.BigEndian.AppendUint64(nil, r.span)[2:]...)
+	b = append(b, r.owner...)
+	return string(append(b, body...))
+}
+
+// encodeOrigin writes the section of an origin, empty for the zero Origin.
+func encodeOrigin(o dedup.Origin) string {
+	if o == (dedup.Origin{}) {
+		return ""
+	}
+	b := binary.BigEndian.AppendUint64(nil, o.Digest())
+	b = binary.BigEndian.AppendUint32(b, uint32(o.Partition))
+	b = binary.BigEndian.AppendUint64(b, uint64(o.Offset))
+	return string(binary.BigEndian.AppendUint32(b, uint32(o.Generation)))
+}
+
+func decodeOrigin(b []byte) dedup.Origin {
+	return dedup.Origin{
+		SourceDigest: binary.BigEndian.Uint64(b),
+		Partition:    int32(binary.BigEndian.Uint32(b[8:])),
+		Offset:       int64(binary.BigEndian.Uint64(b[12:])),
+		Generation:   int32(binary.BigEndian.Uint32(b[20:])),
+	}
+}

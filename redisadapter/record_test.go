@@ -1,0 +1,165 @@
+package redisadapter
+
+import (
+	"bytes"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+var (
+	token       = []byte("\xa0\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8\xa9\xaa\xab\xac\xad\xae\xaf")
+	fingerprint = dedup.Fingerprint([]byte("\x01\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f"))
+	origin      = dedup.Origin{SourceDigest: 0x0123456789abcdef, Partition: 7, Offset: 1<<40 + 3, Generation: 12}
+	steps       = []byte("\x00\x01charge")
+)
+
+const (
+	fence = 1838342193108256
+	ended = 1795256047957
+)
+
+// goldens are what the files in testdata/golden mean. A file is never changed: servers
+// hold such values. A new version of the record gets new files.
+var goldens = map[string]record{
+	"in_progress": {
+		state: storedInProgress, fence: fence, attempt: 2, span: 3600000, owner: token,
+		fingerprint: fingerprint, origin: origin, label: "order 4711",
+	},
+	"in_progress_bare":   {state: storedInProgress, fence: fence, attempt: 1, owner: token},
+	"in_progress_danger": {state: storedInProgress, danger: true, fence: fence, attempt: 1, span: 259200000, owner: token, steps: steps},
+	"in_progress_floor":  {state: storedInProgress, fence: fence, attempt: 1, span: 3600000, owner: token, floor: fence - 5},
+	"succeeded_bare":     {state: storedSucceeded, fence: fence, attempt: 1, span: ended, owner: token[:8]},
+	"succeeded_full": {
+		state: storedSucceeded, fence: fence, attempt: 3, span: ended, owner: token[:8],
+		fingerprint: fingerprint, origin: origin, label: "order 4711, größer", result: []byte("\x00\xff{\"ok\":true}\r\n"),
+	},
+	"succeeded_no_result": {state: storedSucceeded, noResult: true, fence: fence, attempt: 1, span: ended, owner: token[:8]},
+	"succeeded_late": {
+		state: storedSucceeded, late: true, fence: fence, attempt: 2, span: ended, owner: token[:8],
+		origin: dedup.Origin{Partition: -1, Offset: -1, Generation: -1}, result: []byte{},
+	},
+	"failed":    {state: storedFailed, fence: fence, attempt: 5, span: ended, owner: token[:8], result: []byte("card refused: 51")},
+	"released":  {state: storedReleased, fence: fence, attempt: 4, owner: token[:8], fingerprint: fingerprint, steps: steps},
+	"forgotten": {state: storedReleased, forgotten: true, fence: fence, owner: make([]byte, 8), floor: fence},
+	"uncertain": {state: 5, danger: true, fence: fence, attempt: 1, owner: token[:8]},
+}
+
+func TestGoldenRecords(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "golden", "*.hex"))
+	if err != nil || len(files) != len(goldens) {
+		t.Fatalf("%d files for %d golden records (%v)", len(files), len(goldens), err)
+	}
+	for name, want := range goldens {
+		t.Run(name, func(t *testing.T) {
+			raw := Golden(t, name)
+			got, err := decodeRecord(raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("decoded\n%+v, want\n%+v", got, want)
+			}
+			if again := encodeRecord(&want); again != raw {
+				t.Errorf("encoded\n%x, want\n%x", again, raw)
+			}
+		})
+	}
+}
+
+// TestDecodeRefusesEveryCut prevents a record that was cut in the middle from being read
+// as another one.
+func TestDecodeRefusesEveryCut(t *testing.T) {
+	for name := range goldens {
+		raw := Golden(t, name)
+		for n := range len(raw) {
+			if _, err := decodeRecord(raw[:n]); err == nil {
+				t.Errorf("%s cut at %d of %d bytes was read", name, n, len(raw))
+			}
+		}
+		if _, err := decodeRecord(raw + "\x00"); err == nil {
+			t.Errorf("%s with a byte too many was read", name)
+		}
+	}
+}
+
+// TestDecodeRefuses looks at single bytes.
+func TestDecodeRefuses(t *testing.T) {
+	change := func(name string, at int, to byte) string {
+		b := []byte(Golden(t, name))
+		b[at] = to
+		return string(b)
+	}
+	for name, raw := range map[string]string{
+		"empty":          "",
+		"the value 1":    "1",
+		"newer version":  change("succeeded_full", 0, 2),
+		"version 0":      change("succeeded_full", 0, 0),
+		"state 0":        change("succeeded_full", 1, 0),
+		"state 6":        change("succeeded_full", 1, 6),
+		"unknown flag":   change("succeeded_full", 2, 0x06),
+		"fence 2^53":     change("succeeded_bare", 9, 0x20),
+		"floor 2^53":     change("in_progress_floor", 43, 0x20),
+		"label too long": change("in_progress", len(Golden(t, "in_progress"))-11, 11),
+		"steps too long": change("in_progress_danger", 42, 0xff),
+		"text":           strings.Repeat("done ", 20),
+	} {
+		if _, err := decodeRecord(raw); err == nil {
+			t.Errorf("%s: was read", name)
+		}
+	}
+}
+
+func FuzzDecodeRecord(f *testing.F) {
+	for name := range goldens {
+		f.Add(Golden(f, name))
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		r, err := decodeRecord(raw)
+		if err != nil {
+			return
+		}
+		again, err := decodeRecord(encodeRecord(&r))
+		if err != nil {
+			t.Fatalf("what was encoded cannot be read: %v", err)
+		}
+		if !sameRecord(&r, &again) {
+			t.Fatalf("decoded\n%+v, encoded and decoded again\n%+v", r, again)
+		}
+	})
+}
+
+func FuzzEncodeRecord(f *testing.F) {
+	f.Add(byte(0), byte(0), uint64(fence), uint32(3), uint64(ended), []byte("r"), "label", []byte("s"), int64(5))
+	f.Fuzz(func(t *testing.T, state, flags byte, fence uint64, attempt uint32, span uint64, result []byte, label string, steps []byte, offset int64) {
+		r := record{
+			state: 1 + state%5, noResult: flags&1 != 0, danger: flags&2 != 0, late: flags&4 != 0, forgotten: flags&8 != 0,
+			fence: fence % (1 << 52), attempt: attempt, span: span % (1 << 48), owner: token[:8], floor: fence % 1024,
+			origin: dedup.Origin{SourceDigest: fence, Partition: int32(attempt), Offset: offset},
+			label:  label[:min(len(label), 64)], steps: steps, result: result,
+		}
+		if r.state == storedInProgress {
+			r.owner = token
+		}
+		got, err := decodeRecord(encodeRecord(&r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !sameRecord(&r, &got) {
+			t.Fatalf("encoded\n%+v, decoded\n%+v", r, got)
+		}
+	})
+}
+
+// sameRecord compares; empty and absent steps are one.
+func sameRecord(a, b *record) bool {
+	x, y := *a, *b
+	if !bytes.Equal(x.steps, y.steps) {
+		return false
+	}
+	x.steps, y.steps = nil, nil
+	return reflect.DeepEqual(x, y)
+}

@@ -1,0 +1,164 @@
+package redisadapter
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// DefaultPrefix begins the name of every key, unless Options.Prefix says otherwise.
+const DefaultPrefix = "ow"
+
+// Options of a [Store]. The zero value is ready for use.
+type Options struct {
+	// Prefix begins the name of every key in Redis: 1-64 bytes of letters, digits, '_',
+	// '.', '-'. Two deployments that share a server need two. Default DefaultPrefix.
+	Prefix string
+}
+
+// Store is a [dedup.Store] in Redis. It is safe for concurrent use, starts no lasting
+// goroutine, and needs no closing; the client belongs to the caller.
+//
+// Every method is one pipeline (on a Cluster one per node), answers per item, and
+// returns when its context ends: what was not learnt by then carries the context's
+// error, and may have been executed. An item of a pipeline that was cut in the middle
+// carries the network's error, while those answered before keep their answers.
+type Store struct {
+	runner *redisscript.Runner
+	prefix string
+}
+
+var _ dedup.Store = (*Store)(nil)
+
+// key names a record. The digest is in braces, so that its slot does not depend on the
+// prefix and whatever is kept beside it shares it.
+func (s *Store) key(id dedup.ID) string {
+	b := make([]byte, 0, len(s.prefix)+25)
+	b = append(append(b, s.prefix...), ":{"...)
+	b = base64.RawURLEncoding.AppendEncode(b, id[:])
+	return string(append(b, '}'))
+}
+
+// Claim implements [dedup.Store].
+func (s *Store) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	return batch(ctx, s, "claim", reqs, claimCall, func(_ *dedup.ClaimRequest, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
+		outcome, known := claimOutcomes[r.Answer]
+		if !known {
+			return dedup.Answer{}, fmt.Errorf("script answered %q", r.Answer)
+		}
+		return dedup.Answer{Outcome: outcome, Mine: r.Answer == "mine", Record: rec}, nil
+	})
+}
+
+var claimOutcomes = map[string]dedup.Outcome{
+	"acquired":  dedup.Acquired,
+	"mine":      dedup.Acquired,
+	"duplicate": dedup.Duplicate,
+	"in_flight": dedup.InFlight,
+	"mismatch":  dedup.Mismatch,
+	"uncertain": dedup.Uncertain,
+}
+
+// Renew implements [dedup.Store].
+func (s *Store) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	return batch(ctx, s, "renew", changes, renewCall, func(_ *dedup.Change, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
+		return dedup.Answer{Held: r.Answer == "held", Record: rec}, nil
+	})
+}
+
+// Finish implements [dedup.Store].
+func (s *Store) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	return batch(ctx, s, "finish", changes, finishCall, finished)
+}
+
+// finished reads the answer to a Finish. What was written now comes without its result.
+func finished(c *dedup.Change, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
+	ans := dedup.Answer{Record: rec}
+	switch r.Answer {
+	case "held":
+		ans.Held, ans.Written = true, true
+		ans.Record.Result = cloneResult(c)
+	case "landed":
+		ans.Written = true
+		ans.Record.Result = cloneResult(c)
+	case "again":
+		ans.Held, ans.Written = true, true
+	case "landed_again":
+		ans.Written = true
+	case "refused":
+	default:
+		return dedup.Answer{}, fmt.Errorf("script answered %q", r.Answer)
+	}
+	return ans, nil
+}
+
+// Lookup implements [dedup.Store].
+func (s *Store) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+	return batch(ctx, s, "lookup", ids, lookupCall, func(_ *dedup.ID, _ redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
+		return dedup.Answer{Record: rec}, nil
+	})
+}
+
+// Forget implements [dedup.Store]. What it leaves behind lives for at least 2 ms, so
+// that the next claim's fence is larger even at the same instant.
+func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+	answers := batch(ctx, s, "forget", ids, forgetCall(hold), func(_ *dedup.ID, r redisscript.Reply, _ dedup.Record) (dedup.Answer, error) {
+		if r.Answer == "in_flight" {
+			return dedup.Answer{}, dedup.ErrInFlight
+		}
+		return dedup.Answer{}, nil
+	})
+	errs := make([]error, len(answers))
+	for i := range answers {
+		errs[i] = answers[i].Err
+	}
+	return errs
+}
+
+// batch sends one script per item and reads the answers. Items that make no sense are
+// answered here and not sent.
+func batch[T any](
+	ctx context.Context, s *Store, op string, items []T,
+	call func(*Store, *T) (redisscript.Call, error),
+	read func(*T, redisscript.Reply, dedup.Record) (dedup.Answer, error),
+) []dedup.Answer {
+	answers := make([]dedup.Answer, len(items))
+	calls := make([]redisscript.Call, 0, len(items))
+	sent := make([]int, 0, len(items))
+	for i := range items {
+		c, err := call(s, &items[i])
+		if err != nil {
+			answers[i].Err = err
+			continue
+		}
+		calls, sent = append(calls, c), append(sent, i)
+	}
+	for n, r := range s.runner.Run(ctx, calls) {
+		i := sent[n]
+		answers[i] = answer(op, &items[i], r, read)
+	}
+	return answers
+}
+
+func answer[T any](op string, item *T, r redisscript.Reply, read func(*T, redisscript.Reply, dedup.Record) (dedup.Answer, error)) dedup.Answer {
+	if r.Err != nil {
+		return dedup.Answer{Err: wrap(op, r.Err)}
+	}
+	var rec dedup.Record
+	if r.Record != "" {
+		stored, err := decodeRecord(r.Record)
+		if err != nil {
+			return dedup.Answer{Err: fmt.Errorf("redisadapter: %s: %w: %w", op, dedup.ErrUnreadable, err)}
+		}
+		rec = stored.view(r.Left, r.Age)
+	}
+	ans, err := read(item, r, rec)
+	if err != nil {
+		return dedup.Answer{Err: wrap(op, err)}
+	}
+	return ans
+}
