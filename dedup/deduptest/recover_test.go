@@ -1,0 +1,94 @@
+package deduptest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
+)
+
+const messages = 1000
+
+// twoOfThree loses the reply of every first claim and end, and the request of every
+// second: a caller gets through with its third try, when the first one was executed.
+func twoOfThree(call deduptest.Call) deduptest.Fault {
+	if call.Op == deduptest.OpClaim || call.Op == deduptest.OpFinish {
+		switch call.Number % 3 {
+		case 1:
+			return deduptest.Fault{Kind: deduptest.DropReply}
+		case 2:
+			return deduptest.Fault{Kind: deduptest.DropRequest}
+		}
+	}
+	return deduptest.Fault{}
+}
+
+// lossy sends each message twice through a Deduper over a store of which two replies
+// in three are lost. It returns how many effects did not run exactly once, and how
+// many calls found the key in flight elsewhere, where there is no elsewhere.
+func lossy(t *testing.T, bend func(dedup.Store) dedup.Store) (wrong, foreign int) {
+	t.Helper()
+	faulty := deduptest.NewFaulty(dedup.Memory(messages), twoOfThree)
+	d, err := dedup.New(bend(faulty), dedup.Config{Namespace: "lossy", Window: time.Hour, LeaseTTL: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range messages {
+		runs := 0
+		for range 2 {
+			_, err := dedup.Do(t.Context(), d, fmt.Sprintf("evt_%d", i), func(context.Context) (string, error) {
+				runs++
+				return "ok", nil
+			})
+			if errors.Is(err, dedup.ErrInFlight) {
+				foreign++
+			}
+		}
+		if runs != 1 {
+			wrong++
+		}
+	}
+	if stats := faulty.Stats(); stats.LostReplies < messages {
+		t.Errorf("too little was lost to prove anything: %+v", stats)
+	}
+	return wrong, foreign
+}
+
+// A reply that is lost after the store has executed the claim must not make our own
+// claim somebody else's: the message would wait for a worker that does not exist.
+func TestDeduperRecoversFromLostReplies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wrong, foreign := lossy(t, func(s dedup.Store) dedup.Store { return s })
+		if wrong != 0 || foreign != 0 {
+			t.Errorf("of %d effects %d did not run once; %d calls found their own claim foreign", messages, wrong, foreign)
+		}
+	})
+}
+
+// forgetful is a store that does not know its caller again.
+type forgetful struct{ dedup.Store }
+
+func (f forgetful) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	answers := f.Store.Claim(ctx, reqs)
+	for i, a := range answers {
+		if a.Mine {
+			answers[i].Outcome, answers[i].Mine = dedup.InFlight, false
+		}
+	}
+	return answers
+}
+
+// The test above sees what it is there to see.
+func TestLostRepliesAreSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wrong, foreign := lossy(t, func(s dedup.Store) dedup.Store { return forgetful{s} })
+		if wrong == 0 || foreign == 0 {
+			t.Errorf("the store disowns its callers, and %d effects and %d calls show it", wrong, foreign)
+		}
+	})
+}
