@@ -1,0 +1,251 @@
+package kafka_test
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// workerEnv makes the test binary a consumer process: a real one, that can be killed.
+const workerEnv = "ONCEWARD_TEST_WORKER"
+
+// workerConfig is what a consumer process is told.
+type workerConfig struct {
+	Brokers      []string
+	Group, Topic string
+	Driver, DSN  string
+	Prefix       string // of the tables
+	Hold         bool   // stop inside an effect, for the kill
+}
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(workerEnv); text != "" {
+		if err := work(text); err != nil {
+			fmt.Println("ERROR", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// work consumes in the Atomic composition until it is told to end.
+func work(text string) error {
+	var cfg workerConfig
+	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	db, err := sql.Open(cfg.Driver, cfg.DSN)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	db.SetMaxOpenConns(8)
+	marks, err := newMarks(cfg)
+	if err != nil {
+		return err
+	}
+	w := &worker{cfg: cfg, db: db, marks: marks}
+	a, err := kafkaadapter.New(kafkaadapter.Config{
+		Unclaimed: true, Handler: w.handle, Workers: 8, Drain: 2 * time.Second, CommitEvery: 100 * time.Millisecond,
+		RetryBase: 20 * time.Millisecond, RetryMax: time.Second,
+		Observer: kafkaadapter.Observer{Delivered: w.delivered, Handled: w.handled, Revoked: w.revoked},
+	})
+	if err != nil {
+		return err
+	}
+	client := clientConfig()
+	if err := a.CheckConfig(client); err != nil {
+		return err
+	}
+	group, err := sarama.NewConsumerGroup(cfg.Brokers, cfg.Group, client)
+	if err != nil {
+		return err
+	}
+	if err := a.Run(ctx, group, []string{cfg.Topic}); err != nil {
+		return err
+	}
+	return group.Close()
+}
+
+func newMarks(cfg workerConfig) (*sqladapter.Marks, error) {
+	dialect := sqladapter.Postgres
+	if cfg.Driver == "sqlite" {
+		dialect = sqladapter.SQLite
+	}
+	return sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: "webhooks", Table: cfg.Prefix + "marks"})
+}
+
+// worker is the process's state.
+type worker struct {
+	cfg   workerConfig
+	db    *sql.DB
+	marks *sqladapter.Marks
+
+	mu   sync.Mutex
+	done int
+	held *kafkaadapter.Message
+	said bool
+}
+
+// handle has the effect and marks the message, in one transaction.
+func (w *worker) handle(ctx context.Context, m *kafkaadapter.Message) error {
+	// SQLite has one writer: a transaction held open would stop everybody. There the
+	// effect is held just before it, where its message has had none yet.
+	if w.cfg.Driver == "sqlite" && w.isNew(ctx, m) && w.mayHold(m) {
+		<-make(chan struct{})
+	}
+	tx, err := w.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	mark, err := w.marks.MarkTx(ctx, tx, m.ID)
+	if err != nil {
+		return err
+	}
+	if mark.Outcome == dedup.Duplicate {
+		return nil
+	}
+	if !mark.First() {
+		return fmt.Errorf("mark: %v, %w", mark.Outcome, mark.Err)
+	}
+	insert := "INSERT INTO " + w.cfg.Prefix + "effects (id, bytes, worker) VALUES ($1, $2, $3)"
+	if _, err := tx.ExecContext(ctx, insert, m.ID, len(m.Value), os.Getpid()); err != nil {
+		return err
+	}
+	if w.cfg.Driver != "sqlite" && w.mayHold(m) {
+		<-make(chan struct{}) // inside the effect, until the process is killed
+	}
+	return tx.Commit()
+}
+
+func (w *worker) isNew(ctx context.Context, m *kafkaadapter.Message) bool {
+	var n int
+	err := w.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+w.cfg.Prefix+"effects WHERE id = $1", m.ID).Scan(&n)
+	return err == nil && n == 0
+}
+
+// mayHold chooses the message that is inside its effect when the process dies.
+func (w *worker) mayHold(m *kafkaadapter.Message) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.cfg.Hold || w.held != nil || w.done < 300 {
+		return false
+	}
+	w.held = m
+	return true
+}
+
+func (w *worker) delivered(m *sarama.ConsumerMessage) {
+	fmt.Printf("DELIVERED %d %d\n", m.Partition, m.Offset)
+}
+
+// handled tells the parent when to kill: one effect is under way, and a message behind
+// it in its partition is finished, which therefore cannot be committed.
+func (w *worker) handled(m *kafkaadapter.Message, _ time.Duration, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		return
+	}
+	w.done++
+	if w.held != nil && !w.said && m.Partition == w.held.Partition && m.Offset > w.held.Offset {
+		w.said = true
+		fmt.Printf("HOLDING %d@%d, finished %d@%d\n", w.held.Partition, w.held.Offset, m.Partition, m.Offset)
+	}
+}
+
+func (w *worker) revoked(_ string, partition int32, returned, abandoned int) {
+	fmt.Printf("REVOKED %d %d %d\n", partition, returned, abandoned)
+}
+
+// process is a consumer process as its parent sees it.
+type process struct {
+	cmd     *exec.Cmd
+	holding chan string
+	ended   chan error
+
+	mu        sync.Mutex
+	delivered map[string]int
+	last      []string
+}
+
+func spawn(t *testing.T, cfg workerConfig) *process {
+	t.Helper()
+	text, err := json.Marshal(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{cmd: exec.Command(os.Args[0]), holding: make(chan string, 1), ended: make(chan error, 1), delivered: map[string]int{}}
+	p.cmd.Env = append(os.Environ(), workerEnv+"="+string(text))
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Stderr = os.Stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.read(out)
+		p.ended <- p.cmd.Wait()
+	}()
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	return p
+}
+
+func (p *process) read(out io.Reader) {
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		line := lines.Text()
+		p.mu.Lock()
+		if position, ok := strings.CutPrefix(line, "DELIVERED "); ok {
+			p.delivered[position]++
+		} else {
+			p.last = append(p.last, line)
+		}
+		p.mu.Unlock()
+		if strings.HasPrefix(line, "HOLDING ") {
+			p.holding <- line
+		}
+	}
+}
+
+// positions adds what was delivered to this process to all.
+func (p *process) positions(all map[string]int) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for position, times := range p.delivered {
+		all[position] += times
+		n += times
+	}
+	return n
+}
+
+func (p *process) said() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.last, "; ")
+}
