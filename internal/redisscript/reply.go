@@ -29,13 +29,20 @@ type Reply struct {
 var ErrUnreadable = errors.New("unreadable record")
 
 // parse reads the four values that every script returns.
+//
+// The value comes before the error: when a connection breaks in mid-pipeline, go-redis
+// marks all its commands with that, also those whose replies it has read. A command that
+// was answered on an earlier try keeps that answer; every later try is harmless.
 func parse(cmd *redis.Cmd) Reply {
-	v, err := cmd.Slice()
-	if err != nil {
+	v, answered := cmd.Val().([]any)
+	if err := cmd.Err(); err != nil && !answered {
 		if redis.HasErrorPrefix(err, "WRONGTYPE") {
 			err = fmt.Errorf("%w: %w", ErrUnreadable, err)
 		}
 		return Reply{Err: err}
+	}
+	if !answered {
+		return Reply{Err: fmt.Errorf("script returned %T", cmd.Val())}
 	}
 	if len(v) != 4 {
 		return Reply{Err: fmt.Errorf("script returned %d values, not 4", len(v))}

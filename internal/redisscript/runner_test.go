@@ -1,0 +1,231 @@
+package redisscript_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/internal/redistest"
+)
+
+// recorder notes the pipelines that a client sends: per pipeline, one "EVAL key" or
+// "EVALSHA key" per command.
+type recorder struct {
+	mu    sync.Mutex
+	pipes [][]string
+}
+
+func (r *recorder) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		var names []string
+		for _, cmd := range cmds {
+			if strings.HasPrefix(cmd.Name(), "eval") {
+				names = append(names, fmt.Sprint(strings.ToUpper(cmd.Name()), " ", cmd.Args()[3]))
+			}
+		}
+		if names != nil {
+			r.mu.Lock()
+			r.pipes = append(r.pipes, names)
+			r.mu.Unlock()
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// take returns the pipelines since the last take.
+func (r *recorder) take() [][]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pipes := r.pipes
+	r.pipes = nil
+	return pipes
+}
+
+func claim(key, token string) redisscript.Call {
+	return redisscript.Call{Script: redisscript.Claim, Key: key, Args: []any{token, 60000, 60000, "", "", ""}}
+}
+
+func renew(key, token string) redisscript.Call {
+	return redisscript.Call{Script: redisscript.Renew, Key: key, Args: []any{token, 60000, 60000}}
+}
+
+const mine, theirs = "0123456789abcdef", "fedcba9876543210"
+
+func wantAnswers(t *testing.T, replies []redisscript.Reply, want ...string) {
+	t.Helper()
+	var got []string
+	for _, r := range replies {
+		if r.Err != nil {
+			t.Errorf("error: %v", r.Err)
+		}
+		got = append(got, r.Answer)
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("answers %q, want %q", got, want)
+	}
+}
+
+// TestMissingScriptInAPipeline prevents a batch that fails, or runs twice, because the
+// server has forgotten one of its scripts.
+func TestMissingScriptInAPipeline(t *testing.T) {
+	ctx := t.Context()
+	mini, client := redistest.Mini(t)
+	var rec recorder
+	client.AddHook(&rec)
+	runner := redisscript.NewRunner(client)
+	wantAnswers(t, runner.Run(ctx, []redisscript.Call{claim("a", mine), renew("a", mine)}), "acquired", "held")
+	if err := client.ScriptFlush(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	wantAnswers(t, runner.Run(ctx, []redisscript.Call{claim("b", mine)}), "acquired") // claim is known again
+	rec.take()
+
+	replies := runner.Run(ctx, []redisscript.Call{claim("c", mine), renew("a", mine), claim("a", theirs), renew("b", mine), renew("b", theirs)})
+	wantAnswers(t, replies, "acquired", "held", "in_flight", "held", "lost")
+	got := rec.take()
+	want := [][]string{
+		{"EVALSHA c", "EVALSHA a", "EVALSHA a", "EVALSHA b", "EVALSHA b"},
+		{"EVAL a", "EVAL b", "EVAL b"},
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("pipelines %v, want %v", got, want)
+	}
+	runner.Run(ctx, []redisscript.Call{renew("a", mine)})
+	if got := rec.take(); len(got) != 1 {
+		t.Errorf("a script that is known costs %d pipelines: %v", len(got), got)
+	}
+	if keys := mini.Keys(); len(keys) != 3 {
+		t.Errorf("keys %v", keys)
+	}
+}
+
+// TestServerWithoutShebang tells what miniredis costs: one failed batch per Runner.
+func TestServerWithoutShebang(t *testing.T) {
+	ctx := t.Context()
+	_, client := redistest.Mini(t)
+	var rec recorder
+	client.AddHook(&rec)
+	runner := redisscript.NewRunner(client)
+	runner.Run(ctx, []redisscript.Call{claim("a", mine)})
+	rec.take()
+	for _, pipes := range []int{3, 1, 1} {
+		wantAnswers(t, runner.Run(ctx, []redisscript.Call{renew("a", mine)}), "held")
+		if got := rec.take(); len(got) != pipes {
+			t.Errorf("%d pipelines, want %d: %v", len(got), pipes, got)
+		}
+	}
+}
+
+// TestEveryBackendTakesTheScripts also proves that real servers get the shebang: without
+// it a full server would refuse to record what is done.
+func TestEveryBackendTakesTheScripts(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		runner := redisscript.NewRunner(b.Client)
+		key := func(n int) string { return fmt.Sprintf("%s:{%d}", b.Prefix, n) }
+		var calls []redisscript.Call
+		var want []string
+		for n := range 60 { // over many slots
+			calls = append(calls, claim(key(n), mine), renew(key(n), mine),
+				redisscript.Call{Script: redisscript.Lookup, Key: key(n)},
+				redisscript.Call{Script: redisscript.Forget, Key: key(n), Args: []any{5}},
+				redisscript.Call{Script: redisscript.Finish, Key: key(n), Args: []any{mine, 2, 5, 0, 0, 1, 0, "", "", "", 1, "result"}})
+			want = append(want, "acquired", "held", "found", "in_flight", "held")
+		}
+		wantAnswers(t, runner.Run(t.Context(), calls), want...)
+		if got, want := runner.Plain(), b.Name == "miniredis"; got != want {
+			t.Errorf("scripts are sent without their shebang: %t, want %t", got, want)
+		}
+	})
+}
+
+// TestRunEndsWithItsContext prevents a caller that waits for the client's ReadTimeout
+// when its own time is up: go-redis looks at the context only between tries.
+func TestRunEndsWithItsContext(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	opts := redistest.Fake(t, func([]string) string {
+		asked <- struct{}{}
+		<-t.Context().Done() // ends before the cleanup that closes the fake
+		return ""
+	})
+	runner := redisscript.NewRunner(redistest.Client(t, opts))
+	gone := errors.New("the caller has gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		<-asked
+		cancel(gone)
+	}()
+	replies := runner.Run(ctx, []redisscript.Call{claim("a", mine), claim("b", mine)})
+	for _, r := range replies {
+		if !errors.Is(r.Err, context.Canceled) || !errors.Is(r.Err, gone) {
+			t.Errorf("error %v has not both the context's error and its cause", r.Err)
+		}
+	}
+	replies = runner.Run(ctx, []redisscript.Call{claim("a", mine)})
+	if len(replies) != 1 || !errors.Is(replies[0].Err, gone) {
+		t.Errorf("a context that has ended before: %+v", replies)
+	}
+}
+
+// TestPipelineCutInTheMiddle keeps what was answered before the cut.
+func TestPipelineCutInTheMiddle(t *testing.T) {
+	answered := 0 // by the one connection
+	opts := redistest.Fake(t, func([]string) string {
+		if answered++; answered == 3 {
+			return ""
+		}
+		return redistest.Answer("in_flight", 1000, 0, "")
+	})
+	runner := redisscript.NewRunner(redistest.Client(t, opts))
+	replies := runner.Run(t.Context(), []redisscript.Call{claim("a", mine), claim("b", mine), claim("c", mine), claim("d", mine)})
+	wantAnswers(t, replies[:2], "in_flight", "in_flight")
+	for _, r := range replies[2:] {
+		if r.Err == nil || r.Answer != "" {
+			t.Errorf("an item that was not answered: %+v", r)
+		}
+	}
+}
+
+// TestOddReplies prevents a panic, or a guess, when a server answers something else.
+func TestOddReplies(t *testing.T) {
+	for name, reply := range map[string]string{
+		"integer": ":1\r\n", "nil": "$-1\r\n", "short": "*1\r\n:1\r\n", "types": "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
+		"status": "+OK\r\n", "error": "-ERR what\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := redistest.Fake(t, func([]string) string { return reply })
+			r := redisscript.NewRunner(redistest.Client(t, opts)).Run(t.Context(), []redisscript.Call{claim("a", mine)})[0]
+			if r.Err == nil {
+				t.Errorf("no error: %+v", r)
+			}
+		})
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed at once
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	client := redistest.Client(t, &redis.Options{Addr: addr, MaxRetries: -1, DialerRetries: 1})
+	for _, r := range redisscript.NewRunner(client).Run(t.Context(), []redisscript.Call{claim("a", mine), claim("b", mine)}) {
+		var dial *net.OpError
+		if !errors.As(r.Err, &dial) {
+			t.Errorf("error %v", r.Err)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package redisscript
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+var all = []*Script{Claim, Renew, Finish, Lookup, Forget}
+
+// TestScriptsTouchOneKey prevents a script that works on one server and answers
+// CROSSSLOT on a Cluster.
+func TestScriptsTouchOneKey(t *testing.T) {
+	keys := regexp.MustCompile(`KEYS\[[^\]]*\]`)
+	for _, s := range all {
+		for _, key := range keys.FindAllString(s.plain.text, -1) {
+			if key != "KEYS[1]" {
+				t.Errorf("%s uses %s", s.Name, key)
+			}
+		}
+	}
+}
+
+// TestScriptsWriteWithAnEnd prevents a key without expiry after a crash between two
+// commands: there is one SET, and it carries its PX.
+func TestScriptsWriteWithAnEnd(t *testing.T) {
+	call := regexp.MustCompile(`redis\.p?call\('([A-Z]+)'[^\n]*`)
+	for _, s := range all {
+		for _, m := range call.FindAllStringSubmatch(s.plain.text, -1) {
+			switch m[1] {
+			case "GET", "PTTL", "TIME":
+			case "SET":
+				if !strings.Contains(m[0], "'PX'") {
+					t.Errorf("%s: %s", s.Name, m[0])
+				}
+			default:
+				t.Errorf("%s calls %s", s.Name, m[1])
+			}
+		}
+	}
+}
+
+// TestOnlyNewClaimsAreRefusedWhenFull pins the flags that decide what a full server does.
+func TestOnlyNewClaimsAreRefusedWhenFull(t *testing.T) {
+	want := map[*Script]string{
+		Claim: "", Lookup: "#!lua flags=no-writes",
+		Renew: "#!lua flags=allow-oom", Finish: "#!lua flags=allow-oom", Forget: "#!lua flags=allow-oom",
+	}
+	for _, s := range all {
+		shebang := ""
+		if strings.HasPrefix(s.full.text, "#!") {
+			shebang, _, _ = strings.Cut(s.full.text, "\n")
+		}
+		if shebang != want[s] {
+			t.Errorf("%s begins with %q, want %q", s.Name, shebang, want[s])
+		}
+		if strings.HasPrefix(s.plain.text, "#!") {
+			t.Errorf("%s: the plain form has a shebang", s.Name)
+		}
+	}
+}
+
+func TestMillis(t *testing.T) {
+	for d, want := range map[time.Duration]int64{
+		0: 0, 1: 1, time.Microsecond: 1, time.Millisecond: 1, time.Millisecond + 1: 2,
+		time.Hour: 3600000, 1<<63 - 1: MaxMillis,
+	} {
+		if got := Millis(d); got != want {
+			t.Errorf("Millis(%v) = %d, want %d", d, got, want)
+		}
+	}
+	if got := FromMillis(1 << 62); got <= 0 {
+		t.Errorf("FromMillis overflows to %v", got)
+	}
+	if got := FromMillis(-5); got != -5*time.Millisecond {
+		t.Errorf("FromMillis(-5) = %v", got)
+	}
+}
