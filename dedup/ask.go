@@ -19,6 +19,8 @@ type asked struct {
 	answer Answer
 	// validUntil is when an Acquired claim stops being ours, on our monotonic clock.
 	validUntil time.Time
+	// open: the store may hold a claim under our token that nobody was told of.
+	open bool
 }
 
 // ask sends the requests until each is learnt, asked askTimes, or ctx ends. Items that
@@ -40,12 +42,12 @@ func (d *Deduper) ask(ctx context.Context, reqs []ClaimRequest, send func(contex
 		answers := send(ctx, batch)
 		next := todo[:0:0]
 		for n, i := range todo {
-			out[i].answer = answers[n]
-			if err := answers[n].Err; err != nil {
+			err := out[i].note(answers[n])
+			if err != nil && ctx.Err() == nil { // else it is no fault of the store
 				d.storeError(reqs[i].ID, err)
-				if Retryable(err) {
-					next = append(next, i)
-				}
+			}
+			if err != nil && Retryable(err) {
+				next = append(next, i)
 			}
 		}
 		todo = next
@@ -61,26 +63,56 @@ func (d *Deduper) ask(ctx context.Context, reqs []ClaimRequest, send func(contex
 	return out
 }
 
-// validate turns Acquired into Unknown where the answer came too late, and renews what
-// was found to be ours by an earlier send before it is used.
+// note takes the answer of one send and returns why nothing was learnt.
+func (a *asked) note(ans Answer) error {
+	if ans.Err == nil && (ans.Outcome == Unknown || ans.Outcome > Uncertain) {
+		ans = Answer{Err: fmt.Errorf("%w: store answered neither an outcome nor an error", ErrUnknown)}
+	}
+	a.answer = ans
+	var left *abandonedError
+	switch {
+	case !errors.As(ans.Err, &left):
+		a.open = mayHaveExecuted(ans.Err)
+	case !left.queued:
+		a.open = false // the coalescer has it, and gives back what comes
+	}
+	return ans.Err
+}
+
+// mayHaveExecuted reports whether a claim that was answered with err may be held in the
+// store all the same. It is not when the store looked and refused.
+func mayHaveExecuted(err error) bool {
+	var input *InputError
+	return err != nil && !errors.As(err, &input) && !errors.Is(err, ErrStoreFull) && !errors.Is(err, ErrUnreadable)
+}
+
+// validate renews what was found to be ours by an earlier send before it is used, turns
+// Acquired into Unknown where the answer came too late, and gives back whatever we may
+// hold without a caller that knows.
 func (d *Deduper) validate(ctx context.Context, first time.Time, reqs []ClaimRequest, out []asked) {
-	usable := d.cfg.LeaseTTL - margin(d.cfg.LeaseTTL)
-	until := first.Add(usable)
-	var late, mine []int
+	until := first.Add(d.cfg.LeaseTTL - margin(d.cfg.LeaseTTL))
+	var mine []int
 	for i := range out {
-		if out[i].answer.Outcome != Acquired {
-			continue
-		}
 		out[i].validUntil = until
-		switch {
-		case !time.Now().Before(until):
-			late = append(late, i)
-		case out[i].answer.Mine:
+		if out[i].answer.Mine && out[i].answer.Outcome == Acquired && time.Now().Before(until) {
 			mine = append(mine, i)
 		}
 	}
 	d.renewMine(ctx, reqs, out, mine)
-	d.refuseLate(reqs, out, late)
+	// The renewal took its time, also for those it was not for: look at the clock after.
+	now := time.Now()
+	var back []Change
+	for i := range out {
+		a := &out[i]
+		if a.answer.Outcome == Acquired && !now.Before(a.validUntil) {
+			a.answer = Answer{Err: fmt.Errorf("dedup: claim was answered after its lease of %v", d.cfg.LeaseTTL)}
+			a.open = true
+		}
+		if a.open && a.answer.Err != nil {
+			back = append(back, d.releaseChange(reqs[i]))
+		}
+	}
+	d.giveBack(back)
 }
 
 // renewMine extends claims that a lost reply had hidden: part of their lease is gone.
@@ -95,60 +127,70 @@ func (d *Deduper) renewMine(ctx context.Context, reqs []ClaimRequest, out []aske
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StoreTimeout)
 	defer cancel()
-	answers := answered(d.store.Renew(ctx, changes), len(changes))
-	until := sent.Add(d.cfg.LeaseTTL - margin(d.cfg.LeaseTTL))
-	for n, i := range mine {
+	for n, ans := range answered(d.store.Renew(ctx, changes), len(changes)) {
+		a := &out[mine[n]]
 		switch {
-		case answers[n].Held && time.Now().Before(until):
-			out[i].validUntil = until
-		case answers[n].Err != nil:
-			out[i].answer = Answer{Err: answers[n].Err}
+		case ans.Err != nil:
+			d.storeError(changes[n].ID, ans.Err)
+			a.answer, a.open = Answer{Err: ans.Err}, true
+		case ans.Held:
+			a.validUntil = sent.Add(d.cfg.LeaseTTL - margin(d.cfg.LeaseTTL))
 		default:
-			out[i].answer = Answer{Err: errors.New("dedup: own claim was taken over before it could be renewed")}
+			// Taken over between the two. Never Unknown: FailOpen would run beside an
+			// owner that is known to exist.
+			a.answer = Answer{Outcome: InFlight, Record: ans.Record}
 		}
 	}
 }
 
-// refuseLate gives back claims whose answer came after their own lease.
-func (d *Deduper) refuseLate(reqs []ClaimRequest, out []asked, late []int) {
-	if len(late) == 0 {
+// releaseOrphans gives back claims whose callers were cancelled while the store was
+// asked. One that was not answered may have been executed too.
+func (d *Deduper) releaseOrphans(reqs []ClaimRequest, answers []Answer) {
+	var back []Change
+	for i, ans := range answers {
+		if ans.Outcome == Acquired || mayHaveExecuted(ans.Err) {
+			back = append(back, d.releaseChange(reqs[i]))
+		}
+	}
+	d.giveBack(back)
+}
+
+func (d *Deduper) releaseChange(req ClaimRequest) Change {
+	return Change{ID: req.ID, Token: req.Token, State: StateReleased, Hold: d.cfg.Hold}
+}
+
+// giveBack releases claims nobody works under, behind the caller's back: it is told
+// already. Nothing depends on it but the time until the key can be claimed again, so
+// one try is enough; what it misses lapses with its lease.
+func (d *Deduper) giveBack(changes []Change) {
+	if len(changes) == 0 {
 		return
 	}
-	changes := make([]Change, len(late))
-	for n, i := range late {
-		changes[n] = d.releaseChange(reqs[i], out[i].answer)
-		out[i].answer = Answer{Err: fmt.Errorf("dedup: claim was answered after its lease of %v", d.cfg.LeaseTTL)}
-	}
-	d.finishUnheard(changes)
-}
-
-// releaseOrphan gives back a claim whose caller was cancelled while it was asked for.
-func (d *Deduper) releaseOrphan(req ClaimRequest, ans Answer) {
-	if ans.Outcome == Acquired {
-		d.finishUnheard([]Change{d.releaseChange(req, ans)})
-	}
-}
-
-func (d *Deduper) releaseChange(req ClaimRequest, ans Answer) Change {
-	return Change{
-		ID: req.ID, Token: req.Token, Fence: ans.Record.Fence, Attempt: ans.Record.Attempt,
-		State: StateReleased, Hold: d.cfg.Hold,
-	}
-}
-
-// finishUnheard releases claims nobody works under. Failure is harmless: they lapse.
-func (d *Deduper) finishUnheard(changes []Change) {
-	ctx, cancel := context.WithTimeout(context.Background(), d.cfg.StoreTimeout)
-	defer cancel()
-	for i, ans := range answered(d.store.Finish(ctx, changes), len(changes)) {
-		if ans.Err != nil {
-			d.storeError(changes[i].ID, ans.Err)
+	d.life.begin()
+	go func() {
+		defer d.life.end()
+		ctx, cancel := context.WithTimeout(context.Background(), d.cfg.StoreTimeout)
+		defer cancel()
+		var answers []Answer
+		if len(changes) == 1 { // thousands of these may come at once
+			answers = []Answer{d.ends.do(ctx, changes[0])}
+		} else {
+			answers = answered(d.store.Finish(ctx, changes), len(changes))
 		}
-	}
+		for i, ans := range answers {
+			if ans.Err != nil {
+				d.storeError(changes[i].ID, ans.Err)
+			}
+			d.ended(changes[i].ID)
+		}
+	}()
 }
 
 // sendClaims is the direct way of a batch to the store, under its timeout.
 func (d *Deduper) sendClaims(ctx context.Context, reqs []ClaimRequest) []Answer {
+	if ctx.Err() != nil {
+		return repeat(Answer{Err: &abandonedError{gone(ctx), true}}, len(reqs))
+	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StoreTimeout)
 	defer cancel()
 	return answered(d.store.Claim(ctx, reqs), len(reqs))

@@ -23,7 +23,8 @@ type Claim struct {
 	// Attempt counts the claims of this key, from 1.
 	Attempt int
 	// Record is what the store holds of the key: the result of a Duplicate, the lease a
-	// claim InFlight still has in Record.Remaining.
+	// claim InFlight still has in Record.Remaining. Its Fence is zero when Outcome is
+	// Acquired: there, Fence is a method, because reading it has a consequence.
 	Record Record
 	// Cause of a Duplicate or Mismatch.
 	Cause Cause
@@ -31,20 +32,24 @@ type Claim struct {
 	// fate: it is InFlight as long as that one runs, and done when that one is.
 	Alias *Claim
 	// Stored is the record that was found when Complete, Fail or Release answered
-	// ErrLeaseLost, nil before.
+	// ErrLeaseLost; nil before, and when the store was not asked because the loss was
+	// known already.
 	Stored *Record
 
 	d      *Deduper
 	req    ClaimRequest
+	fence  uint64
 	err    error
 	shadow bool // runs without a claim: Observe, or FailOpen
 
 	fenceRead atomic.Bool
 	landed    atomic.Bool
+	endings   atomic.Int32 // calls that are ending it right now
 
 	mu         sync.Mutex
 	validUntil time.Time
 	lost       bool  // cancelled for ErrLeaseLost
+	completing bool  // Complete was called before it was lost
 	ended      State // what it ended as; StateAbsent while open
 	endErr     error // what ending answered
 	kept       *kept
@@ -61,7 +66,7 @@ type Claim struct {
 //
 // The claim lasts for Config.LeaseTTL; [Claim.KeepAlive] renews it.
 func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim, error) {
-	if err := checkContext(ctx); err != nil {
+	if err := d.check(ctx); err != nil {
 		return nil, err
 	}
 	r := newRequest(key, opts)
@@ -73,7 +78,12 @@ func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim
 		return nil, err
 	}
 	defer d.life.leave()
-	c := d.claimWaiting(ctx, r.Key, req)
+	return d.claim(ctx, r.Key, req)
+}
+
+// claim is Claim for a call that has been checked and counted.
+func (d *Deduper) claim(ctx context.Context, key string, req ClaimRequest) (*Claim, error) {
+	c := d.claimWaiting(ctx, key, req)
 	if c.err != nil {
 		return nil, c.err
 	}
@@ -115,12 +125,12 @@ func (c *Claim) Fence() uint64 {
 		return 0
 	}
 	c.fenceRead.Store(true)
-	return c.Record.Fence
+	return c.fence
 }
 
 // newClaim builds what the caller sees from what the store said, applies Observe and
 // FailOpen, and tells the observer.
-func (d *Deduper) newClaim(key string, req ClaimRequest, a asked, cached bool) *Claim {
+func (d *Deduper) newClaim(ctx context.Context, key string, req ClaimRequest, a asked, cached bool) *Claim {
 	ans := a.answer
 	c := &Claim{
 		Key: key, Outcome: ans.Outcome, Observed: ans.Outcome, Attempt: ans.Record.Attempt, Record: ans.Record,
@@ -130,25 +140,29 @@ func (d *Deduper) newClaim(key string, req ClaimRequest, a asked, cached bool) *
 	if ans.Err != nil {
 		c.Outcome, c.Observed, c.err = Unknown, Unknown, unknown(ans.Err)
 	}
+	if c.Outcome == Acquired {
+		c.fence, c.Record.Fence = ans.Record.Fence, 0
+	}
 	fire(d.cfg.Observer.Claimed, c.event(cached))
-	d.overrule(c)
+	d.overrule(ctx, c, cached)
 	return c
 }
 
-// overrule lets a claim run that was not won, where the configuration says so.
-func (d *Deduper) overrule(c *Claim) {
+// overrule lets a claim run that was not won, where the configuration says so. FailOpen
+// is for a store that cannot be asked, not for a caller that did not wait for it.
+func (d *Deduper) overrule(ctx context.Context, c *Claim, cached bool) {
 	var hook func(Event)
 	switch {
 	case c.Outcome == Acquired:
 		return
 	case d.cfg.Mode == Observe:
 		hook = d.cfg.Observer.WouldSkip
-	case c.Outcome == Unknown && d.cfg.FailOpen && Retryable(c.err):
+	case c.Outcome == Unknown && d.cfg.FailOpen && Retryable(c.err) && ctx.Err() == nil:
 		hook = d.cfg.Observer.FailedOpen
 	default:
 		return
 	}
-	fire(hook, c.event(false))
+	fire(hook, c.event(cached))
 	c.Outcome, c.shadow, c.err = Acquired, true, nil
 	c.Attempt = max(c.Attempt, 1)
 }

@@ -1,16 +1,20 @@
 package dedup
 
-import "context"
+import (
+	"bytes"
+	"context"
+)
 
 // ClaimBatch claims many keys in one round trip (one per node of a Redis Cluster) and
 // returns one Claim per request, in order. Outcomes are per item: an item that is bad,
 // or could not be learnt, has Outcome Unknown and says why through [Claim.Err]. A key
 // that occurs again in the batch is an alias of its first occurrence: see Claim.Alias.
+// Only when the first is a Mismatch and the repetition is none, it is asked for too.
 // Config.Wait does not apply: a batch never waits.
 //
 // The error is non-nil only when nothing was asked: [ErrClosed], or a nil ctx.
 func (d *Deduper) ClaimBatch(ctx context.Context, reqs []Request) ([]*Claim, error) {
-	if err := checkContext(ctx); err != nil {
+	if err := d.check(ctx); err != nil {
 		return nil, err
 	}
 	if err := d.life.enter(); err != nil {
@@ -36,7 +40,7 @@ func (d *Deduper) ClaimBatch(ctx context.Context, reqs []Request) ([]*Claim, err
 		}
 		firsts[req.ID] = i
 		if ans, ok := d.cache.get(req.ID, req.Fingerprint); ok {
-			claims[i] = d.newClaim(r.Key, req, asked{answer: ans}, true)
+			claims[i] = d.newClaim(ctx, r.Key, req, asked{answer: ans}, true)
 			continue
 		}
 		send = append(send, req)
@@ -45,18 +49,26 @@ func (d *Deduper) ClaimBatch(ctx context.Context, reqs []Request) ([]*Claim, err
 	if len(send) > 0 {
 		for n, a := range d.ask(ctx, send, d.sendClaims) {
 			d.cache.learn(send[n].ID, a.answer, asking)
-			claims[index[n]] = d.newClaim(reqs[index[n]].Key, send[n], a, false)
+			claims[index[n]] = d.newClaim(ctx, reqs[index[n]].Key, send[n], a, false)
 		}
 	}
-	for i, req := range aliases {
-		claims[i] = d.newAlias(reqs[i].Key, req, claims[firsts[req.ID]])
+	for i := range reqs {
+		if req, ok := aliases[i]; ok {
+			claims[i] = d.newAlias(ctx, reqs[i].Key, req, claims[firsts[req.ID]])
+		}
 	}
 	return claims, nil
 }
 
-// newAlias makes the claim of a key that occurred before in its batch.
-func (d *Deduper) newAlias(key string, req ClaimRequest, first *Claim) *Claim {
-	c := d.newClaim(key, req, asked{answer: shared(first, req)}, false)
+// newAlias makes the claim of a key that occurred before in its batch. What was learnt
+// of the first may say nothing about this one: when the first was a Mismatch, this one
+// may agree with the record, and asks for itself.
+func (d *Deduper) newAlias(ctx context.Context, key string, req ClaimRequest, first *Claim) *Claim {
+	ans := shared(first, req)
+	if ans.Outcome == Unknown && ans.Err == nil {
+		return d.claimShared(ctx, key, req)
+	}
+	c := d.newClaim(ctx, key, req, asked{answer: ans}, true)
 	c.Alias = first
 	return c
 }
@@ -68,6 +80,7 @@ func shared(first *Claim, req ClaimRequest) Answer {
 		return Answer{Err: first.err}
 	}
 	ans := Answer{Outcome: first.Observed, Record: first.Record}
+	ans.Record.Result = bytes.Clone(ans.Record.Result) // every caller may write into its own
 	bound := first.Record.Fingerprint
 	if first.Observed == Acquired || first.Observed == Unknown { // Unknown here: FailOpen
 		ans.Outcome, bound = InFlight, first.req.Fingerprint

@@ -2,6 +2,7 @@ package dedup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -20,17 +21,17 @@ const (
 // exists only while there is something to send.
 //
 // Cancelling one caller never disturbs the others of its batch: the batch runs under
-// its own deadline, and the answer nobody waits for any more goes to orphan.
+// its own deadline, and the answers nobody waits for any more go to orphans.
 type coalescer[R any] struct {
 	send    func(context.Context, []R) []Answer
 	id      func(R) ID
-	orphan  func(R, Answer)
+	orphans func([]R, []Answer) // may be nil; must not block
 	timeout time.Duration
+	life    *life
 
 	mu      sync.Mutex
 	queue   []*ticket[R]
 	senders int
-	idle    sync.Cond // signalled when senders falls to zero; L is &mu
 }
 
 // ticket is one waiting call.
@@ -41,22 +42,38 @@ type ticket[R any] struct {
 	abandoned bool // guarded by coalescer.mu
 }
 
-func newCoalescer[R any](timeout time.Duration, id func(R) ID, send func(context.Context, []R) []Answer) *coalescer[R] {
-	c := &coalescer[R]{send: send, id: id, timeout: timeout}
-	c.idle.L = &c.mu
-	return c
+// abandonedError is the answer to a call whose caller has gone: no fault of the store.
+type abandonedError struct {
+	cause error
+	// queued: it had not been sent. Otherwise the store may be executing it, and what
+	// it answers goes to orphans.
+	queued bool
+}
+
+func (e *abandonedError) Error() string { return e.cause.Error() }
+func (e *abandonedError) Unwrap() error { return e.cause }
+
+// gone is the error of a ctx that has ended: what ctx.Err says, for those who test for
+// it, and the cause if it has one of its own.
+func gone(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // do sends req in some batch and waits for its answer or for ctx.
 func (c *coalescer[R]) do(ctx context.Context, req R) Answer {
-	if err := ctx.Err(); err != nil {
-		return Answer{Err: context.Cause(ctx)}
+	if ctx.Err() != nil {
+		return Answer{Err: &abandonedError{gone(ctx), true}}
 	}
 	t := &ticket[R]{req: req, done: make(chan struct{})}
 	c.mu.Lock()
 	c.queue = append(c.queue, t)
 	if c.senders < coalesceSends {
 		c.senders++
+		c.life.begin()
 		go c.run()
 	}
 	c.mu.Unlock()
@@ -70,7 +87,7 @@ func (c *coalescer[R]) do(ctx context.Context, req R) Answer {
 }
 
 // abandon takes a cancelled call out of the queue, or, when it has been sent, leaves
-// its answer to orphan. The answer may have arrived in between: then it counts.
+// its answer to orphans. The answer may have arrived in between: then it counts.
 func (c *coalescer[R]) abandon(ctx context.Context, t *ticket[R]) Answer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,13 +98,15 @@ func (c *coalescer[R]) abandon(ctx context.Context, t *ticket[R]) Answer {
 	}
 	if i := slices.Index(c.queue, t); i >= 0 {
 		c.queue = slices.Delete(c.queue, i, i+1)
+		return Answer{Err: &abandonedError{gone(ctx), true}}
 	}
 	t.abandoned = true
-	return Answer{Err: context.Cause(ctx)}
+	return Answer{Err: &abandonedError{gone(ctx), false}}
 }
 
 // run sends batches until the queue is empty.
 func (c *coalescer[R]) run() {
+	defer c.life.end()
 	for {
 		batch := c.take()
 		if batch == nil {
@@ -105,9 +124,6 @@ func (c *coalescer[R]) take() []*ticket[R] {
 	if len(c.queue) == 0 {
 		c.queue = nil
 		c.senders--
-		if c.senders == 0 {
-			c.idle.Broadcast()
-		}
 		return nil
 	}
 	batch := make([]*ticket[R], 0, min(len(c.queue), coalesceBatch))
@@ -139,29 +155,19 @@ func (c *coalescer[R]) sendBatch(batch []*ticket[R]) {
 	answers := answered(c.send(ctx, reqs), len(reqs))
 	cancel()
 
-	var orphans []int
+	var left []R
+	var unheard []Answer
 	c.mu.Lock()
 	for i, t := range batch {
 		t.answer = answers[i]
 		if t.abandoned {
-			orphans = append(orphans, i)
+			left, unheard = append(left, reqs[i]), append(unheard, answers[i])
 		}
 		close(t.done)
 	}
 	c.mu.Unlock()
-	for _, i := range orphans {
-		if c.orphan != nil {
-			c.orphan(reqs[i], answers[i])
-		}
-	}
-}
-
-// wait returns when no batch is under way, orphans included.
-func (c *coalescer[R]) wait() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.senders > 0 {
-		c.idle.Wait()
+	if c.orphans != nil && len(left) > 0 {
+		c.orphans(left, unheard)
 	}
 }
 
@@ -171,10 +177,8 @@ func answered(answers []Answer, want int) []Answer {
 	if len(answers) == want {
 		return answers
 	}
-	err := fmt.Errorf("%w: store gave %d answers for %d items", ErrUnknown, len(answers), want)
-	broken := make([]Answer, want)
-	for i := range broken {
-		broken[i].Err = err
-	}
-	return broken
+	return repeat(Answer{Err: fmt.Errorf("%w: store gave %d answers for %d items", ErrUnknown, len(answers), want)}, want)
 }
+
+// repeat answers n items alike.
+func repeat(ans Answer, n int) []Answer { return slices.Repeat([]Answer{ans}, n) }

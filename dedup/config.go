@@ -14,7 +14,8 @@ const (
 	Enforce Mode = iota
 	// Observe runs everything, as if there were no Deduper, and reports through the
 	// Observer what Enforce would have skipped. Claims that Enforce would have won are
-	// taken and recorded for real, so that the report is true.
+	// taken and recorded for real, so that the report is true; but a lost lease cancels
+	// no handler, and a record that could not be written fails nobody.
 	Observe
 )
 
@@ -36,8 +37,8 @@ type Config struct {
 	LeaseTTL time.Duration
 
 	// Hold is how much longer than its lease, or after its release, an unfinished key
-	// keeps its attempt count and fence. It must exceed the longest retry backoff.
-	// Default: the larger of ten leases and one hour.
+	// keeps its attempt count and fence. It must exceed the longest retry backoff. At
+	// most ten years. Default: the larger of ten leases and one hour.
 	Hold time.Duration
 
 	// Wait is how long a call waits for a key that is in flight elsewhere before it
@@ -63,8 +64,8 @@ type Config struct {
 	// that minute. Default 0: no cache.
 	CacheSize int
 
-	// LateAfter is the age from which a duplicate is classified as Late. Default half
-	// of Window.
+	// LateAfter is the age beyond which a duplicate is classified as Late, at most
+	// Window. Default half of Window.
 	LateAfter time.Duration
 
 	// Mode is Enforce or Observe. Default Enforce.
@@ -103,11 +104,11 @@ func margin(lease time.Duration) time.Duration { return lease/100 + 2*time.Milli
 // complete returns the configuration with its defaults, or names the first bad field.
 func (c Config) complete() (Config, error) {
 	c.setDefaults()
-	if err := checkNamespace(c.Namespace); err != nil {
-		return c, err
-	}
 	bad := func(field, format string, args ...any) error {
 		return &InputError{Field: "Config." + field, Reason: fmt.Sprintf(format, args...)}
+	}
+	if reason := namespaceFault(c.Namespace); reason != "" {
+		return c, bad("Namespace", "%s", reason)
 	}
 	switch {
 	case c.Window <= 0:
@@ -122,6 +123,8 @@ func (c Config) complete() (Config, error) {
 		return c, bad("LeaseTTL", "is %v, longer than Window (%v)", c.LeaseTTL, c.Window)
 	case c.Hold < 0:
 		return c, bad("Hold", "is %v; it must not be negative", c.Hold)
+	case c.Hold > maxWindow:
+		return c, bad("Hold", "is %v; at most %v is allowed", c.Hold, maxWindow)
 	case c.Wait < 0:
 		return c, bad("Wait", "is %v; it must not be negative", c.Wait)
 	case c.MaxWaiters < 0:
@@ -136,6 +139,8 @@ func (c Config) complete() (Config, error) {
 		return c, bad("CacheSize", "is %d; it must not be negative", c.CacheSize)
 	case c.LateAfter < 0:
 		return c, bad("LateAfter", "is %v; it must not be negative", c.LateAfter)
+	case c.LateAfter > c.Window:
+		return c, bad("LateAfter", "is %v, longer than Window (%v): no duplicate can be that late", c.LateAfter, c.Window)
 	case c.Mode > Observe:
 		return c, bad("Mode", "is %d; Enforce and Observe are known", c.Mode)
 	}

@@ -38,12 +38,18 @@ func New(store Store, cfg Config) (*Deduper, error) {
 		return nil, err
 	}
 	d := &Deduper{store: store, cfg: cfg, cache: newCache(cfg.CacheSize)}
-	d.claims = newCoalescer(cfg.StoreTimeout, func(r ClaimRequest) ID { return r.ID }, store.Claim)
-	d.claims.orphan = d.releaseOrphan
-	d.ends = newCoalescer(cfg.StoreTimeout, func(c Change) ID { return c.ID }, store.Finish)
-	d.reads = newCoalescer(cfg.StoreTimeout, func(id ID) ID { return id }, store.Lookup)
-	d.renewals = newRenewer(d)
 	d.life.init()
+	d.claims = &coalescer[ClaimRequest]{
+		send: store.Claim, id: func(r ClaimRequest) ID { return r.ID },
+		orphans: d.releaseOrphans, timeout: cfg.StoreTimeout, life: &d.life,
+	}
+	d.ends = &coalescer[Change]{
+		send: store.Finish, id: func(c Change) ID { return c.ID }, timeout: cfg.StoreTimeout, life: &d.life,
+	}
+	d.reads = &coalescer[ID]{
+		send: store.Lookup, id: func(id ID) ID { return id }, timeout: cfg.StoreTimeout, life: &d.life,
+	}
+	d.renewals = newRenewer(d)
 	return d, nil
 }
 
@@ -51,7 +57,7 @@ func New(store Store, cfg Config) (*Deduper, error) {
 // error. It changes nothing and costs one round trip. The error is an [*InputError],
 // or one for which OutcomeUnknown is true.
 func (d *Deduper) Lookup(ctx context.Context, key string, opts ...Option) (Record, error) {
-	if err := checkContext(ctx); err != nil {
+	if err := d.check(ctx); err != nil {
 		return Record{}, err
 	}
 	id, err := d.id(newRequest(key, opts))
@@ -75,7 +81,7 @@ func (d *Deduper) Lookup(ctx context.Context, key string, opts ...Option) (Recor
 // the Forget can write nothing any more. Other processes' caches may answer Duplicate
 // for up to a minute. One round trip.
 func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error {
-	if err := checkContext(ctx); err != nil {
+	if err := d.check(ctx); err != nil {
 		return err
 	}
 	id, err := d.id(newRequest(key, opts))
@@ -89,6 +95,9 @@ func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error 
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StoreTimeout)
 	defer cancel()
 	errs := d.store.Forget(ctx, []ID{id}, d.cfg.Hold)
+	// A claim attempt under way may have been answered before the store forgot: calls
+	// that begin from now on must not be told its "done".
+	d.flights.leave(id)
 	d.cache.forget(id)
 	switch {
 	case len(errs) != 1:
@@ -107,18 +116,15 @@ func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error 
 // are already held can be completed and released until then, and after. Close is
 // idempotent and may be called concurrently.
 func (d *Deduper) Close(ctx context.Context) error {
-	if err := checkContext(ctx); err != nil {
+	if err := d.check(ctx); err != nil {
 		return err
 	}
-	left := d.life.close(ctx)
-	if left == 0 {
-		d.claims.wait()
-		d.ends.wait()
-		d.reads.wait()
+	left, drained := d.life.close(ctx)
+	if drained {
 		return nil
 	}
-	d.renewals.cancelAll(ErrClosed)
-	return fmt.Errorf("dedup: closed with %d calls or handlers still running: %w", left, context.Cause(ctx))
+	d.renewals.close()
+	return fmt.Errorf("dedup: closed with %d calls or handlers still running: %w", left, gone(ctx))
 }
 
 // unknown wraps why a store could not answer, so that both can be tested for.
@@ -129,8 +135,13 @@ func unknown(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
+// storeError tells of an item the store could not answer. A caller that left is not
+// the store's fault.
 func (d *Deduper) storeError(id ID, err error) {
-	fire(d.cfg.Observer.StoreError, Event{ID: id, Err: err})
+	var left *abandonedError
+	if !errors.As(err, &left) {
+		fire(d.cfg.Observer.StoreError, Event{ID: id, Err: err})
+	}
 }
 
 // idAttr is how a key appears in logs: enough of its digest to find it, no more.
@@ -140,9 +151,10 @@ func idAttr(id ID) slog.Attr { return slog.String("key_digest", hex.EncodeToStri
 // begin while Close waits, and are to be refused then.
 type life struct {
 	mu     sync.Mutex
-	active int
+	calls  int // calls, their handlers, and claims kept alive
+	behind int // batches on their way to the store
 	closed bool
-	idle   chan struct{} // closed when closed && active == 0
+	idle   chan struct{} // closed when closed and nothing is under way
 }
 
 func (l *life) init() { l.idle = make(chan struct{}) }
@@ -154,7 +166,7 @@ func (l *life) enter() error {
 	if l.closed {
 		return ErrClosed
 	}
-	l.active++
+	l.calls++
 	return nil
 }
 
@@ -162,18 +174,32 @@ func (l *life) enter() error {
 func (l *life) hold() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.active++
+	l.calls++
 }
 
 func (l *life) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.active--
+	l.calls--
+	l.settle()
+}
+
+// begin counts a goroutine that Close has to wait for, but is nobody's call.
+func (l *life) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.behind++
+}
+
+func (l *life) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.behind--
 	l.settle()
 }
 
 func (l *life) settle() {
-	if !l.closed || l.active > 0 {
+	if !l.closed || l.calls > 0 || l.behind > 0 {
 		return
 	}
 	select {
@@ -183,8 +209,8 @@ func (l *life) settle() {
 	}
 }
 
-// close refuses what comes, and returns how much is left when ctx ends.
-func (l *life) close(ctx context.Context) int {
+// close refuses what comes, and returns how many calls are left when ctx ends first.
+func (l *life) close(ctx context.Context) (left int, drained bool) {
 	l.mu.Lock()
 	l.closed = true
 	l.settle()
@@ -192,15 +218,15 @@ func (l *life) close(ctx context.Context) int {
 	l.mu.Unlock()
 	select {
 	case <-idle:
-		return 0
+		return 0, true
 	default:
 	}
 	select {
 	case <-idle:
-		return 0
+		return 0, true
 	case <-ctx.Done():
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return l.active
+		return l.calls, false
 	}
 }

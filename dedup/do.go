@@ -1,6 +1,9 @@
 package dedup
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // Result is what [Do] returns.
 type Result[T any] struct {
@@ -32,22 +35,29 @@ type Result[T any] struct {
 //
 // Errors: what fn returned; [ErrInFlight], [ErrMismatch], [ErrUncertain] or a
 // [*FailedError] when fn did not run; [ErrNoResult] when the key is done but its value
-// was not kept; [ErrLeaseLost], with the value, when fn succeeded after its claim was
-// lost; one for which [OutcomeUnknown] is true when the store could not be asked, or,
-// with the value, when the effect landed and its record could not be confirmed. Only a
-// nil error may be acknowledged. A nil d, fn or ctx, and a bad key, are an
-// [*InputError] before anything happens.
+// was not kept, [ErrUnreadable] when it is no T; [ErrLeaseLost], with the value, when
+// fn succeeded after its claim was lost; [ErrClosed]; one for which [OutcomeUnknown] is
+// true when the store could not be asked, or, with the value, when the effect landed
+// and its record could not be confirmed. Only a nil error may be acknowledged. A nil d,
+// fn or ctx, and a bad key, are an [*InputError] before anything happens.
 //
 // Recording goes on for up to one lease after ctx has ended: the effect has happened.
 func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Context) (T, error), opts ...Option) (Result[T], error) {
-	if err := checkDo(ctx, d, fn == nil); err != nil {
+	if err := d.check(ctx); err != nil {
+		return Result[T]{}, err
+	}
+	if fn == nil {
+		return Result[T]{}, &InputError{Field: "Func", Reason: "is nil"}
+	}
+	req, err := d.prepare(newRequest(key, opts))
+	if err != nil {
 		return Result[T]{}, err
 	}
 	if err := d.life.enter(); err != nil {
 		return Result[T]{}, err
 	}
 	defer d.life.leave()
-	c, err := d.Claim(ctx, key, opts...)
+	c, err := d.claim(ctx, key, req)
 	if err != nil {
 		return Result[T]{}, err
 	}
@@ -67,20 +77,14 @@ func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Cont
 	return res, err
 }
 
-func checkDo(ctx context.Context, d *Deduper, nilFunc bool) error {
-	switch {
-	case d == nil:
-		return &InputError{Field: "Deduper", Reason: "is nil"}
-	case nilFunc:
-		return &InputError{Field: "Func", Reason: "is nil"}
-	}
-	return checkContext(ctx)
-}
-
 // run runs fn under the claim and ends the claim as fn ended.
 func run[T any](ctx context.Context, c *Claim, fn func(context.Context) (T, error)) (T, error) {
-	runCtx, stop := c.KeepAlive(ctx)
+	runCtx, stop := c.keep(ctx, false)
 	defer stop()
+	if errors.Is(context.Cause(runCtx), ErrClosed) { // given up while we were claiming
+		var zero T
+		return zero, errors.Join(ErrClosed, c.d.conclude(ctx, Completion{Claim: c, Err: errReleased}))
+	}
 	returned := false
 	defer func() {
 		if !returned { // fn panicked, or called runtime.Goexit
@@ -106,5 +110,5 @@ func run[T any](ctx context.Context, c *Claim, fn func(context.Context) (T, erro
 func (d *Deduper) conclude(ctx context.Context, done Completion) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.LeaseTTL)
 	defer cancel()
-	return d.finishOne(ctx, done)
+	return finishOne(ctx, done)
 }

@@ -20,6 +20,13 @@ func newDeduper(t *testing.T, store dedup.Store, change func(*dedup.Config)) *de
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // in a bubble, this also proves that no goroutine is left
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := d.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
 	return d
 }
 

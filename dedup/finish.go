@@ -1,10 +1,13 @@
 package dedup
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+	"unicode/utf8"
 )
 
 // maxFailureText bounds the text of a stored failure.
@@ -20,9 +23,12 @@ const maxFailureText = 1 << 10
 // have happened twice. An error for which [OutcomeUnknown] is true means that the
 // record could not be confirmed before the lease ended or ctx did: do not acknowledge;
 // calling Complete again is harmless. Completing twice answers what the first call did.
-// An [*InputError] says that the claim was not acquired, or has ended otherwise.
+// An [*InputError] says that the claim is nil or was not acquired, or has ended
+// otherwise, or that ctx is nil.
+//
+// In Observe mode only an InputError is returned: nobody depends on the record.
 func (c *Claim) Complete(ctx context.Context, result []byte) error {
-	return c.d.finishOne(ctx, Completion{Claim: c, Result: result})
+	return finishOne(ctx, Completion{Claim: c, Result: result})
 }
 
 // Fail records a failure that no retry can mend. Duplicates get it replayed as a
@@ -32,14 +38,16 @@ func (c *Claim) Fail(ctx context.Context, cause error) error {
 	if cause == nil {
 		return &InputError{Field: "Cause", Reason: "is nil; a failure needs an error"}
 	}
-	return c.d.finishOne(ctx, Completion{Claim: c, Err: Permanent(cause)})
+	return finishOne(ctx, Completion{Claim: c, Err: Permanent(cause)})
 }
 
 // Release gives the claim up without an effect: the key can be claimed again at once,
 // and its attempt count and fence are kept for Config.Hold. From a late owner it
-// changes nothing and answers [ErrLeaseLost]. Errors are otherwise those of Complete.
+// changes nothing and answers [ErrLeaseLost]. It is tried a few times while the store
+// cannot be asked, and not until the lease ends, for the end of the lease does the
+// same. Errors are otherwise those of Complete.
 func (c *Claim) Release(ctx context.Context) error {
-	return c.d.finishOne(ctx, Completion{Claim: c, Err: errReleased})
+	return finishOne(ctx, Completion{Claim: c, Err: errReleased})
 }
 
 var errReleased = errors.New("released")
@@ -62,7 +70,7 @@ type Completion struct {
 // returned. It is nil when every item's error would be.
 func (d *Deduper) CompleteBatch(ctx context.Context, done []Completion) []error {
 	errs := make([]error, len(done))
-	if err := checkContext(ctx); err != nil {
+	if err := d.check(ctx); err != nil {
 		for i := range errs {
 			errs[i] = err
 		}
@@ -79,8 +87,12 @@ func (d *Deduper) CompleteBatch(ctx context.Context, done []Completion) []error 
 	return nil
 }
 
-func (d *Deduper) finishOne(ctx context.Context, done Completion) error {
-	if err := checkContext(ctx); err != nil {
+func finishOne(ctx context.Context, done Completion) error {
+	if done.Claim == nil || done.Claim.d == nil {
+		return &InputError{Field: "Claim", Reason: "is nil or was not returned by a Deduper"}
+	}
+	d := done.Claim.d
+	if err := d.check(ctx); err != nil {
 		return err
 	}
 	d.life.hold()
@@ -103,13 +115,23 @@ type ending struct {
 	index  int
 	claim  *Claim
 	change Change
-	until  time.Time
+}
+
+// worthTrying reports whether an end that could not be learnt is to be sent once more.
+// The effect has happened, so only the record stands between it and a second run: that
+// goes on until the lease ends, by then another owner may be at work. A release does no
+// more than the end of the lease, and in Observe mode nobody is to wait.
+func (e *ending) worthTrying(tries int, mode Mode) bool {
+	if (e.change.State == StateReleased || mode == Observe) && tries >= askTimes {
+		return false
+	}
+	e.claim.mu.Lock()
+	defer e.claim.mu.Unlock()
+	return time.Now().Before(e.claim.validUntil) // renewals move it
 }
 
 // finish writes the ends and fills errs. Items that could not be learnt are sent again
-// with the same token until their lease ends: the effect has happened, so only the
-// record stands between it and a second run. Past the lease another owner may be at
-// work, and the answer stays unknown.
+// with the same token as long as they are worthTrying; then the answer stays unknown.
 func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error, send func(context.Context, []Change) []Answer) {
 	todo := make([]*ending, 0, len(done))
 	seen := make(map[ID]bool, len(done))
@@ -125,12 +147,28 @@ func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error, s
 		}
 		seen[e.change.ID] = true
 		e.index = i
+		e.claim.endings.Add(1)
+		defer e.claim.endings.Add(-1)
 		todo = append(todo, e)
 	}
 	for try := 0; len(todo) > 0; try++ {
 		todo = d.finishOnce(ctx, todo, errs, send)
-		if len(todo) > 0 && sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
-			return
+		if len(todo) == 0 || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
+			break
+		}
+		todo = slices.DeleteFunc(todo, func(e *ending) bool { return !e.worthTrying(try+1, d.cfg.Mode) })
+	}
+	if d.cfg.Mode == Observe {
+		forgive(errs)
+	}
+}
+
+// forgive leaves the caller's own mistakes: an observer fails nobody.
+func forgive(errs []error) {
+	for i, err := range errs {
+		var input *InputError
+		if !errors.As(err, &input) {
+			errs[i] = nil
 		}
 	}
 }
@@ -151,7 +189,7 @@ func (d *Deduper) finishOnce(ctx context.Context, todo []*ending, errs []error, 
 		}
 		d.storeError(e.change.ID, ans.Err)
 		errs[e.index] = unknown(ans.Err)
-		if Retryable(ans.Err) && time.Now().Before(e.until) {
+		if Retryable(ans.Err) {
 			again = append(again, e)
 		}
 	}
@@ -183,38 +221,53 @@ func (d *Deduper) beginEnd(item Completion) (*ending, error) {
 	}
 	if change.State == StateSucceeded {
 		landed := c.landed.Load()
-		if c.lost && !landed {
+		if c.lost && !landed && !c.completing {
 			// The handler may have returned nil because it was cancelled. Without an
 			// effect, "succeeded" would lose the message, whoever owns the key now.
 			c.ended, c.endErr = change.State, ErrLeaseLost
 			return nil, ErrLeaseLost
 		}
+		// What counts is when it was first said: a Complete that met an outage until the
+		// lease had ended is still true when it is called again.
+		c.completing = true
 		change.Landed = landed || !c.fenceRead.Load()
 	}
-	return &ending{claim: c, change: change, until: c.validUntil}, nil
+	return &ending{claim: c, change: change}, nil
 }
 
 // change is what the store is to write for the completion.
 func (c *Claim) change(item Completion, cfg Config) Change {
 	change := Change{
-		ID: c.req.ID, Token: c.req.Token, Fence: c.Record.Fence, Attempt: c.Attempt,
+		ID: c.req.ID, Token: c.req.Token, Fence: c.fence, Attempt: c.Attempt,
 		Hold: cfg.Hold, Window: cfg.Window,
 		Fingerprint: c.req.Fingerprint, Origin: c.req.Origin, Label: c.req.Label,
 	}
 	switch {
 	case item.Err == nil:
-		change.State, change.Result, change.NoResult = StateSucceeded, item.Result, item.noResult
-		if len(item.Result) > cfg.ResultLimit {
-			change.Result, change.NoResult = nil, true
+		change.State, change.NoResult = StateSucceeded, item.noResult || len(item.Result) > cfg.ResultLimit
+		if !change.NoResult {
+			// A copy: the batch it is sent in may outlive a cancelled call.
+			change.Result = bytes.Clone(item.Result)
 		}
 	case IsPermanent(item.Err):
-		change.State = StateFailed
-		text := item.Err.Error()
-		change.Result = []byte(text[:min(len(text), maxFailureText)])
+		change.State, change.Result = StateFailed, failureText(item.Err)
 	default:
 		change.State = StateReleased
 	}
 	return change
+}
+
+// failureText is the text of err, cut between two characters.
+func failureText(err error) []byte {
+	text := err.Error()
+	if len(text) <= maxFailureText {
+		return []byte(text)
+	}
+	end := maxFailureText
+	for end > maxFailureText-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return []byte(text[:end])
 }
 
 // settle draws the conclusions from an answered end.
@@ -227,16 +280,21 @@ func (d *Deduper) settle(e *ending, ans Answer, sent stamp) error {
 	default:
 		err = ErrLeaseLost
 	}
-	if ans.Written {
-		d.cache.done(e.change, sent)
-		fire(d.cfg.Observer.Ended, Event{ID: e.change.ID, State: e.change.State, Attempt: e.change.Attempt})
-	}
+	d.noteEnd(e.change, ans, sent)
 	e.claim.end(e.change.State, ans, err)
-	d.waiters.wake(e.change.ID)
 	if errors.Is(err, ErrLeaseLost) {
 		d.tellLost(e.claim, "another owner was found at the end")
 	}
 	return err
+}
+
+// noteEnd tells this process of an end that the store has answered.
+func (d *Deduper) noteEnd(change Change, ans Answer, sent stamp) {
+	if ans.Written {
+		d.cache.done(change, sent)
+		fire(d.cfg.Observer.Ended, Event{ID: change.ID, State: change.State, Attempt: change.Attempt})
+	}
+	d.ended(change.ID)
 }
 
 // end notes how the claim ended and stops its renewal.

@@ -24,8 +24,8 @@ const (
 // The namespace is 1-64 bytes of letters, digits, '_', '.', '-'. The key is 1-255
 // bytes, the scope 0-255, both of printable UTF-8. Anything else is an [*InputError].
 func NewID(namespace, scope, key string) (ID, error) {
-	if err := checkNamespace(namespace); err != nil {
-		return ID{}, err
+	if reason := namespaceFault(namespace); reason != "" {
+		return ID{}, &InputError{Field: "namespace", Reason: reason}
 	}
 	if scope != "" {
 		if err := checkText("scope", scope, maxKeyBytes); err != nil {
@@ -57,21 +57,22 @@ func newToken() Token {
 	return t
 }
 
-func checkNamespace(ns string) error {
+// namespaceFault says what is wrong with a namespace, or nothing.
+func namespaceFault(ns string) string {
 	if ns == "" {
-		return &InputError{Field: "Namespace", Reason: "is empty"}
+		return "is empty"
 	}
 	if len(ns) > maxNamespaceBytes {
-		return &InputError{Field: "Namespace", Reason: fmt.Sprintf("has %d bytes, at most %d are allowed", len(ns), maxNamespaceBytes)}
+		return fmt.Sprintf("has %d bytes, at most %d are allowed", len(ns), maxNamespaceBytes)
 	}
 	for i := range len(ns) {
 		c := ns[i]
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-' {
 			continue
 		}
-		return &InputError{Field: "Namespace", Reason: fmt.Sprintf("has %q at byte %d; letters, digits, '_', '.' and '-' are allowed", c, i)}
+		return fmt.Sprintf("has %q at byte %d; letters, digits, '_', '.' and '-' are allowed", c, i)
 	}
-	return nil
+	return ""
 }
 
 // checkText accepts printable UTF-8 of 1 to limit bytes. The error tells the position,

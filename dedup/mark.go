@@ -10,7 +10,7 @@ import "context"
 // A key that is only in flight is not seen. One round trip, shared with concurrent
 // callers. An error for which [OutcomeUnknown] is true means that nothing is known.
 func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, error) {
-	if err := checkContext(ctx); err != nil {
+	if err := d.check(ctx); err != nil {
 		return false, err
 	}
 	r := newRequest(key, opts)
@@ -58,9 +58,10 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 // else becomes succeeded; what is done stays as it is.
 //
 // One round trip, shared with concurrent callers, repeated a few times while the store
-// cannot be asked. Repeating Mark after an error is harmless.
+// cannot be asked. Repeating Mark after an error is harmless, but when the call that
+// failed had been executed, nobody is told to be the first.
 func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first bool, err error) {
-	if err := checkContext(ctx); err != nil {
+	if err := d.check(ctx); err != nil {
 		return false, err
 	}
 	req, err := d.prepare(newRequest(key, opts))
@@ -71,23 +72,18 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 		return false, err
 	}
 	defer d.life.leave()
-	c := &Claim{Outcome: Acquired, Attempt: 1, d: d, req: req}
-	change := c.change(Completion{}, d.cfg)
+	change := (&Claim{Attempt: 1, req: req}).change(Completion{}, d.cfg)
 	change.Landed = true
 	for try := 0; ; try++ {
-		e := &ending{claim: c, change: change}
-		var errs [1]error
-		d.finishOnce(ctx, []*ending{e}, errs[:], func(ctx context.Context, changes []Change) []Answer {
-			ans := d.ends.do(ctx, changes[0])
-			first = ans.Written
-			ans.Held = ans.Written || ans.Err == nil // a Mark has no lease to lose
-			return []Answer{ans}
-		})
-		if errs[0] == nil || !OutcomeUnknown(errs[0]) {
-			return first, nil
+		sent := d.cache.now()
+		ans := d.ends.do(ctx, change)
+		if ans.Err == nil {
+			d.noteEnd(change, ans, sent)
+			return ans.Written, nil
 		}
-		if !Retryable(errs[0]) || try+1 == askTimes || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
-			return false, errs[0]
+		d.storeError(req.ID, ans.Err)
+		if !Retryable(ans.Err) || try+1 == askTimes || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
+			return false, unknown(ans.Err)
 		}
 	}
 }

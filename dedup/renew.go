@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -12,37 +13,58 @@ import (
 // effect under. That context carries the attempt ([FromContext]) and is cancelled with
 // cause [ErrLeaseLost] as soon as a renewal finds another owner, or the lease cannot be
 // shown to last: measured on this process's monotonic clock from before the request
-// that gained it, less a margin of 1 % and 2 ms. It is cancelled with cause ErrClosed
-// when Close gives up waiting, and follows ctx otherwise; renewal goes on after ctx
-// ends, until stop is called, because the effect may still be running.
+// that gained it, less a margin of 1 % and 2 ms. Observe mode does not cancel it for
+// that. It is cancelled with cause ErrClosed when Close gives up waiting, and follows
+// ctx otherwise; renewal goes on after ctx ends, until stop is called, because the
+// effect may still be running.
 //
 // stop ends the renewal and cancels the context; call it in any case. Complete, Fail
 // and Release call it too. All claims of a Deduper share one goroutine and renew in
 // batches, at a third of the lease with jitter. KeepAlive of a claim that is not
-// acquired, has ended or is already kept returns a context that is already cancelled.
+// acquired, has ended or is already kept, and of a nil ctx, returns a context that is
+// already cancelled with an [*InputError] as cause.
 func (c *Claim) KeepAlive(ctx context.Context) (run context.Context, stop context.CancelFunc) {
-	var cancel context.CancelCauseFunc
-	run, cancel = context.WithCancelCause(withAttempt(ctx, c))
+	return c.keep(ctx, true)
+}
+
+// keep is KeepAlive; a handler of Do is counted by its call already.
+func (c *Claim) keep(ctx context.Context, counted bool) (context.Context, context.CancelFunc) {
+	if ctx == nil || c == nil || c.d == nil {
+		run, cancel := context.WithCancelCause(context.Background())
+		cancel(&InputError{Field: "Claim", Reason: "cannot be kept alive: it, or the context, is nil"})
+		return run, func() {}
+	}
+	run, cancel := context.WithCancelCause(withAttempt(ctx, c))
+	k := &kept{claim: c, cancel: cancel, counted: counted, index: -1}
+	if err := k.begin(); err != nil {
+		cancel(err)
+		return run, func() {}
+	}
+	c.d.renewals.admit(k)
+	return run, func() { c.d.renewals.drop(k) }
+}
+
+// begin puts k among the renewed.
+func (k *kept) begin() error {
+	c := k.claim
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.Outcome != Acquired || c.ended != StateAbsent || c.kept != nil:
-		cancel(&InputError{Field: "Claim", Reason: "cannot be kept alive: not acquired, ended, or kept already"})
-		return run, func() {}
-	case c.shadow:
-		return run, func() { cancel(context.Canceled) }
+	if c.Outcome != Acquired || c.ended != StateAbsent || c.kept != nil {
+		return &InputError{Field: "Claim", Reason: "cannot be kept alive: not acquired, ended, or kept already"}
 	}
-	k := &kept{claim: c, cancel: cancel, index: -1}
 	c.kept = k
-	c.d.life.hold()
+	if k.counted {
+		c.d.life.hold()
+	}
 	c.d.renewals.add(k)
-	return run, func() { c.d.renewals.drop(k) }
+	return nil
 }
 
 // kept is a claim that is being renewed.
 type kept struct {
-	claim  *Claim
-	cancel context.CancelCauseFunc
+	claim   *Claim
+	cancel  context.CancelCauseFunc
+	counted bool // Close waits for it
 
 	// guarded by renewer.mu, which is taken inside Claim.mu and never around it
 	until   time.Time // when the claim stops being ours
@@ -54,13 +76,15 @@ type kept struct {
 
 // renewer renews claims in batches from one goroutine, which exists only while there
 // are claims to renew. A renewal under way never delays the cancellation of another
-// claim whose lease ends: batches are sent from goroutines of their own.
+// claim whose lease ends: batches are sent from goroutines of their own. What runs
+// without a claim is in the queue too, never due, so that Close can cancel it.
 type renewer struct {
 	d *Deduper
 
 	mu      sync.Mutex
 	queue   keptHeap
 	running bool
+	closed  bool // Close has given up waiting
 	wake    chan struct{}
 }
 
@@ -74,13 +98,32 @@ func (r *renewer) add(k *kept) {
 	defer r.mu.Unlock()
 	k.until = k.claim.validUntil
 	k.next = r.early(k.until)
+	if k.claim.shadow {
+		k.until = time.Now().Add(maxWindow)
+		k.next = k.until
+	}
 	heap.Push(&r.queue, k)
 	if !r.running {
 		r.running = true
+		r.d.life.begin()
 		go r.run()
 		return
 	}
 	r.nudge()
+}
+
+// admit ends at once what came too late: its context is cancelled when KeepAlive
+// returns, and no handler starts by accident.
+func (r *renewer) admit(k *kept) {
+	r.mu.Lock()
+	closed, over := r.closed, !time.Now().Before(k.until)
+	r.mu.Unlock()
+	switch {
+	case closed:
+		r.remove(k, ErrClosed)
+	case over:
+		r.lose(k, "was not kept alive in time")
+	}
 }
 
 // early is when to renew a claim that is valid until t: a third of the lease after it
@@ -92,19 +135,24 @@ func (r *renewer) early(t time.Time) time.Time {
 }
 
 // drop ends the renewal of k and cancels its context. It does nothing the second time.
-func (r *renewer) drop(k *kept) { r.remove(k, context.Canceled) }
+func (r *renewer) drop(k *kept) {
+	r.remove(k, context.Canceled)
+	k.cancel(context.Canceled) // remove left it alone when an observer lost its lease
+}
 
-// cancelAll ends every renewal with the given cause.
-func (r *renewer) cancelAll(cause error) {
+// close cancels every handler, and those that would begin later, with ErrClosed.
+func (r *renewer) close() {
 	r.mu.Lock()
+	r.closed = true
 	all := append(keptHeap(nil), r.queue...)
 	r.mu.Unlock()
 	for _, k := range all {
-		r.remove(k, cause)
+		r.remove(k, ErrClosed)
 	}
 }
 
-// remove takes k out and reports whether this call did.
+// remove takes k out, cancels its context unless cause is nil, and reports whether
+// this call did.
 func (r *renewer) remove(k *kept, cause error) bool {
 	r.mu.Lock()
 	if k.gone {
@@ -115,23 +163,35 @@ func (r *renewer) remove(k *kept, cause error) bool {
 	heap.Remove(&r.queue, k.index)
 	r.nudge()
 	r.mu.Unlock()
-	k.cancel(cause)
-	r.d.life.leave()
+	if cause != nil {
+		k.cancel(cause)
+	}
+	if k.counted {
+		r.d.life.leave()
+	}
 	return true
 }
 
-// lose cancels k for the loss of its lease. The claim is marked before its context is
-// cancelled: a handler that sees the cancellation must not be able to complete as if
-// it had not.
+// lose cancels k for the loss of its lease, and tells.
 func (r *renewer) lose(k *kept, why string) {
+	if r.abort(k) {
+		r.d.tellLost(k.claim, why)
+	}
+}
+
+// abort cancels k for the loss of its lease. The claim is marked before its context is
+// cancelled: a handler that sees the cancellation must not be able to complete as if
+// it had not. In Observe mode nobody is cancelled, and nil keeps meaning success.
+func (r *renewer) abort(k *kept) bool {
+	if r.d.cfg.Mode == Observe {
+		return r.remove(k, nil)
+	}
 	k.claim.mu.Lock()
 	if k.claim.ended == StateAbsent {
 		k.claim.lost = true
 	}
 	k.claim.mu.Unlock()
-	if r.remove(k, ErrLeaseLost) {
-		r.d.tellLost(k.claim, why)
-	}
+	return r.remove(k, ErrLeaseLost)
 }
 
 // nudge makes run look at the queue again; r.mu is held.
@@ -143,6 +203,7 @@ func (r *renewer) nudge() {
 }
 
 func (r *renewer) run() {
+	defer r.d.life.end()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -162,10 +223,14 @@ func (r *renewer) run() {
 // there is nothing left to renew.
 func (r *renewer) step() (time.Duration, bool) {
 	now := time.Now()
+	horizon := now
 	var due, ended []*kept
 	r.mu.Lock()
-	for len(r.queue) > 0 && !r.queue[0].next.After(now) {
+	for len(r.queue) > 0 {
 		k := r.queue[0]
+		if k.next.After(now) && (k.sending || k.next.After(horizon)) {
+			break
+		}
 		switch {
 		case !now.Before(k.until):
 			ended = append(ended, k)
@@ -175,6 +240,7 @@ func (r *renewer) step() (time.Duration, bool) {
 		default:
 			k.sending, k.next = true, k.until
 			due = append(due, k)
+			horizon = now.Add(r.d.cfg.LeaseTTL / 20) // company that would be due soon
 		}
 		heap.Fix(&r.queue, 0)
 	}
@@ -187,23 +253,27 @@ func (r *renewer) step() (time.Duration, bool) {
 	r.mu.Unlock()
 
 	if len(due) > 0 {
-		r.d.life.hold()
+		r.d.life.begin()
 		go r.send(due)
 	}
-	for _, k := range ended {
-		r.lose(k, "could not be renewed in time")
-		wait = 0
+	if len(ended) == 0 {
+		return max(wait, 0), true
 	}
-	return max(wait, 0), true
+	// All are cancelled before anybody is told: a slow hook keeps no handler running.
+	ended = slices.DeleteFunc(ended, func(k *kept) bool { return !r.abort(k) })
+	for _, k := range ended {
+		r.d.tellLost(k.claim, "could not be renewed in time")
+	}
+	return 0, true
 }
 
 // send renews a batch.
 func (r *renewer) send(batch []*kept) {
-	defer r.d.life.leave()
+	defer r.d.life.end()
 	cfg := r.d.cfg
 	changes := make([]Change, len(batch))
 	for i, k := range batch {
-		changes[i] = Change{ID: k.claim.req.ID, Token: k.claim.req.Token, Fence: k.claim.Record.Fence, Lease: cfg.LeaseTTL, Hold: cfg.Hold}
+		changes[i] = Change{ID: k.claim.req.ID, Token: k.claim.req.Token, Fence: k.claim.fence, Lease: cfg.LeaseTTL, Hold: cfg.Hold}
 	}
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.StoreTimeout)
@@ -214,6 +284,9 @@ func (r *renewer) send(batch []*kept) {
 		switch ans := answers[i]; {
 		case ans.Held:
 			r.renewed(k, until)
+		case ans.Err == nil && k.claim.endings.Load() > 0:
+			// Its own end has probably got there first. The answer to that one tells.
+			r.abort(k)
 		case ans.Err == nil:
 			r.lose(k, "a renewal found another owner")
 		default:

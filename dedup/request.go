@@ -77,9 +77,12 @@ func (d *Deduper) id(r Request) (ID, error) {
 	return digest(d.cfg.Namespace, r.Scope, r.Key), nil
 }
 
-// checkContext refuses a nil context with an error in place of a panic far inside.
-func checkContext(ctx context.Context) error {
-	if ctx == nil {
+// check refuses a nil Deduper or context with an error in place of a panic far inside.
+func (d *Deduper) check(ctx context.Context) error {
+	switch {
+	case d == nil:
+		return &InputError{Field: "Deduper", Reason: "is nil"}
+	case ctx == nil:
 		return &InputError{Field: "Context", Reason: "is nil"}
 	}
 	return nil

@@ -20,18 +20,24 @@ func merge(handler, end error) error {
 	return handler
 }
 
-// encode is how Do stores a value.
-func encode[T any](value T) ([]byte, error) {
-	switch v := any(value).(type) {
-	case struct{}:
+// encode is how Do stores a value. It goes by T, as decode must, and not by what an
+// interface holds. A MarshalJSON that panics costs the result only: the effect has
+// happened, and its record matters more.
+func encode[T any](value T) (data []byte, err error) {
+	switch v := any(&value).(type) {
+	case *struct{}:
 		return nil, nil
-	case []byte:
-		return v, nil
-	case string:
-		return []byte(v), nil
+	case *[]byte:
+		return *v, nil
+	case *string:
+		return []byte(*v), nil
 	}
-	data, err := json.Marshal(value)
-	if err != nil {
+	defer func() {
+		if p := recover(); p != nil {
+			data, err = nil, fmt.Errorf("dedup: encode a %T: panic: %v", value, p)
+		}
+	}()
+	if data, err = json.Marshal(value); err != nil {
 		return nil, fmt.Errorf("dedup: encode a %T: %w", value, err)
 	}
 	return data, nil
@@ -55,7 +61,7 @@ func decode[T any](data []byte) (T, error) {
 	}
 	if err := json.Unmarshal(data, &value); err != nil {
 		var zero T
-		return zero, fmt.Errorf("dedup: stored result is no %T: %w", value, err)
+		return zero, fmt.Errorf("%w: result is no %T: %w", ErrUnreadable, value, err)
 	}
 	return value, nil
 }

@@ -42,9 +42,19 @@ func (f *flights) join(id ID) (fl *flight, lead bool) {
 
 func (f *flights) end(id ID, fl *flight) {
 	f.mu.Lock()
-	delete(f.by, id)
+	if f.by[id] == fl {
+		delete(f.by, id)
+	}
 	f.mu.Unlock()
 	close(fl.done)
+}
+
+// leave makes calls that begin from now on ask for themselves: the attempt under way
+// may have been answered before what its caller has just done to the key.
+func (f *flights) leave(id ID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.by, id)
 }
 
 // claimShared makes one claim attempt, or takes part in the one that is under way.
@@ -52,7 +62,7 @@ func (d *Deduper) claimShared(ctx context.Context, key string, req ClaimRequest)
 	for {
 		asking := d.cache.now()
 		if ans, ok := d.cache.get(req.ID, req.Fingerprint); ok {
-			return d.newClaim(key, req, asked{answer: ans}, true)
+			return d.newClaim(ctx, key, req, asked{answer: ans}, true)
 		}
 		fl, lead := d.flights.join(req.ID)
 		if lead {
@@ -61,23 +71,24 @@ func (d *Deduper) claimShared(ctx context.Context, key string, req ClaimRequest)
 		select {
 		case <-fl.done:
 		case <-ctx.Done():
-			return d.newClaim(key, req, asked{answer: Answer{Err: context.Cause(ctx)}}, true)
+			return d.newClaim(ctx, key, req, asked{answer: Answer{Err: gone(ctx)}}, true)
 		}
+		// Observed, not Outcome: in Observe mode the leader runs whatever it has learnt.
 		ans := shared(fl.claim, req)
-		if fl.cancelled && ans.Outcome == Unknown || ans.Outcome == Unknown && ans.Err == nil {
+		if fl.cancelled && fl.claim.Observed == Unknown || ans.Outcome == Unknown && ans.Err == nil {
 			continue // nothing was learnt that holds for us: ask ourselves
 		}
-		return d.newClaim(key, req, asked{answer: ans}, true)
+		return d.newClaim(ctx, key, req, asked{answer: ans}, true)
 	}
 }
 
 // lead makes the attempt that others may be waiting for.
 func (d *Deduper) lead(ctx context.Context, key string, req ClaimRequest, fl *flight, asking stamp) *Claim {
-	fl.claim, fl.cancelled = &Claim{err: ErrUnknown}, true // for a store that panics
+	fl.claim, fl.cancelled = &Claim{err: ErrUnknown}, true // for an observer that panics
 	defer d.flights.end(req.ID, fl)
 	a := d.ask(ctx, []ClaimRequest{req}, d.sendClaim)[0]
 	d.cache.learn(req.ID, a.answer, asking)
-	fl.claim = d.newClaim(key, req, a, false)
+	fl.claim = d.newClaim(ctx, key, req, a, false)
 	fl.cancelled = ctx.Err() != nil
 	return fl.claim
 }
@@ -125,6 +136,13 @@ func (w *waiters) wake(id ID) {
 		close(x.ended)
 		delete(w.by, id)
 	}
+}
+
+// ended makes those look again who wait for the key, or share an attempt that was
+// answered before its end.
+func (d *Deduper) ended(id ID) {
+	d.flights.leave(id)
+	d.waiters.wake(id)
 }
 
 // claimWaiting claims, and while the key is in flight elsewhere asks again until

@@ -1,0 +1,213 @@
+package dedup_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// late makes a store answer the first claims of a test after the given time, as a
+// server that was frozen does: it executes first, or last, what was in its socket.
+func late(store *hooked, after time.Duration, times int, executedFirst bool) {
+	wait := only("Claim", func(c call) error {
+		if c.nth <= times {
+			time.Sleep(after)
+		}
+		return nil
+	})
+	if executedFirst {
+		store.setAfter(wait)
+	} else {
+		store.setBefore(wait)
+	}
+}
+
+// A reply that took longer than the lease says nothing about now.
+func TestClaimAnsweredAfterItsLeaseIsRefusedAndReleased(t *testing.T) {
+	for name, executedFirst := range map[string]bool{"executed first": true, "executed last": false} {
+		for _, batch := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", batch ", batch), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := hook()
+					d := newDeduper(t, store, nil)
+					late(store, valid, 1, executedFirst)
+					if _, err := claimEither(t, d, "k", batch); !dedup.OutcomeUnknown(err) || !dedup.Retryable(err) {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+					wantState(t, store, "k", dedup.StateReleased)
+					if again := acquire(t, d, "k"); again.Attempt != 2 {
+						t.Fatalf("attempt %d", again.Attempt)
+					}
+				})
+			})
+		}
+	}
+}
+
+// claimEither claims by hand, alone or in a batch of one.
+func claimEither(t *testing.T, d *dedup.Deduper, key string, batch bool) (*dedup.Claim, error) {
+	t.Helper()
+	if !batch {
+		return d.Claim(t.Context(), key)
+	}
+	claims, err := d.ClaimBatch(t.Context(), []dedup.Request{{Key: key}})
+	if err != nil || len(claims) != 1 {
+		t.Fatal(claims, err)
+	}
+	return claims[0], claims[0].Err()
+}
+
+func TestClaimAnsweredJustInTimeIsAcquired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		d := newDeduper(t, store, nil)
+		late(store, valid-time.Millisecond, 1, true)
+		c := acquire(t, d, "k")
+		run, stop := c.KeepAlive(t.Context())
+		defer stop()
+		time.Sleep(time.Second) // its renewal was due at once
+		if err := context.Cause(run); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A claim that a lost reply had hidden has spent part of its lease: it is renewed
+// before it is used, and counts from that renewal.
+func TestClaimFoundToBeOursIsRenewedBeforeUse(t *testing.T) {
+	for _, batch := range []bool{false, true} {
+		t.Run(fmt.Sprint("batch ", batch), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, seen := hook(), &journal{}
+				d := newDeduper(t, store, func(c *dedup.Config) { c.Observer = seen.observer() })
+				store.setAfter(only("Claim", func(c call) error {
+					if c.nth <= 3 {
+						time.Sleep(time.Second)
+						return errNet
+					}
+					return nil
+				}))
+				c, err := claimEither(t, d, "k", batch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantOutcome(t, c, dedup.Acquired)
+				if c.Attempt != 1 || store.count("Claim") != 4 || store.count("Renew") != 1 {
+					t.Fatalf("attempt %d, %d claims, %d renewals", c.Attempt, store.count("Claim"), store.count("Renew"))
+				}
+				seen.want(t, "store error", 3)
+				seen.want(t, "claimed", 1)
+				if rec := lookup(t, store, "k"); rec.Remaining != lease {
+					t.Fatalf("lease has %v left in the store", rec.Remaining)
+				}
+				renewed := time.Now()
+				store.setBefore(only("Renew", down))
+				run, stop := c.KeepAlive(t.Context())
+				defer stop()
+				<-run.Done()
+				if got := time.Since(renewed); got != valid {
+					t.Fatalf("valid for %v after the renewal, want %v", got, valid)
+				}
+			})
+		})
+	}
+}
+
+// The renewal of a hidden claim fails, or finds that it came too late.
+func TestHiddenClaimThatCannotBeRenewedIsNotUsed(t *testing.T) {
+	lostOnce := only("Claim", func(c call) error {
+		if c.nth == 1 {
+			return errNet
+		}
+		return nil
+	})
+	t.Run("store down again", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := hook()
+			d := newDeduper(t, store, nil)
+			store.setAfter(lostOnce)
+			store.setBefore(only("Renew", down))
+			if _, err := d.Claim(t.Context(), "k"); !dedup.OutcomeUnknown(err) {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			wantState(t, store, "k", dedup.StateReleased)
+		})
+	})
+	t.Run("taken over", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := hook()
+			// FailOpen must not run beside an owner that is known to exist.
+			d := newDeduper(t, store, func(c *dedup.Config) { c.FailOpen = true })
+			store.setAfter(lostOnce)
+			store.setBefore(only("Renew", func(call) error {
+				store.setBefore(nil)
+				_, err := newDeduper(t, store.inner, nil).Mark(t.Context(), "k")
+				return err
+			}))
+			if c := claim(t, d, "k"); c.Outcome == dedup.Acquired || c.Outcome == dedup.Duplicate {
+				t.Fatalf("%v", c.Outcome)
+			}
+			wantState(t, store, "k", dedup.StateSucceeded)
+		})
+	})
+	t.Run("answered too late", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := hook()
+			d := newDeduper(t, store, nil)
+			store.setAfter(func(c call) error {
+				if c.method == "Renew" {
+					time.Sleep(valid)
+				}
+				return lostOnce(c)
+			})
+			if _, err := d.Claim(t.Context(), "k"); !dedup.OutcomeUnknown(err) {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			wantState(t, store, "k", dedup.StateReleased)
+		})
+	})
+}
+
+// In a batch, the renewal of one hidden claim takes time from the others.
+func TestRenewalOfOneClaimCountsAgainstItsBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		id, err := dedup.NewID("test", "", "hidden")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := newDeduper(t, &partly{hooked: store, lost: id}, nil)
+		store.setAfter(only("Renew", func(call) error { time.Sleep(valid); return nil }))
+		claims, err := d.ClaimBatch(t.Context(), []dedup.Request{{Key: "hidden"}, {Key: "plain"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantOutcome(t, claims[1], dedup.Unknown)
+		synctest.Wait()
+		wantState(t, store, "plain", dedup.StateReleased)
+	})
+}
+
+// partly loses the first answer of one item.
+type partly struct {
+	*hooked
+	lost dedup.ID
+	once bool
+}
+
+func (p *partly) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	answers := p.hooked.Claim(ctx, reqs)
+	for i := range reqs {
+		if reqs[i].ID == p.lost && !p.once {
+			p.once, answers[i] = true, lostAnswer(errNet)
+		}
+	}
+	return answers
+}

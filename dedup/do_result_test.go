@@ -1,0 +1,154 @@
+package dedup_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+type receipt struct {
+	ID     string
+	Amount int
+	When   *time.Time
+	Lines  []string
+}
+
+// replay runs Do twice and insists that the second call gets the value of the first.
+func replay[T any](t *testing.T, value T, stored []byte) {
+	t.Helper()
+	store := dedup.Memory(10)
+	d := newDeduper(t, store, nil)
+	runs := 0
+	for call := range 2 {
+		res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) { runs++; return value, nil })
+		if err != nil || !reflect.DeepEqual(res.Value, value) {
+			t.Fatalf("call %d: %#v, %v; want %#v", call, res.Value, err, value)
+		}
+	}
+	if runs != 1 {
+		t.Fatalf("ran %d times", runs)
+	}
+	rec := lookup(t, store, "k")
+	if !bytes.Equal(rec.Result, stored) || (rec.Result == nil) != (stored == nil) {
+		t.Fatalf("stored %q, want %q", rec.Result, stored)
+	}
+}
+
+type named []byte
+
+func TestDoReplaysEveryKindOfResult(t *testing.T) {
+	when := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	t.Run("bytes", func(t *testing.T) { replay(t, []byte("\x00\xff raw"), []byte("\x00\xff raw")) })
+	t.Run("nil bytes", func(t *testing.T) { replay(t, []byte(nil), nil) })
+	t.Run("empty bytes", func(t *testing.T) { replay(t, []byte{}, []byte{}) })
+	t.Run("string", func(t *testing.T) { replay(t, "häß\x00", []byte("häß\x00")) })
+	t.Run("empty string", func(t *testing.T) { replay(t, "", []byte{}) })
+	t.Run("nothing", func(t *testing.T) { replay(t, struct{}{}, nil) })
+	t.Run("struct", func(t *testing.T) {
+		replay(t, receipt{"r", 7, &when, []string{"a"}}, []byte(`{"ID":"r","Amount":7,"When":"2026-01-02T03:04:05Z","Lines":["a"]}`))
+	})
+	t.Run("pointer", func(t *testing.T) {
+		replay(t, &receipt{ID: "r"}, []byte(`{"ID":"r","Amount":0,"When":null,"Lines":null}`))
+	})
+	t.Run("nil pointer", func(t *testing.T) { replay(t, (*receipt)(nil), []byte("null")) })
+	t.Run("number", func(t *testing.T) { replay(t, 42, []byte("42")) })
+	t.Run("map", func(t *testing.T) { replay(t, map[string]int{"a": 1}, []byte(`{"a":1}`)) })
+	t.Run("named bytes", func(t *testing.T) { replay(t, named("x"), []byte(`"eA=="`)) })
+	// An interface is stored by its own type, not by what it happens to hold: the
+	// replay knows only the former.
+	t.Run("interface of string", func(t *testing.T) { replay[any](t, "s", []byte(`"s"`)) })
+	t.Run("nil interface", func(t *testing.T) { replay[any](t, nil, []byte("null")) })
+}
+
+type panics struct{}
+
+func (panics) MarshalJSON() ([]byte, error) { panic("no JSON today") }
+
+// The effect has happened. That its value cannot be kept must not make it happen again.
+func testNotKept[T any](t *testing.T, value T) {
+	t.Helper()
+	store := dedup.Memory(10)
+	d := newDeduper(t, store, func(c *dedup.Config) { c.ResultLimit = 100 })
+	res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) { return value, nil })
+	if err != nil || res.Outcome != dedup.Acquired {
+		t.Fatalf("the call that has the value: %v", err)
+	}
+	if rec := wantState(t, store, "k", dedup.StateSucceeded); !rec.NoResult || rec.Result != nil {
+		t.Fatalf("record %+v", rec)
+	}
+	res, err = dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) { t.Error("ran again"); return value, nil })
+	wantErr(t, err, dedup.ErrNoResult)
+	if res.Outcome != dedup.Duplicate || dedup.Retryable(err) || dedup.OutcomeUnknown(err) {
+		t.Fatalf("the replay: %v, %v", res.Outcome, err)
+	}
+}
+
+func TestDoRecordsWithoutAResultThatCannotBeKept(t *testing.T) {
+	t.Run("channel", func(t *testing.T) { testNotKept(t, make(chan int)) })
+	t.Run("func", func(t *testing.T) { testNotKept(t, func() {}) })
+	t.Run("too large", func(t *testing.T) { testNotKept(t, strings.Repeat("x", 101)) })
+	t.Run("panics", func(t *testing.T) { testNotKept(t, panics{}) })
+}
+
+func TestResultOfExactlyTheLimitIsKept(t *testing.T) {
+	d := newDeduper(t, dedup.Memory(10), func(c *dedup.Config) { c.ResultLimit = 100 })
+	want := strings.Repeat("x", 100)
+	for range 2 {
+		if res, err := do(t, d, "k", returns(want)); err != nil || res.Value != want {
+			t.Fatalf("%d bytes, %v", len(res.Value), err)
+		}
+	}
+}
+
+// A program that changed its type must not loop on the message for ever, nor take the
+// zero value for the answer.
+func TestDoOfAnotherTypeIsUnreadable(t *testing.T) {
+	d := newDeduper(t, dedup.Memory(10), nil)
+	if _, err := do(t, d, "k", returns("not JSON")); err != nil {
+		t.Fatal(err)
+	}
+	res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (receipt, error) { t.Error("ran again"); return receipt{}, nil })
+	wantErr(t, err, dedup.ErrUnreadable)
+	if res.Outcome != dedup.Duplicate || dedup.Retryable(err) {
+		t.Fatalf("%+v, %v", res, err)
+	}
+}
+
+// A key recorded by Mark has no value; its replay is the zero value, as documented.
+func TestDoOverAMarkIsTheZeroValue(t *testing.T) {
+	d := newDeduper(t, dedup.Memory(10), nil)
+	if _, err := d.Mark(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (receipt, error) { return receipt{}, errors.New("ran") })
+	if err != nil || !reflect.DeepEqual(res.Value, receipt{}) {
+		t.Fatalf("%+v, %v", res, err)
+	}
+}
+
+func TestReplayedBytesBelongToTheirCaller(t *testing.T) {
+	d := newDeduper(t, dedup.Memory(10), func(c *dedup.Config) { c.CacheSize = 10 })
+	value := []byte("abc")
+	get := func() []byte {
+		res, err := dedup.Do(t.Context(), d, "k", func(context.Context) ([]byte, error) { return value, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Value
+	}
+	get()
+	value[0] = 'X' // the handler's slice
+	for range 3 {
+		got := get()
+		if string(got) != "abc" {
+			t.Fatalf("replayed %q", got)
+		}
+		got[0] = 'Y' // a caller's slice
+	}
+}

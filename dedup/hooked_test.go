@@ -1,0 +1,209 @@
+package dedup_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+var errNet = errors.New("connection reset")
+
+// call is one call to a hooked store.
+type call struct {
+	ctx    context.Context
+	method string // Claim, Renew, Finish, Lookup, Forget
+	nth    int    // of this method, from 1
+	total  int    // of all methods, from 1
+	items  int
+	state  dedup.State // of a Finish's first item
+}
+
+// hooked is a store that counts its calls and lets a test lose, delay and watch them.
+type hooked struct {
+	inner dedup.Store
+
+	mu            sync.Mutex
+	before, after func(call) error
+	calls         []call
+}
+
+// hook wraps a new Memory store.
+func hook() *hooked { return &hooked{inner: dedup.Memory(10_000)} }
+
+// setBefore has hook run ahead of every call; its error loses the request. It may block.
+func (h *hooked) setBefore(hook func(call) error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.before = hook
+}
+
+// setAfter has hook run when a call has been executed; its error loses the reply.
+func (h *hooked) setAfter(hook func(call) error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.after = hook
+}
+
+func (h *hooked) hooks() (before, after func(call) error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.before, h.after
+}
+
+func (h *hooked) begin(ctx context.Context, method string, items int, state dedup.State) call {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := call{ctx: ctx, method: method, nth: 1, total: len(h.calls) + 1, items: items, state: state}
+	for _, old := range h.calls {
+		if old.method == method {
+			c.nth++
+		}
+	}
+	h.calls = append(h.calls, c)
+	return c
+}
+
+// count returns how many calls of the methods there were, or of all methods.
+func (h *hooked) count(methods ...string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, c := range h.calls {
+		if len(methods) == 0 || slices.Contains(methods, c.method) {
+			n++
+		}
+	}
+	return n
+}
+
+func (h *hooked) forgetCalls() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls = nil
+}
+
+func around[A any](h *hooked, c call, do func() []A, lost func(error) A) []A {
+	fail := func(err error) []A { return slices.Repeat([]A{lost(err)}, c.items) }
+	if before, _ := h.hooks(); before != nil {
+		if err := before(c); err != nil {
+			return fail(err)
+		}
+	}
+	answers := do()
+	if _, after := h.hooks(); after != nil {
+		if err := after(c); err != nil {
+			return fail(err)
+		}
+	}
+	return answers
+}
+
+func lostAnswer(err error) dedup.Answer { return dedup.Answer{Err: err} }
+
+func (h *hooked) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	c := h.begin(ctx, "Claim", len(reqs), 0)
+	return around(h, c, func() []dedup.Answer { return h.inner.Claim(context.WithoutCancel(ctx), reqs) }, lostAnswer)
+}
+
+func (h *hooked) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	c := h.begin(ctx, "Renew", len(changes), 0)
+	return around(h, c, func() []dedup.Answer { return h.inner.Renew(context.WithoutCancel(ctx), changes) }, lostAnswer)
+}
+
+func (h *hooked) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	c := h.begin(ctx, "Finish", len(changes), changes[0].State)
+	return around(h, c, func() []dedup.Answer { return h.inner.Finish(context.WithoutCancel(ctx), changes) }, lostAnswer)
+}
+
+func (h *hooked) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+	c := h.begin(ctx, "Lookup", len(ids), 0)
+	return around(h, c, func() []dedup.Answer { return h.inner.Lookup(context.WithoutCancel(ctx), ids) }, lostAnswer)
+}
+
+func (h *hooked) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+	c := h.begin(ctx, "Forget", len(ids), 0)
+	return around(h, c, func() []error { return h.inner.Forget(context.WithoutCancel(ctx), ids, hold) }, func(err error) error { return err })
+}
+
+// down is a hook for a store that cannot be reached.
+func down(call) error { return errNet }
+
+// only applies a hook to the calls of one method.
+func only(method string, hook func(call) error) func(call) error {
+	return func(c call) error {
+		if c.method != method {
+			return nil
+		}
+		return hook(c)
+	}
+}
+
+// hang is a hook for a request that nobody answers.
+func hang(c call) error {
+	<-c.ctx.Done()
+	return c.ctx.Err()
+}
+
+// lookup reads a key without the Deduper's hooks and counters.
+func lookup(t *testing.T, store dedup.Store, key string) dedup.Record {
+	t.Helper()
+	id, err := dedup.NewID("test", "", key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, ok := store.(*hooked); ok {
+		store = h.inner
+	}
+	ans := store.Lookup(context.Background(), []dedup.ID{id})[0]
+	if ans.Err != nil {
+		t.Fatal(ans.Err)
+	}
+	return ans.Record
+}
+
+func wantState(t *testing.T, store dedup.Store, key string, want dedup.State) dedup.Record {
+	t.Helper()
+	rec := lookup(t, store, key)
+	if rec.State != want {
+		t.Fatalf("key %q is %v in the store, want %v", key, rec.State, want)
+	}
+	return rec
+}
+
+func wantErr(t *testing.T, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) {
+		t.Fatalf("got error %v, want %v", got, want)
+	}
+}
+
+func claim(t *testing.T, d *dedup.Deduper, key string, opts ...dedup.Option) *dedup.Claim {
+	t.Helper()
+	c, err := d.Claim(t.Context(), key, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// acquire claims a key that must be free.
+func acquire(t *testing.T, d *dedup.Deduper, key string, opts ...dedup.Option) *dedup.Claim {
+	t.Helper()
+	c := claim(t, d, key, opts...)
+	if c.Outcome != dedup.Acquired {
+		t.Fatalf("claim of %q is %v, want acquired", key, c.Outcome)
+	}
+	return c
+}
+
+func wantOutcome(t *testing.T, c *dedup.Claim, want dedup.Outcome) {
+	t.Helper()
+	if c.Outcome != want {
+		t.Fatalf("claim of %q is %v (%v), want %v", c.Key, c.Outcome, c.Err(), want)
+	}
+}

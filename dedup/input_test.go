@@ -1,0 +1,261 @@
+package dedup_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// wantInput insists on a clear refusal of one field, and that it gives no key away.
+func wantInput(t *testing.T, err error, field string, secrets ...string) {
+	t.Helper()
+	var input *dedup.InputError
+	if !errors.As(err, &input) || input.Field != field {
+		t.Fatalf("got %v, want an InputError for %s", err, field)
+	}
+	if dedup.Retryable(err) || dedup.OutcomeUnknown(err) {
+		t.Errorf("%v counts as retryable or unknown", err)
+	}
+	for _, secret := range secrets {
+		if len(secret) > 3 && strings.Contains(err.Error(), secret) {
+			t.Errorf("the error gives the text away: %v", err)
+		}
+	}
+}
+
+func TestNewRefusesABadConfiguration(t *testing.T) {
+	const smallest, largest = math.MinInt64, math.MaxInt64
+	for name, row := range map[string]struct {
+		field  string
+		change func(*dedup.Config)
+	}{
+		"no namespace":              {"Namespace", func(c *dedup.Config) { c.Namespace = "" }},
+		"long namespace":            {"Namespace", func(c *dedup.Config) { c.Namespace = strings.Repeat("n", 65) }},
+		"namespace with a colon":    {"Namespace", func(c *dedup.Config) { c.Namespace = "a:b" }},
+		"namespace with a brace":    {"Namespace", func(c *dedup.Config) { c.Namespace = "{a}" }},
+		"namespace not in ASCII":    {"Namespace", func(c *dedup.Config) { c.Namespace = "größe" }},
+		"no window":                 {"Window", func(c *dedup.Config) { c.Window = 0 }},
+		"negative window":           {"Window", func(c *dedup.Config) { c.Window = -time.Hour }},
+		"smallest window":           {"Window", func(c *dedup.Config) { c.Window = smallest }},
+		"endless window":            {"Window", func(c *dedup.Config) { c.Window = largest }},
+		"no lease":                  {"LeaseTTL", func(c *dedup.Config) { c.LeaseTTL = 0 }},
+		"negative lease":            {"LeaseTTL", func(c *dedup.Config) { c.LeaseTTL = -1 }},
+		"a lease of 30 nanoseconds": {"LeaseTTL", func(c *dedup.Config) { c.LeaseTTL = 30 }},
+		"lease beyond the window":   {"LeaseTTL", func(c *dedup.Config) { c.LeaseTTL = c.Window + 1 }},
+		"negative hold":             {"Hold", func(c *dedup.Config) { c.Hold = -1 }},
+		"endless hold":              {"Hold", func(c *dedup.Config) { c.Hold = largest }},
+		"negative wait":             {"Wait", func(c *dedup.Config) { c.Wait = -1 }},
+		"negative waiters":          {"MaxWaiters", func(c *dedup.Config) { c.MaxWaiters = -1 }},
+		"negative store timeout":    {"StoreTimeout", func(c *dedup.Config) { c.StoreTimeout = -1 }},
+		"store timeout of a lease":  {"StoreTimeout", func(c *dedup.Config) { c.StoreTimeout = c.LeaseTTL }},
+		"negative result limit":     {"ResultLimit", func(c *dedup.Config) { c.ResultLimit = -1 }},
+		"negative cache":            {"CacheSize", func(c *dedup.Config) { c.CacheSize = -1 }},
+		"negative late":             {"LateAfter", func(c *dedup.Config) { c.LateAfter = -1 }},
+		"late beyond the window":    {"LateAfter", func(c *dedup.Config) { c.LateAfter = c.Window + 1 }},
+		"unknown mode":              {"Mode", func(c *dedup.Config) { c.Mode = 2 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := dedup.Config{Namespace: "test", Window: time.Hour, LeaseTTL: 10 * time.Second}
+			row.change(&cfg)
+			store := hook()
+			d, err := dedup.New(store, cfg)
+			wantInput(t, err, "Config."+row.field)
+			if d != nil || store.count() != 0 {
+				t.Fatalf("a Deduper %v, %d calls to the store", d, store.count())
+			}
+		})
+	}
+	_, err := dedup.New(nil, dedup.Config{Namespace: "test", Window: time.Hour, LeaseTTL: time.Second})
+	wantInput(t, err, "Store")
+}
+
+func TestNewTakesTheLimitsThemselves(t *testing.T) {
+	year := 365 * 24 * time.Hour
+	for name, change := range map[string]func(*dedup.Config){
+		"shortest lease":   func(c *dedup.Config) { c.LeaseTTL = 50 * time.Millisecond },
+		"longest window":   func(c *dedup.Config) { c.Window = 10 * year },
+		"longest hold":     func(c *dedup.Config) { c.Hold = 10 * year },
+		"lease of window":  func(c *dedup.Config) { c.LeaseTTL = c.Window },
+		"late at window":   func(c *dedup.Config) { c.LateAfter = c.Window },
+		"longest name":     func(c *dedup.Config) { c.Namespace = strings.Repeat("n", 64) },
+		"every character":  func(c *dedup.Config) { c.Namespace = "azAZ09_.-" },
+		"observe":          func(c *dedup.Config) { c.Mode = dedup.Observe },
+		"endless patience": func(c *dedup.Config) { c.Wait = math.MaxInt64 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDeduper(t, dedup.Memory(10), change)
+			if _, err := do(t, d, "k", returns("v")); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+type badRequest struct {
+	field string
+	key   string
+	opts  []dedup.Option
+}
+
+func badRequests() map[string]badRequest {
+	const long = "secret-order-4711-"
+	label := func(s string) []dedup.Option { return []dedup.Option{dedup.WithLabel(s)} }
+	scope := func(s string) []dedup.Option { return []dedup.Option{dedup.WithScope(s)} }
+	return map[string]badRequest{
+		"empty key":             {"Key", "", nil},
+		"256 bytes":             {"Key", long + strings.Repeat("x", 256-len(long)), nil},
+		"256 bytes of letters":  {"Key", strings.Repeat("é", 128), nil},
+		"newline":               {"Key", long + "\n", nil},
+		"NUL":                   {"Key", "\x00" + long, nil},
+		"delete":                {"Key", long + "\x7f", nil},
+		"zero-width joiner":     {"Key", long + "\u200d", nil},
+		"right-to-left mark":    {"Key", "\u202e" + long, nil},
+		"no-break space":        {"Key", long + "\u00a0", nil},
+		"invalid UTF-8":         {"Key", long + "\xff", nil},
+		"cut UTF-8":             {"Key", long + "\xc3", nil},
+		"256 bytes of scope":    {"Scope", "k", scope(strings.Repeat("s", 256))},
+		"non-printable scope":   {"Scope", "k", scope(long + "\t")},
+		"invalid scope":         {"Scope", "k", scope(long + "\xfe")},
+		"65 bytes of label":     {"Label", "k", label(strings.Repeat("l", 65))},
+		"non-printable label":   {"Label", "k", label(long + "\r")},
+		"invalid label":         {"Label", "k", label(long + "\xfe")},
+		"bad scope beats label": {"Scope", "k", append(label("\r"), scope("\r")...)},
+	}
+}
+
+// One bad request through every door: the same clear error, and nothing sent.
+func TestBadRequestsAreRefusedBeforeTheStoreIsAsked(t *testing.T) {
+	for name, bad := range badRequests() {
+		t.Run(name, func(t *testing.T) {
+			store := hook()
+			d := newDeduper(t, store, func(c *dedup.Config) { c.KeepLabels, c.FailOpen = true, true })
+			check := func(err error) {
+				t.Helper()
+				r := dedup.Request{}
+				for _, opt := range bad.opts {
+					opt(&r)
+				}
+				wantInput(t, err, bad.field, bad.key, r.Scope, r.Label, "secret-order")
+			}
+			_, err := dedup.Do(t.Context(), d, bad.key, mustNotRun(t), bad.opts...)
+			check(err)
+			c, err := d.Claim(t.Context(), bad.key, bad.opts...)
+			if check(err); c != nil {
+				t.Error("a claim beside the error")
+			}
+			_, err = d.Seen(t.Context(), bad.key, bad.opts...)
+			check(err)
+			_, err = d.Mark(t.Context(), bad.key, bad.opts...)
+			check(err)
+			if bad.field != "Label" { // these two take no label
+				_, err = d.Lookup(t.Context(), bad.key, bad.opts...)
+				check(err)
+				check(d.Forget(t.Context(), bad.key, bad.opts...))
+			}
+			if n := store.count(); n != 0 {
+				t.Errorf("%d calls to the store", n)
+			}
+		})
+	}
+}
+
+func TestKeysAtTheLimitAreTaken(t *testing.T) {
+	d := newDeduper(t, dedup.Memory(10), nil)
+	for _, key := range []string{"a", " ", strings.Repeat("x", 255), strings.Repeat("é", 127) + "x", "日本 語", "🙂"} {
+		if _, err := d.Mark(t.Context(), key, dedup.WithScope(strings.Repeat("s", 255)), dedup.WithLabel(strings.Repeat("l", 64))); err != nil {
+			t.Errorf("%q: %v", key, err)
+		}
+	}
+}
+
+// nilContext is nil where the compiler and linters do not look.
+func nilContext() context.Context { return nil }
+
+func TestNilsAreRefusedBeforeTheStoreIsAsked(t *testing.T) {
+	store := hook()
+	d := newDeduper(t, store, nil)
+	held := acquire(t, d, "held")
+	store.forgetCalls()
+	var none *dedup.Deduper
+	ctx, nobody := t.Context(), nilContext()
+	var noClaim *dedup.Claim
+	var noFunc func(context.Context) (string, error)
+	errOf := func(_ any, err error) error { return err }
+	for name, row := range map[string]struct {
+		field string
+		err   error
+	}{
+		"Do without Deduper":         {"Deduper", errOf(dedup.Do(ctx, none, "k", mustNotRun(t)))},
+		"Do without func":            {"Func", errOf(dedup.Do(ctx, d, "k", noFunc))},
+		"Do without context":         {"Context", errOf(dedup.Do(nobody, d, "k", mustNotRun(t)))},
+		"Claim without Deduper":      {"Deduper", errOf(none.Claim(ctx, "k"))},
+		"Claim without context":      {"Context", errOf(d.Claim(nobody, "k"))},
+		"ClaimBatch without Deduper": {"Deduper", errOf(none.ClaimBatch(ctx, nil))},
+		"ClaimBatch without context": {"Context", errOf(d.ClaimBatch(nobody, []dedup.Request{{Key: "k"}}))},
+		"Seen without Deduper":       {"Deduper", errOf(none.Seen(ctx, "k"))},
+		"Seen without context":       {"Context", errOf(d.Seen(nobody, "k"))},
+		"Mark without Deduper":       {"Deduper", errOf(none.Mark(ctx, "k"))},
+		"Mark without context":       {"Context", errOf(d.Mark(nobody, "k"))},
+		"Lookup without Deduper":     {"Deduper", errOf(none.Lookup(ctx, "k"))},
+		"Lookup without context":     {"Context", errOf(d.Lookup(nobody, "k"))},
+		"Forget without Deduper":     {"Deduper", none.Forget(ctx, "k")},
+		"Forget without context":     {"Context", d.Forget(nobody, "k")},
+		"Close without Deduper":      {"Deduper", none.Close(ctx)},
+		"Close without context":      {"Context", d.Close(nobody)},
+		"Complete without claim":     {"Claim", noClaim.Complete(ctx, nil)},
+		"Complete of a zero claim":   {"Claim", (&dedup.Claim{Outcome: dedup.Acquired}).Complete(ctx, nil)},
+		"Complete without context":   {"Context", held.Complete(nobody, nil)},
+		"Fail without claim":         {"Claim", noClaim.Fail(ctx, errNet)},
+		"Fail without cause":         {"Cause", held.Fail(ctx, nil)},
+		"Release without claim":      {"Claim", noClaim.Release(ctx)},
+		"batch without claim":        {"Claim", d.CompleteBatch(ctx, []dedup.Completion{{}})[0]},
+		"batch without context":      {"Context", d.CompleteBatch(nobody, []dedup.Completion{{Claim: held}})[0]},
+		"batch without Deduper":      {"Deduper", none.CompleteBatch(ctx, []dedup.Completion{{Claim: held}})[0]},
+	} {
+		t.Run(name, func(t *testing.T) { wantInput(t, row.err, row.field) })
+	}
+	for name, run := range map[string]func() (context.Context, context.CancelFunc){
+		"without claim":   func() (context.Context, context.CancelFunc) { return noClaim.KeepAlive(ctx) },
+		"without context": func() (context.Context, context.CancelFunc) { return held.KeepAlive(nobody) },
+	} {
+		kept, stop := run()
+		wantInput(t, context.Cause(kept), "Claim")
+		t.Log(name)
+		stop()
+	}
+	if n := store.count(); n != 0 {
+		t.Errorf("%d calls to the store", n)
+	}
+	if err := held.Complete(ctx, nil); err != nil {
+		t.Errorf("the claim that was misused is spoilt: %v", err)
+	}
+}
+
+func TestClaimsThatCannotBeEnded(t *testing.T) {
+	store := hook()
+	a, b := newDeduper(t, store, nil), newDeduper(t, store, nil)
+	held := acquire(t, a, "k")
+	other := claim(t, a, "k")
+	store.forgetCalls()
+	wantInput(t, b.CompleteBatch(t.Context(), []dedup.Completion{{Claim: held}})[0], "Claim")
+	wantInput(t, other.Complete(t.Context(), nil), "Claim")
+	wantInput(t, other.Fail(t.Context(), errNet), "Claim")
+	wantInput(t, other.Release(t.Context()), "Claim")
+	if n := store.count(); n != 0 {
+		t.Fatalf("%d calls to the store", n)
+	}
+	if err := held.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	store.forgetCalls()
+	wantInput(t, held.Complete(t.Context(), nil), "Claim")
+	wantInput(t, held.Fail(t.Context(), errNet), "Claim")
+	if err := held.Release(t.Context()); err != nil || store.count() != 0 {
+		t.Fatalf("released twice: %v, %d calls", err, store.count())
+	}
+}
