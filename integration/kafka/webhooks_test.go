@@ -67,7 +67,7 @@ func webhookRecords(bodies map[string][]byte, n int) (records []record, ids map[
 // are not yet committed.
 func TestWebhooksOnceThroughAKill(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
-		dsn := "file:" + filepath.Join(t.TempDir(), "ledger.db") + "?_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_txlock=immediate"
+		dsn := "file:" + filepath.Join(t.TempDir(), "ledger.db") + "?_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_txlock=immediate"
 		webhooksOnce(t, embedded(t).ListenAddrs(), 1, "sqlite", dsn, "t_")
 	})
 	t.Run("real", func(t *testing.T) {

@@ -62,6 +62,9 @@ func work(text string) error {
 	}
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(8)
+	if cfg.Driver == "sqlite" {
+		db.SetMaxOpenConns(1) // one writer at a time anyway, and no polling for its lock in this process
+	}
 	marks, err := newMarks(cfg)
 	if err != nil {
 		return err
