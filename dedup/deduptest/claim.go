@@ -134,6 +134,17 @@ func checkOrigin(c *check) {
 	id = newID()
 	c.acquire(id, long, long)
 	c.wantMessage("claimed without origin", c.lookup(id), dedup.Origin{}, "", dedup.Fingerprint{})
+
+	// The newest claim's origin, not the last one that was known.
+	o = c.stranger(newID())
+	req = o.request()
+	req.Origin = from
+	o.mustClaim(req)
+	o.mustFinish(o.change(dedup.StateReleased))
+	c.acquire(o.id, long, long)
+	if rec := c.lookup(o.id); !sameOrigin(rec.Origin, dedup.Origin{}) {
+		c.Errorf("a claim without origin shows that of an older one: %+v", rec.Origin)
+	}
 }
 
 // wantMessage compares what a record says of the message.

@@ -1,0 +1,53 @@
+package dedup
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// memoryCheckHeap fails unless the heap is in order and agrees with the map.
+func memoryCheckHeap(t *testing.T, s *memoryStore, step int) {
+	t.Helper()
+	if len(s.expiry) != len(s.records) {
+		t.Fatalf("step %d: %d entries for %d records", step, len(s.expiry), len(s.records))
+	}
+	for i, e := range s.expiry {
+		switch {
+		case e.rec.slot != i:
+			t.Fatalf("step %d: the record of entry %d says %d", step, i, e.rec.slot)
+		case s.records[e.rec.id] != e.rec:
+			t.Fatalf("step %d: entry %d is of a record that is not kept", step, i)
+		case e.at > e.rec.expires:
+			t.Fatalf("step %d: entry %d comes at %v, its record expires at %v", step, i, e.at, e.rec.expires)
+		case i > 0 && s.expiry[(i-1)/2].at > e.at:
+			t.Fatalf("step %d: entry %d is before its parent", step, i)
+		}
+	}
+}
+
+// Records come, live longer, live shorter, are found expired and are cleared up in
+// random order, and the heap holds after each of them. An entry later than its record
+// would keep a place for ever in a store that is full.
+func TestMemoryHeapStaysInOrder(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		s := &memoryStore{capacity: 64, records: map[ID]*memoryRecord{}}
+		now := time.Duration(0)
+		for step := range 2000 {
+			now += time.Duration(rng.IntN(4))
+			id := ID{byte(rng.IntN(128))}
+			rec := s.find(id, now)
+			if rec == nil && rng.IntN(2) == 0 {
+				rec = s.add(id, now)
+			}
+			if rec != nil {
+				s.schedule(rec, now+time.Duration(rng.IntN(300)))
+			}
+			if rng.IntN(8) == 0 {
+				s.purge(now, rng.IntN(4))
+			}
+			memoryCheckHeap(t, s, step)
+		}
+	}
+}

@@ -1,0 +1,337 @@
+package dedup_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
+)
+
+func TestMemoryKeepsTheContract(t *testing.T) {
+	deduptest.Run(t, deduptest.Harness{
+		New:   func(testing.TB) dedup.Store { return dedup.Memory(1 << 16) },
+		Lease: 20 * time.Millisecond,
+	})
+}
+
+// memID and memToken are the nth key and the nth owner.
+func memID(n int) (id dedup.ID) {
+	binary.BigEndian.PutUint64(id[:], uint64(n)+1)
+	return id
+}
+
+func memToken(n int) (token dedup.Token) {
+	binary.BigEndian.PutUint64(token[:], uint64(n)+1)
+	return token
+}
+
+func memClaim(t *testing.T, s dedup.Store, n int, lease, hold time.Duration) dedup.Answer {
+	t.Helper()
+	return s.Claim(t.Context(), []dedup.ClaimRequest{{ID: memID(n), Token: memToken(n), Lease: lease, Hold: hold}})[0]
+}
+
+func memFinish(t *testing.T, s dedup.Store, n int, state dedup.State, keep time.Duration) dedup.Answer {
+	t.Helper()
+	return s.Finish(t.Context(), []dedup.Change{{ID: memID(n), Token: memToken(n), State: state, Window: keep, Hold: keep}})[0]
+}
+
+// A full store refuses what is new, keeps what it has, and still serves it.
+func TestMemoryFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := dedup.Memory(3)
+		for n := range 3 {
+			if a := memClaim(t, s, n, time.Minute, time.Hour); a.Outcome != dedup.Acquired {
+				t.Fatalf("claim %d: %+v", n, a)
+			}
+		}
+		full := func(when string) {
+			t.Helper()
+			if a := memClaim(t, s, 9, time.Minute, time.Hour); a.Outcome != dedup.Unknown || !errors.Is(a.Err, dedup.ErrStoreFull) {
+				t.Errorf("a new claim %s: %+v", when, a)
+			}
+			landed := dedup.Change{ID: memID(9), Token: memToken(9), State: dedup.StateSucceeded, Window: time.Hour, Landed: true}
+			if a := s.Finish(t.Context(), []dedup.Change{landed})[0]; a.Written || !errors.Is(a.Err, dedup.ErrStoreFull) {
+				t.Errorf("a landed effect of a new key %s: %+v", when, a)
+			}
+		}
+		full("with three claims")
+
+		renewal := dedup.Change{ID: memID(0), Token: memToken(0), Lease: time.Hour, Hold: time.Hour}
+		if a := s.Renew(t.Context(), []dedup.Change{renewal})[0]; !a.Held {
+			t.Errorf("renewal: %+v", a)
+		}
+		if a := memFinish(t, s, 1, dedup.StateSucceeded, time.Hour); !a.Held || !a.Written {
+			t.Errorf("completion: %+v", a)
+		}
+		if a := memFinish(t, s, 2, dedup.StateReleased, time.Hour); !a.Held || !a.Written {
+			t.Errorf("release: %+v", a)
+		}
+		full("with a claim, a record and a released key")
+		if a := memClaim(t, s, 2, time.Minute, time.Hour); a.Outcome != dedup.Acquired || a.Record.Attempt != 2 {
+			t.Errorf("claim of a released key: %+v", a)
+		}
+		time.Sleep(2 * time.Minute)
+		taken := dedup.ClaimRequest{ID: memID(2), Token: memToken(7), Lease: time.Minute, Hold: time.Hour}
+		if a := s.Claim(t.Context(), []dedup.ClaimRequest{taken})[0]; a.Outcome != dedup.Acquired || a.Record.Attempt != 3 {
+			t.Errorf("takeover: %+v", a)
+		}
+		if err := s.Forget(t.Context(), []dedup.ID{memID(1)}, time.Hour)[0]; err != nil {
+			t.Errorf("forget: %v", err)
+		}
+		full("with a forgotten key that is held")
+		if a := memClaim(t, s, 1, time.Minute, time.Hour); a.Outcome != dedup.Acquired || a.Record.Attempt != 1 {
+			t.Errorf("claim of the forgotten key in its own place: %+v", a)
+		}
+	})
+}
+
+// Whatever expires gives its place back, however it came to expire, and nothing else
+// does: a record that was made to live longer than its first lease stays.
+func TestMemoryPlacesComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const places = 500
+		s := dedup.Memory(places)
+		alive := map[int]time.Time{}
+		for n := range 40 * places {
+			now := time.Now()
+			live := 0
+			for key, until := range alive {
+				if !until.After(now) {
+					delete(alive, key)
+					continue
+				}
+				live++
+			}
+			a := memClaim(t, s, n, time.Second, time.Second)
+			if got, want := a.Outcome == dedup.Acquired, live < places; got != want {
+				t.Fatalf("claim %d beside %d live keys of %d: %+v", n, live, places, a)
+			}
+			if a.Outcome == dedup.Acquired {
+				keep := 2 * time.Second
+				switch n % 4 {
+				case 0: // shorter than the claim
+					keep = 100 * time.Millisecond
+					memFinish(t, s, n, dedup.StateReleased, keep)
+				case 1: // longer
+					keep = 9 * time.Second
+					memFinish(t, s, n, dedup.StateSucceeded, keep)
+				case 2:
+					keep = time.Second
+					memFinish(t, s, n, dedup.StateFailed, keep)
+				}
+				alive[n] = now.Add(keep)
+			}
+			time.Sleep(time.Duration(n%7) * time.Millisecond)
+		}
+	})
+}
+
+func TestMemoryRefusesBadInput(t *testing.T) {
+	claim := dedup.ClaimRequest{ID: memID(1), Token: memToken(1), Lease: time.Minute, Hold: time.Minute}
+	change := dedup.Change{ID: memID(1), Token: memToken(1), Lease: time.Minute, Hold: time.Minute, Window: time.Minute, State: dedup.StateSucceeded}
+	ask := func(bend func(*dedup.ClaimRequest)) func(dedup.Store) error {
+		return func(s dedup.Store) error {
+			req := claim
+			bend(&req)
+			return s.Claim(t.Context(), []dedup.ClaimRequest{req})[0].Err
+		}
+	}
+	end := func(bend func(*dedup.Change)) func(dedup.Store) error {
+		return func(s dedup.Store) error {
+			c := change
+			bend(&c)
+			return s.Finish(t.Context(), []dedup.Change{c})[0].Err
+		}
+	}
+	for name, row := range map[string]struct {
+		field    string
+		capacity int
+		call     func(dedup.Store) error
+	}{
+		"no capacity":           {"capacity", 0, ask(func(*dedup.ClaimRequest) {})},
+		"negative capacity":     {"capacity", -1, ask(func(*dedup.ClaimRequest) {})},
+		"landed, no capacity":   {"capacity", 0, end(func(c *dedup.Change) { c.Landed = true })},
+		"no lease":              {"Lease", 9, ask(func(r *dedup.ClaimRequest) { r.Lease = 0 })},
+		"negative lease":        {"Lease", 9, ask(func(r *dedup.ClaimRequest) { r.Lease = -1 })},
+		"negative hold":         {"Hold", 9, ask(func(r *dedup.ClaimRequest) { r.Hold = -1 })},
+		"no window":             {"Window", 9, end(func(c *dedup.Change) { c.Window = 0 })},
+		"negative window":       {"Window", 9, end(func(c *dedup.Change) { c.State, c.Window = dedup.StateFailed, -1 })},
+		"release, bad hold":     {"Hold", 9, end(func(c *dedup.Change) { c.State, c.Hold = dedup.StateReleased, -1 })},
+		"in progress is no end": {"State", 9, end(func(c *dedup.Change) { c.State = dedup.StateInProgress })},
+		"a failure has no land": {"Landed", 9, end(func(c *dedup.Change) { c.State, c.Landed = dedup.StateFailed, true })},
+		"renewal, no lease": {"Lease", 9, func(s dedup.Store) error {
+			return s.Renew(t.Context(), []dedup.Change{{ID: memID(1), Token: memToken(1)}})[0].Err
+		}},
+		"forget, bad hold": {"hold", 9, func(s dedup.Store) error {
+			return s.Forget(t.Context(), []dedup.ID{memID(1)}, -1)[0]
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := dedup.Memory(row.capacity)
+			var input *dedup.InputError
+			if err := row.call(s); !errors.As(err, &input) || input.Field != row.field {
+				t.Errorf("want an InputError of %s, got %v", row.field, err)
+			}
+			if rec := s.Lookup(t.Context(), []dedup.ID{memID(1)})[0].Record; rec.State != dedup.StateAbsent {
+				t.Errorf("a refused call left the key %v", rec.State)
+			}
+		})
+	}
+}
+
+// Durations to the end of time must not wrap around into the past.
+func TestMemoryForever(t *testing.T) {
+	s := dedup.Memory(10)
+	if a := memClaim(t, s, 1, math.MaxInt64, math.MaxInt64); a.Outcome != dedup.Acquired || a.Record.Remaining <= 0 {
+		t.Fatalf("claim: %+v", a)
+	}
+	if a := memFinish(t, s, 1, dedup.StateSucceeded, math.MaxInt64); !a.Written || a.Record.Remaining <= 0 {
+		t.Fatalf("end: %+v", a)
+	}
+	if a := memClaim(t, s, 1, time.Second, time.Second); a.Outcome != dedup.Duplicate {
+		t.Fatalf("second claim: %+v", a)
+	}
+}
+
+// An owner from before a Forget writes nothing, also when the key was claimed again by
+// the time it wakes up.
+func TestMemoryForgottenOwnerStaysOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := dedup.Memory(10)
+		old := memClaim(t, s, 1, time.Second, time.Hour)
+		time.Sleep(2 * time.Second)
+		if err := s.Forget(t.Context(), []dedup.ID{memID(1)}, time.Hour)[0]; err != nil {
+			t.Fatal(err)
+		}
+		next := dedup.ClaimRequest{ID: memID(1), Token: memToken(2), Lease: time.Minute, Hold: time.Hour}
+		if a := s.Claim(t.Context(), []dedup.ClaimRequest{next})[0]; a.Outcome != dedup.Acquired || a.Record.Fence <= old.Record.Fence {
+			t.Fatalf("claim after Forget: %+v", a)
+		}
+		late := dedup.Change{
+			ID: memID(1), Token: memToken(1), Fence: old.Record.Fence, Attempt: 1,
+			State: dedup.StateSucceeded, Window: time.Hour, Landed: true, Result: []byte("old"),
+		}
+		if a := s.Finish(t.Context(), []dedup.Change{late})[0]; a.Written || a.Record.State != dedup.StateInProgress {
+			t.Errorf("the forgotten owner wrote: %+v", a)
+		}
+	})
+}
+
+// A late owner whose effect landed hears the same when it asks again: on record, but
+// the lease was lost.
+func TestMemoryLandedAgainIsNotHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := dedup.Memory(10)
+		old := memClaim(t, s, 1, time.Second, time.Hour)
+		time.Sleep(2 * time.Second)
+		next := dedup.ClaimRequest{ID: memID(1), Token: memToken(2), Lease: time.Minute, Hold: time.Hour}
+		s.Claim(t.Context(), []dedup.ClaimRequest{next})
+		late := dedup.Change{
+			ID: memID(1), Token: memToken(1), Fence: old.Record.Fence,
+			State: dedup.StateSucceeded, Window: time.Hour, Landed: true,
+		}
+		for range 2 {
+			if a := s.Finish(t.Context(), []dedup.Change{late})[0]; !a.Written || a.Held {
+				t.Errorf("a landed effect: %+v", a)
+			}
+		}
+	})
+}
+
+// A landed effect may carry a fence from before a restart. The record shows it, and
+// the next claim of the key outgrows it.
+func TestMemoryLandedFenceCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := dedup.Memory(10)
+		const fence = 1 << 60
+		late := dedup.Change{
+			ID: memID(1), Token: memToken(1), Fence: fence, Attempt: 4,
+			State: dedup.StateSucceeded, Window: time.Second, Landed: true,
+		}
+		if a := s.Finish(t.Context(), []dedup.Change{late})[0]; !a.Written || a.Record.Fence != fence || a.Record.Attempt != 4 {
+			t.Errorf("a landed effect: %+v", a)
+		}
+		time.Sleep(time.Second)
+		if a := memClaim(t, s, 1, time.Second, time.Second); a.Record.Fence <= fence {
+			t.Errorf("fence %d does not grow over %d", a.Record.Fence, fence)
+		}
+	})
+}
+
+func TestMemoryKeepsTheCause(t *testing.T) {
+	gone := errors.New("the broker is gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	a := dedup.Memory(10).Lookup(ctx, []dedup.ID{memID(1)})[0]
+	if !errors.Is(a.Err, context.Canceled) || !errors.Is(a.Err, gone) {
+		t.Errorf("want both the end and its cause, got %v", a.Err)
+	}
+}
+
+// A process that starts again must hand out larger fences than the one before it.
+func TestMemoryFencesOutliveTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := dedup.Memory(10)
+		last := uint64(0)
+		for range 100 {
+			last = memClaim(t, before, 1, time.Second, time.Second).Record.Fence
+			memFinish(t, before, 1, dedup.StateReleased, time.Second)
+		}
+		time.Sleep(time.Millisecond)
+		if a := memClaim(t, dedup.Memory(10), 1, time.Second, time.Second); a.Record.Fence <= last {
+			t.Errorf("fence %d after a restart does not grow over %d", a.Record.Fence, last)
+		}
+	})
+}
+
+func TestMemoryForgetHoldsTheLongest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := dedup.Memory(10)
+		old := memClaim(t, s, 1, time.Second, time.Hour)
+		time.Sleep(2 * time.Second)
+		for _, hold := range []time.Duration{time.Hour, time.Second} {
+			if err := s.Forget(t.Context(), []dedup.ID{memID(1)}, hold)[0]; err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		late := dedup.Change{
+			ID: memID(1), Token: memToken(1), Fence: old.Record.Fence,
+			State: dedup.StateSucceeded, Window: time.Hour, Landed: true,
+		}
+		if a := s.Finish(t.Context(), []dedup.Change{late})[0]; a.Written {
+			t.Errorf("a second, shorter Forget let the old owner in: %+v", a)
+		}
+	})
+}
+
+// BenchmarkMemory claims and completes keys that are forgotten soon after, so that
+// some ten thousand are live at a time.
+func BenchmarkMemory(b *testing.B) {
+	for _, size := range []int{1, 100} {
+		b.Run(map[int]string{1: "single", 100: "batch=100"}[size], func(b *testing.B) {
+			s := dedup.Memory(math.MaxInt)
+			reqs, ends := make([]dedup.ClaimRequest, size), make([]dedup.Change, size)
+			result := bytes.Repeat([]byte{1}, 64)
+			n := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				for i := range size {
+					n++
+					reqs[i] = dedup.ClaimRequest{ID: memID(n), Token: memToken(n), Lease: time.Second}
+					ends[i] = dedup.Change{ID: memID(n), Token: memToken(n), State: dedup.StateSucceeded, Window: 50 * time.Millisecond, Result: result}
+				}
+				s.Claim(b.Context(), reqs)
+				s.Finish(b.Context(), ends)
+			}
+			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "messages/s")
+		})
+	}
+}
