@@ -86,7 +86,8 @@ func newPostgres(t tableName) *dialect {
 		insertManyArgs: func(es []entry, token dedup.Token, namespace string) []any {
 			return []any{idArray(es), uuidText(token), namespace, fingerprintArray(es)}
 		},
-		loadMany:     from + ` WHERE id = ANY ($1::text::uuid[])`,
+		// A join: = ANY would compare every row of a small table with every id.
+		loadMany:     from + ` JOIN unnest($1::text::uuid[]) AS b(id) USING (id)`,
 		loadManyArgs: func(es []entry) []any { return []any{idArray(es)} },
 		// ctid: rows are never updated, and a slot that is reused meanwhile is not
 		// visible to this statement's snapshot. SKIP LOCKED: sweepers do not queue.

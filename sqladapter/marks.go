@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"errors"
 	"reflect"
 	"time"
 
@@ -56,8 +57,7 @@ func New(cfg Config) (*Marks, error) {
 	if !ok {
 		return nil, inputError("Dialect", "must be Postgres or SQLite")
 	}
-	// The digest of any key checks the namespace by the rules that keys will meet.
-	if _, err := dedup.NewID(cfg.Namespace, "", "x"); err != nil {
+	if err := checkNamespace(cfg.Namespace); err != nil {
 		return nil, err
 	}
 	if cfg.Window < 0 || cfg.Window > 0 && cfg.Window < minWindow {
@@ -68,6 +68,16 @@ func New(cfg Config) (*Marks, error) {
 		return nil, err
 	}
 	return &Marks{namespace: cfg.Namespace, window: cfg.Window, table: table, dialect: build(table)}, nil
+}
+
+// checkNamespace digests some key, so that the rules are those that keys will meet.
+func checkNamespace(namespace string) error {
+	_, err := dedup.NewID(namespace, "", "x")
+	var input *dedup.InputError
+	if errors.As(err, &input) {
+		return inputError("Namespace", input.Reason)
+	}
+	return err
 }
 
 // ready refuses what New has not made, before any statement.

@@ -22,6 +22,6 @@ SELECT uuid_send(id), uuid_send(owner), fingerprint, (extract(epoch FROM created
 
 INSERT INTO "Shop"."marks" (id, owner, namespace, fingerprint) SELECT b.id, $2::uuid, $3::text, decode(b.fingerprint, 'hex') FROM unnest($1::text::uuid[], $4::text::text[]) AS b(id, fingerprint) ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), uuid_send(owner), fingerprint, (extract(epoch FROM created_at) * 1000000)::bigint, (extract(epoch FROM clock_timestamp() - created_at) * 1000000)::bigint
 
-SELECT uuid_send(id), uuid_send(owner), fingerprint, (extract(epoch FROM created_at) * 1000000)::bigint, (extract(epoch FROM clock_timestamp() - created_at) * 1000000)::bigint FROM "Shop"."marks" WHERE id = ANY ($1::text::uuid[])
+SELECT uuid_send(id), uuid_send(owner), fingerprint, (extract(epoch FROM created_at) * 1000000)::bigint, (extract(epoch FROM clock_timestamp() - created_at) * 1000000)::bigint FROM "Shop"."marks" JOIN unnest($1::text::uuid[]) AS b(id) USING (id)
 
 DELETE FROM "Shop"."marks" WHERE ctid = ANY (ARRAY(SELECT ctid FROM "Shop"."marks" WHERE namespace = $1::text AND created_at < least(statement_timestamp(), (SELECT max(created_at) FROM "Shop"."marks" WHERE namespace = $1::text)) - $2::bigint * interval '1 microsecond' ORDER BY created_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED))
