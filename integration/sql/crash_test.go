@@ -1,0 +1,216 @@
+package sql_test
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// terminate ends the session and waits until it is gone, at most for ten seconds.
+func terminate(t *testing.T, admin *sql.DB, pid int) {
+	t.Helper()
+	if _, err := admin.ExecContext(t.Context(), `SELECT pg_terminate_backend($1::int, 10000)`, pid); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKilledBackend: a connection that dies after mark and effect leaves neither.
+func TestKilledBackend(t *testing.T) {
+	forEachPostgres(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		_, err := s.deliver(t.Context(), "m", func(tx *sql.Tx) {
+			var pid int
+			if err := tx.QueryRowContext(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+				t.Error(err)
+			}
+			terminate(t, s.db, pid)
+		})
+		if !sqladapter.Retryable(err) {
+			t.Fatalf("commit on a killed connection: %v, want a retryable error", err)
+		}
+		s.wantMark(t, "m", false)
+		s.wantEffects(t, nil)
+		if first, err := s.redeliver(t.Context(), "m"); err != nil || !first {
+			t.Fatalf("redelivery: %v, %v", first, err)
+		}
+		s.wantEffects(t, []string{"m"})
+	})
+}
+
+// TestStormOfKills: 8 workers get the same messages; one transaction in five is killed,
+// half of those while its COMMIT is under way, when nobody can know how it ends.
+func TestStormOfKills(t *testing.T) {
+	forEachPostgres(t, func(t *testing.T, e engine) {
+		admin := e.open(t) // before the shop, so that it outlives it
+		s := newShop(t, e)
+		all := messages(60)
+		var kills, failures atomic.Int64
+		var wg sync.WaitGroup
+		for w := range 8 {
+			wg.Go(func() {
+				rng := rand.New(rand.NewPCG(3, uint64(w)))
+				for _, message := range all {
+					failed, killed := s.deliverUnderKills(t, admin, rng, message)
+					failures.Add(failed)
+					kills.Add(killed)
+				}
+			})
+		}
+		wg.Wait()
+		s.db = admin // the other pool may hold connections that are dead
+		s.wantEffects(t, all)
+		if kills.Load() == 0 || failures.Load() == 0 {
+			t.Errorf("%d kills made %d deliveries fail: nothing was tested", kills.Load(), failures.Load())
+		}
+		t.Logf("%d kills, %d failed deliveries", kills.Load(), failures.Load())
+	})
+}
+
+func (s *shop) deliverUnderKills(t *testing.T, admin *sql.DB, rng *rand.Rand, message string) (failed, killed int64) {
+	for range maxDeliveries {
+		var killer sync.WaitGroup
+		fate := rng.IntN(10)
+		_, err := s.deliver(t.Context(), message, func(tx *sql.Tx) {
+			var pid int
+			if fate > 1 || tx.QueryRowContext(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid) != nil {
+				return // not this time, or already dead
+			}
+			killed++
+			if fate == 0 {
+				terminate(t, admin, pid)
+			} else {
+				killer.Go(func() { terminate(t, admin, pid) })
+			}
+		})
+		killer.Wait()
+		if err == nil {
+			return failed, killed
+		}
+		// A pooled connection may be found dead by the next delivery: that counts too.
+		failed++
+		if !sqladapter.Retryable(err) {
+			t.Errorf("%q: %v is not retryable", message, err)
+			return failed, killed
+		}
+	}
+	t.Errorf("%q: no delivery of %d succeeded", message, maxDeliveries)
+	return failed, killed
+}
+
+// TestLostCommitReply: the server commits and the client never hears of it. Some drivers
+// call that safe to retry; here it is, because the mark is in the transaction.
+func TestLostCommitReply(t *testing.T) {
+	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			direct := postgres(mode)
+			s := newShop(t, direct)
+			cut := newCommitCutter(t, servertest.Postgres(t))
+			behind := openDB(t, "pgx", postgresURL(t, cut.url, mode))
+			through := &shop{db: behind, marks: s.marks, dialect: s.dialect, table: s.table, ledger: s.ledger}
+
+			all := messages(20)
+			for _, message := range all {
+				cut.arm()
+				first, err := through.deliver(t.Context(), message, nil)
+				if !first || !sqladapter.Retryable(err) {
+					t.Fatalf("%q: first = %v, %v; want a lost COMMIT that is retryable", message, first, err)
+				}
+				s.wantMark(t, message, true)
+				if first, err := through.redeliver(t.Context(), message); first || err != nil {
+					t.Errorf("redelivery of %q: first = %v, %v; want a duplicate", message, first, err)
+				}
+			}
+			s.wantEffects(t, all)
+			if n := cut.count.Load(); n != int64(len(all)) {
+				t.Errorf("%d replies were lost, want %d", n, len(all))
+			}
+		})
+	}
+}
+
+const childFile = "ONCEWARD_TEST_SQLITE_CHILD"
+
+// TestKilledProcess: a process that dies by SIGKILL after mark and effect, before the
+// commit, leaves neither; one that dies after the commit leaves both.
+func TestKilledProcess(t *testing.T) {
+	if file := os.Getenv(childFile); file != "" {
+		runChild(t, file)
+		return
+	}
+	for _, when := range []string{"before commit", "after commit"} {
+		t.Run(when, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "marks.db")
+			s := newShop(t, engine{"sqlite", sqladapter.SQLite, func(t *testing.T) *sql.DB {
+				return openDB(t, "sqlite", sqliteDSN(file, "immediate"))
+			}})
+			killChild(t, fmt.Sprintf("%s\n%s\n%s\n%s", file, s.table, s.ledger, when))
+			committed := when == "after commit"
+			s.wantMark(t, "m", committed)
+			if first, err := s.redeliver(t.Context(), "m"); err != nil || first == committed {
+				t.Errorf("redelivery: first = %v, %v", first, err)
+			}
+			s.wantEffects(t, []string{"m"})
+		})
+	}
+}
+
+// killChild runs this test in a child process and kills it when it says it is ready.
+func killChild(t *testing.T, task string) {
+	t.Helper()
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledProcess$")
+	child.Env = append(os.Environ(), childFile+"="+task)
+	child.Stderr = os.Stderr
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if killErr := child.Process.Kill(); killErr != nil {
+		t.Error(killErr)
+	}
+	_ = child.Wait() // always an error: it was killed
+	if err != nil || line != "ready\n" {
+		t.Fatalf("the child said %q, %v", line, err)
+	}
+}
+
+// runChild is the other side of killChild: it never returns by itself.
+func runChild(t *testing.T, task string) {
+	var file, table, ledger, when string
+	if _, err := fmt.Sscanf(task, "%s\n%s\n%s\n%s commit", &file, &table, &ledger, &when); err != nil {
+		t.Fatal(err)
+	}
+	db := openDB(t, "sqlite", sqliteDSN(file, "immediate"))
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "shop", Table: table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	die := func() {
+		fmt.Println("ready")
+		<-context.Background().Done() // the parent's SIGKILL ends it
+	}
+	s := &shop{db: db, marks: marks, dialect: sqladapter.SQLite, table: table, ledger: ledger}
+	first, err := s.deliver(t.Context(), "m", func(*sql.Tx) {
+		if when == "before" {
+			die()
+		}
+	})
+	if err != nil || !first {
+		t.Fatalf("child: %v, %v", first, err)
+	}
+	die()
+}

@@ -1,0 +1,238 @@
+// Package sql_test runs sqladapter against real databases: SQLite always, PostgreSQL
+// when the environment names one, through several modes of its driver.
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// engine is a database through one driver in one mode.
+type engine struct {
+	name    string
+	dialect sqladapter.Dialect
+	open    func(t *testing.T) *sql.DB
+}
+
+func sqlite() engine {
+	return engine{"sqlite", sqladapter.SQLite, func(t *testing.T) *sql.DB {
+		return openDB(t, "sqlite", sqliteDSN(filepath.Join(t.TempDir(), "marks.db"), "immediate"))
+	}}
+}
+
+// sqliteDSN waits for a lock for long enough to outlast any test, so that nothing in a
+// test depends on speed.
+func sqliteDSN(file, txlock string) string {
+	return "file:" + file + "?_txlock=" + txlock + "&_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)"
+}
+
+// postgres differs by mode in how parameters travel: as described by the server, as
+// unnamed text, or inside the statement's text.
+func postgres(mode string) engine {
+	return engine{"postgres/" + mode, sqladapter.Postgres, func(t *testing.T) *sql.DB {
+		return openDB(t, "pgx", postgresURL(t, servertest.Postgres(t), mode))
+	}}
+}
+
+func postgresURL(t *testing.T, base, mode string) string {
+	t.Helper()
+	u, err := url.Parse(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Set("default_query_exec_mode", mode)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+func postgresModes() []engine {
+	return []engine{postgres("cache_statement"), postgres("exec"), postgres("simple_protocol")}
+}
+
+// forEach runs a test against every engine.
+func forEach(t *testing.T, test func(t *testing.T, e engine)) {
+	for _, e := range append(postgresModes(), sqlite()) {
+		t.Run(e.name, func(t *testing.T) { test(t, e) })
+	}
+}
+
+// forEachPostgres runs a test that is about PostgreSQL alone.
+func forEachPostgres(t *testing.T, test func(t *testing.T, e engine)) {
+	for _, e := range postgresModes() {
+		t.Run(e.name, func(t *testing.T) { test(t, e) })
+	}
+}
+
+func openDB(t *testing.T, driver, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	db.SetMaxIdleConns(32)
+	return db
+}
+
+// shop is a table of marks with a ledger of effects beside it. The ledger is append-only
+// and has no unique constraint: a doubled effect is two rows.
+type shop struct {
+	db      *sql.DB
+	marks   *sqladapter.Marks
+	dialect sqladapter.Dialect
+	table   string
+	ledger  string
+}
+
+func newShop(t *testing.T, e engine, edit ...func(*sqladapter.Config)) *shop {
+	t.Helper()
+	db := e.open(t)
+	name := servertest.Prefix(t)
+	cfg := sqladapter.Config{Dialect: e.dialect, Namespace: "shop", Table: name + "_marks"}
+	for _, f := range edit {
+		f(&cfg)
+	}
+	marks, err := sqladapter.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &shop{db: db, marks: marks, dialect: e.dialect, table: cfg.Table, ledger: name + "_ledger"}
+	t.Cleanup(func() { s.exec(t, `DROP TABLE IF EXISTS "`+s.table+`"`); s.exec(t, `DROP TABLE IF EXISTS `+s.ledger) })
+	if err := marks.Migrate(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	s.exec(t, `CREATE TABLE `+s.ledger+` (message text NOT NULL)`)
+	return s
+}
+
+// exec also works in a cleanup, when the test's context has ended.
+func (s *shop) exec(t *testing.T, query string, args ...any) {
+	t.Helper()
+	if _, err := s.db.ExecContext(context.WithoutCancel(t.Context()), query, args...); err != nil {
+		t.Errorf("%s: %v", query, err)
+	}
+}
+
+// effect writes to the ledger in the message's transaction.
+func (s *shop) effect(ctx context.Context, tx *sql.Tx, message string) error {
+	query := `INSERT INTO ` + s.ledger + ` (message) VALUES (?)`
+	if s.dialect == sqladapter.Postgres {
+		query = strings.Replace(query, "?", "$1", 1)
+	}
+	_, err := tx.ExecContext(ctx, query, message)
+	return err
+}
+
+// deliver is one delivery of a message by the book: begin, mark, effect, commit.
+// beforeCommit may be nil.
+func (s *shop) deliver(ctx context.Context, message string, beforeCommit func(tx *sql.Tx)) (first bool, err error) {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	mark, err := s.marks.MarkTx(ctx, tx, message)
+	if err != nil {
+		return false, err
+	}
+	if mark.First() {
+		if err := s.effect(ctx, tx, message); err != nil {
+			return false, err
+		}
+	}
+	if beforeCommit != nil {
+		beforeCommit(tx)
+	}
+	return mark.First(), tx.Commit()
+}
+
+// maxDeliveries is more than any test needs: enough to tell a storm from a loop.
+const maxDeliveries = 50
+
+// redeliver delivers until the message may be acknowledged, as a broker would.
+func (s *shop) redeliver(ctx context.Context, message string) (first bool, err error) {
+	for range maxDeliveries {
+		if first, err = s.deliver(ctx, message, nil); err == nil || !sqladapter.Retryable(err) {
+			return first, err
+		}
+	}
+	return first, fmt.Errorf("gave up after %d deliveries: %w", maxDeliveries, err)
+}
+
+// wantEffects checks the ledger: each message once, and no other.
+func (s *shop) wantEffects(t *testing.T, messages []string) {
+	t.Helper()
+	rows, err := s.db.QueryContext(t.Context(), `SELECT message, count(*) FROM `+s.ledger+` GROUP BY message`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	counts := map[string]int{}
+	for rows.Next() {
+		var message string
+		var n int
+		if err := rows.Scan(&message, &n); err != nil {
+			t.Fatal(err)
+		}
+		counts[message] = n
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, message := range messages {
+		if counts[message] != 1 {
+			t.Errorf("effect of %q happened %d times", message, counts[message])
+		}
+		delete(counts, message)
+	}
+	if len(counts) > 0 {
+		t.Errorf("effects nobody asked for: %v", counts)
+	}
+}
+
+// wantMark checks what is committed for a message.
+func (s *shop) wantMark(t *testing.T, message string, want bool) {
+	t.Helper()
+	mark, found, err := s.marks.Lookup(t.Context(), s.db, message)
+	if err != nil || found != want {
+		t.Errorf("Lookup(%q) = %v, %v; want found = %v", message, found, err, want)
+	}
+	if found && mark.Outcome != dedup.Duplicate {
+		t.Errorf("Lookup(%q): outcome %v", message, mark.Outcome)
+	}
+}
+
+func begin(t *testing.T, db *sql.DB, level sql.IsolationLevel) *sql.Tx {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
+
+func messages(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("message %04d", i)
+	}
+	return all
+}

@@ -1,0 +1,248 @@
+package sql_test
+
+import (
+	"database/sql"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+const workers = 16
+
+// TestEachEffectOnce: 16 workers get the same messages, each in its own order.
+func TestEachEffectOnce(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		all := messages(150)
+		if e.dialect == sqladapter.SQLite {
+			all = all[:40] // one writer at a time, and the queue for it is not fair
+		}
+		var firsts atomic.Int64
+		var wg sync.WaitGroup
+		for w := range workers {
+			wg.Go(func() {
+				mine := slices.Clone(all)
+				rng := rand.New(rand.NewPCG(1, uint64(w)))
+				rng.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+				for _, message := range mine {
+					first, err := s.redeliver(t.Context(), message)
+					if err != nil {
+						t.Errorf("%q: %v", message, err)
+						return
+					}
+					if first {
+						firsts.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if firsts.Load() != int64(len(all)) {
+			t.Errorf("%d firsts for %d messages", firsts.Load(), len(all))
+		}
+		s.wantEffects(t, all)
+	})
+}
+
+// TestLoserWaits: the second transaction gets no answer before the first has ended, and
+// then the right one.
+func TestLoserWaits(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		for _, end := range []struct {
+			name  string
+			how   func(*sql.Tx) error
+			loser dedup.Outcome
+		}{
+			{"winner commits", (*sql.Tx).Commit, dedup.Duplicate},
+			{"winner rolls back", (*sql.Tx).Rollback, dedup.Acquired},
+		} {
+			t.Run(end.name, func(t *testing.T) {
+				s := newShop(t, e)
+				winner := begin(t, s.db, sql.LevelDefault)
+				if mark, err := s.marks.MarkTx(t.Context(), winner, "m"); err != nil || !mark.First() {
+					t.Fatalf("winner: %+v, %v", mark, err)
+				}
+				var ended atomic.Bool
+				asking, done := make(chan struct{}), make(chan struct{})
+				go func() {
+					defer close(done)
+					close(asking)
+					// BEGIN itself waits in SQLite, hence all of it in here.
+					first, err := s.deliver(t.Context(), "m", func(*sql.Tx) {
+						if !ended.Load() {
+							t.Error("the loser got an answer while the winner was open")
+						}
+					})
+					if err != nil || first != (end.loser == dedup.Acquired) {
+						t.Errorf("loser: first = %v, %v; want %v", first, err, end.loser)
+					}
+				}()
+				<-asking
+				if e.dialect == sqladapter.Postgres {
+					waitForLock(t, s.db, s.table)
+				}
+				ended.Store(true)
+				if err := end.how(winner); err != nil {
+					t.Error(err)
+				}
+				<-done
+				s.wantMark(t, "m", true)
+				want := []string{"m"}
+				if end.loser == dedup.Duplicate {
+					want = nil // the winner had no effect in this story
+				}
+				s.wantEffects(t, want)
+			})
+		}
+	})
+}
+
+// waitForLock returns when a session waits for a lock in a statement that names table.
+func waitForLock(t *testing.T, db *sql.DB, table string) {
+	t.Helper()
+	poll(t, "a session that waits for "+table, func() bool {
+		var n int
+		err := db.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE wait_event_type = 'Lock' AND state = 'active' AND query LIKE '%' || $1 || '%'`, table).Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n > 0
+	})
+}
+
+// poll asks until the answer is yes, at most for a minute.
+func poll(t *testing.T, what string, yes func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !yes() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited a minute for %s", what)
+		}
+		<-tick.C
+	}
+}
+
+// TestLoserStaysUsable: a duplicate does not poison the loser's transaction.
+func TestLoserStaysUsable(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		if _, err := s.deliver(t.Context(), "done", nil); err != nil {
+			t.Fatal(err)
+		}
+		tx := begin(t, s.db, sql.LevelDefault)
+		for _, message := range []string{"done", "new", "new"} {
+			mark, err := s.marks.MarkTx(t.Context(), tx, message)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if mark.First() {
+				if err := s.effect(t.Context(), tx, message); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		s.wantEffects(t, []string{"done", "new"})
+	})
+}
+
+// TestOverlappingBatches: batches of the same new keys in different orders, 8 at a time.
+// Prevents deadlocks: with unsorted inserts several of these transactions are killed.
+func TestOverlappingBatches(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		size := 500
+		if e.dialect == sqladapter.SQLite {
+			size = 25 // one statement for each key, and one writer at a time
+		}
+		all := messages(4 * size)
+		for batch := range slices.Chunk(all, size) {
+			var wg sync.WaitGroup
+			for w := range 8 {
+				wg.Go(func() {
+					mine := slices.Clone(batch)
+					rng := rand.New(rand.NewPCG(2, uint64(w)))
+					rng.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+					if err := s.deliverBatch(t, mine); err != nil {
+						t.Errorf("batch: %v", err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+		s.wantEffects(t, all)
+	})
+}
+
+func (s *shop) deliverBatch(t *testing.T, batch []string) error {
+	tx, err := s.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	reqs := make([]dedup.Request, len(batch))
+	for i, message := range batch {
+		reqs[i].Key = message
+	}
+	marks, err := s.marks.MarkBatchTx(t.Context(), tx, reqs)
+	if err != nil {
+		return err
+	}
+	for i, mark := range marks {
+		if !mark.First() {
+			continue
+		}
+		if err := s.effect(t.Context(), tx, batch[i]); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}
+
+// TestBatchOutcomes: a batch tells every item apart, on a real server as on a script.
+func TestBatchOutcomes(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		body, other := dedup.FingerprintOf([]byte("body")), dedup.FingerprintOf([]byte("other"))
+		reqs := []dedup.Request{
+			{Key: "a", Fingerprint: body},
+			{Key: ""},
+			{Key: "a", Fingerprint: body},
+			{Key: "a", Fingerprint: other},
+			{Key: "b"},
+			{Key: "a", Scope: "tenant", Fingerprint: other},
+		}
+		for round, want := range [][]dedup.Outcome{
+			{dedup.Acquired, dedup.Unknown, dedup.Duplicate, dedup.Mismatch, dedup.Acquired, dedup.Acquired},
+			{dedup.Duplicate, dedup.Unknown, dedup.Duplicate, dedup.Mismatch, dedup.Duplicate, dedup.Duplicate},
+		} {
+			tx := begin(t, s.db, sql.LevelDefault)
+			marks, err := s.marks.MarkBatchTx(t.Context(), tx, reqs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, mark := range marks {
+				if mark.Outcome != want[i] {
+					t.Errorf("round %d, item %d: %v, want %v", round, i, mark.Outcome, want[i])
+				}
+			}
+			if marks[0].Fingerprint != body || marks[4].Fingerprint != (dedup.Fingerprint{}) {
+				t.Errorf("round %d: fingerprints came back as %x and %x", round, marks[0].Fingerprint, marks[4].Fingerprint)
+			}
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,168 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// TestMigrateTogether: several processes start at once on an empty database, and one
+// more comes later.
+func TestMigrateTogether(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		s.exec(t, `DROP TABLE "`+s.table+`"`)
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				if err := s.marks.Migrate(t.Context(), s.db); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if _, err := s.deliver(t.Context(), "m", nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.marks.Migrate(t.Context(), s.db); err != nil {
+			t.Error(err)
+		}
+		s.wantMark(t, "m", true)
+	})
+}
+
+// TestMigrateNames: names at their limits and in mixed case make a table with an index.
+func TestMigrateNames(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		prefix := servertest.Prefix(t)
+		for _, table := range []string{"Mixed_" + prefix, prefix + strings.Repeat("x", 63-len(prefix))} {
+			s := newShop(t, e, func(c *sqladapter.Config) { c.Table = table })
+			if _, err := s.deliver(t.Context(), "m", nil); err != nil {
+				t.Fatal(err)
+			}
+			catalog := `SELECT count(*) FROM sqlite_master WHERE type = 'index' AND tbl_name = '` + table + `' AND sql IS NOT NULL`
+			if e.dialect == sqladapter.Postgres {
+				catalog = `SELECT count(*) FROM pg_indexes WHERE tablename = '` + table + `' AND indexname LIKE '%created_at'`
+			}
+			var indexes int
+			if err := s.db.QueryRowContext(t.Context(), catalog).Scan(&indexes); err != nil || indexes != 1 {
+				t.Errorf("table %s has %d retention indexes, %v", table, indexes, err)
+			}
+		}
+	})
+}
+
+// TestMigrateSchema: a table in a named schema, which for SQLite is a database's name.
+func TestMigrateSchema(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		schema := "main"
+		if e.dialect == sqladapter.Postgres {
+			schema = servertest.Prefix(t)
+			db := e.open(t)
+			if _, err := db.ExecContext(t.Context(), `CREATE SCHEMA `+schema); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if _, err := db.ExecContext(context.WithoutCancel(t.Context()), `DROP SCHEMA `+schema+` CASCADE`); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		s := newShop(t, e, func(c *sqladapter.Config) { c.Schema = schema })
+		if first, err := s.deliver(t.Context(), "m", nil); err != nil || !first {
+			t.Fatal(first, err)
+		}
+		s.wantMark(t, "m", true)
+		var n int
+		if err := s.db.QueryRowContext(t.Context(), `SELECT count(*) FROM `+schema+`."`+s.table+`"`).Scan(&n); err != nil || n != 1 {
+			t.Errorf("%d marks in the schema, %v", n, err)
+		}
+	})
+}
+
+// TestMigrateRefuses: somebody else's table under our name is left alone.
+func TestMigrateRefuses(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		s.exec(t, `DROP TABLE "`+s.table+`"`)
+		s.exec(t, `CREATE TABLE "`+s.table+`" (id integer, namespace text, created_at integer)`)
+		if err := s.marks.Migrate(t.Context(), s.db); err == nil || !strings.Contains(err.Error(), s.table) {
+			t.Errorf("Migrate = %v, want an error that names the table", err)
+		}
+	})
+}
+
+// TestDigestsAtRest: no key, scope or payload is in the table.
+func TestDigestsAtRest(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		tx := begin(t, s.db, sql.LevelDefault)
+		if _, err := s.marks.MarkTx(t.Context(), tx, "jane@example.org", dedup.WithScope("tenant-7"), dedup.WithFingerprint([]byte("card 4242"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		var id, owner, fingerprint []byte
+		var created any
+		var namespace string
+		columns := `id, owner, created_at, namespace, fingerprint`
+		if e.dialect == sqladapter.Postgres {
+			columns = `uuid_send(id), uuid_send(owner), created_at, namespace, fingerprint`
+		}
+		if err := s.db.QueryRowContext(t.Context(), `SELECT `+columns+` FROM "`+s.table+`"`).Scan(&id, &owner, &created, &namespace, &fingerprint); err != nil {
+			t.Fatal(err)
+		}
+		if len(id) != 16 || len(owner) != 16 || len(fingerprint) != 17 || namespace != "shop" {
+			t.Errorf("%d, %d and %d bytes in namespace %q", len(id), len(owner), len(fingerprint), namespace)
+		}
+		if text := fmt.Sprintf("%s %s %s", id, owner, fingerprint); strings.Contains(text, "jane") || strings.Contains(text, "tenant") || strings.Contains(text, "4242") {
+			t.Errorf("clear text at rest: %q", text)
+		}
+	})
+}
+
+// TestMismatch: the same key with another payload is told apart, the transaction stays
+// usable, and keys that only a collation would merge stay apart.
+func TestMismatch(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		tx := begin(t, s.db, sql.LevelDefault)
+		mark := func(key string, opts ...dedup.Option) (sqladapter.Mark, error) {
+			return s.marks.MarkTx(t.Context(), tx, key, opts...)
+		}
+		first, err := mark("Order-1", dedup.WithFingerprint([]byte("10 EUR")))
+		if err != nil || !first.First() {
+			t.Fatal(first, err)
+		}
+		if time.Since(first.At).Abs() > time.Hour || first.Age > time.Minute {
+			t.Errorf("first mark is %v old, made at %v", first.Age, first.At)
+		}
+		other, err := mark("Order-1", dedup.WithFingerprint([]byte("99 EUR")))
+		if other.Outcome != dedup.Mismatch || !errors.Is(err, dedup.ErrMismatch) || other.Fingerprint != first.Fingerprint || !other.At.Equal(first.At) {
+			t.Errorf("other payload: %+v, %v", other, err)
+		}
+		for _, same := range [][]dedup.Option{nil, {dedup.WithFingerprint([]byte("10 EUR"))}} {
+			if m, err := mark("Order-1", same...); m.Outcome != dedup.Duplicate || err != nil {
+				t.Errorf("duplicate: %v, %v", m.Outcome, err)
+			}
+		}
+		for _, key := range []string{"order-1", "Order-1 ", "Örder-1", "Order-1'; --", "{Order-1}"} {
+			if m, err := mark(key); err != nil || !m.First() {
+				t.Errorf("%q: %v, %v; want a key of its own", key, m.Outcome, err)
+			}
+		}
+		if err := tx.Commit(); err != nil {
+			t.Error(err)
+		}
+	})
+}
