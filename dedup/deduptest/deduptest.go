@@ -35,8 +35,9 @@ type Harness struct {
 	Advance func(d time.Duration)
 
 	// Lease is the shortest lease, hold and window that the store can tell from
-	// nothing, and after which the fence of a key it has forgotten must have grown. The
-	// suite waits for it about twenty times. Default [DefaultLease].
+	// nothing, and after which the fence of a key it has forgotten must have grown. Only
+	// what must lapse gets so short a lease, so a slow server fails no check. Default
+	// [DefaultLease].
 	Lease time.Duration
 
 	// MaxResult is the size in bytes of the largest result the store keeps. Default
@@ -52,7 +53,8 @@ type Harness struct {
 // Run runs the conformance suite as subtests of t and returns when all have ended. A
 // failed check logs what it prevents.
 //
-// With a real clock it takes about ten times Harness.Lease. Run it with -race.
+// With a real clock it takes about forty times Harness.Lease on two processors, and
+// less with a larger -parallel. Run it with -race.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	h = h.withDefaults(t)
