@@ -81,7 +81,6 @@ func (l *Lanes[T]) collect() Drained[T] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out Drained[T]
-	l.ready = ring[*lane[T]]{}
 	for lane, next := l.all.first, (*lane[T])(nil); lane != nil; lane = next {
 		next = lane.next
 		if lane.state == laneRunning {
