@@ -50,10 +50,11 @@ type Store interface {
 	// With the owner's token (lapsed or not, as long as nobody took over) it writes
 	// and answers Held and Written. From anybody else it changes nothing and answers
 	// neither, with the Record that is stored. Two exceptions: the same Finish sent
-	// again finds its own token's work and answers Held and Written; and a Change with
-	// Landed turns absent, in progress, released and uncertain into succeeded, and
-	// answers Written without Held. A Landed change never touches succeeded or failed,
-	// nor a forgotten key whose fence is at least Change.Fence, unless that is zero.
+	// again finds its own token's work and answers what the first send did; and a Change
+	// with Landed, whose State must be StateSucceeded, turns absent, in progress,
+	// released and uncertain into succeeded, and answers Written without Held. A Landed
+	// change never touches succeeded or failed. Nor does one whose fence is not zero and
+	// not above that of a Forget: the key keeps that floor while it is remembered.
 	Finish(ctx context.Context, changes []Change) []Answer
 
 	// Lookup reads, and changes nothing.

@@ -1,0 +1,35 @@
+// Package dedup makes the effect of a message, webhook or request happen once, when the
+// same one can arrive twice.
+//
+// A key names one logical operation. Before the effect the key is claimed, under a
+// lease; after it the key is recorded as done, for a window. Whoever comes meanwhile
+// finds it in flight, whoever comes later finds it done and gets the stored result.
+//
+//	          claim                    complete
+//	absent ---------> in progress --------------> succeeded | failed
+//	                   |      ^
+//	           release |      | claim, or takeover when the lease has lapsed:
+//	                   v      | attempt + 1, a larger fence
+//	                   released
+//
+// [Do] does all of it around a function. [Deduper.Claim] and [Deduper.ClaimBatch] are
+// the two halves by hand, for consumers that commit offsets. [Deduper.Seen] and
+// [Deduper.Mark] are the simplest receiver.
+//
+// # What is promised
+//
+// At most one owner runs a key at a time, and nothing is lost: a key is recorded only
+// after its effect, and what could not be learnt is an error, never "done". The effect
+// can run twice when the process dies after the effect and before the record, when a
+// handler that was paused outlives its lease (unless the effect refuses an old fence),
+// and when the store loses what it had acknowledged. Where that must not happen, put
+// record and effect into one transaction: package sqladapter.
+//
+// Delivery stays at least once. A duplicate that arrives after the window runs again.
+//
+// # Stores
+//
+// A [Store] keeps claims and records: [Memory] in this process, package redisadapter in
+// Redis. Package dedup/deduptest proves others. This package imports the standard
+// library alone.
+package dedup
