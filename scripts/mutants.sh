@@ -35,11 +35,11 @@ for patch in mutants/*.patch; do
   verdict=SURVIVED
   while IFS= read -r args; do
     # shellcheck disable=SC2086 # the line is a list of arguments
-    if ! (cd "$copy" && go test -vet=off -run '^$' ${args%% -run *} >"$copy/build.log" 2>&1); then
+    if ! (cd "$copy" && go test ${args%% -run *} -vet=off -run '^$' >"$copy/build.log" 2>&1); then
       verdict=BROKEN; sed 's/^/    /' "$copy/build.log" | tail -n 5; break
     fi
     # shellcheck disable=SC2086
-    if ! (cd "$copy" && go test -count=1 -timeout 300s $args >"$copy/test.log" 2>&1); then verdict=killed; break; fi
+    if ! (cd "$copy" && go test $args -count=1 -timeout 300s >"$copy/test.log" 2>&1); then verdict=killed; break; fi
   done < <(sed -n 's/^Test: //p' "$patch")
   case $verdict in killed) killed=$((killed + 1)) ;; *) failed=$((failed + 1)) ;; esac
   printf '%-9s %s (%ds): %s\n' "$verdict" "$name" $((SECONDS - began)) "$(sed -n 's/^Mutant: //p' "$patch")"
