@@ -13,9 +13,6 @@ import (
 // maxLabel is what the contract of dedup.Store allows.
 const maxLabel = 64
 
-// The arguments below are copies, never the caller's own buffers: a pipeline that was
-// left behind when its context ended may still be sending them.
-
 func claimCall(s *Store, r *dedup.ClaimRequest) (redisscript.Call, error) {
 	if err := checkLease(r.Lease, r.Hold); err != nil {
 		return redisscript.Call{}, err
@@ -23,36 +20,35 @@ func claimCall(s *Store, r *dedup.ClaimRequest) (redisscript.Call, error) {
 	if err := checkLabel(r.Label); err != nil {
 		return redisscript.Call{}, err
 	}
-	return redisscript.Call{Script: redisscript.Claim, Key: s.key(r.ID), Args: []any{
-		string(r.Token[:]), redisscript.Millis(r.Lease), redisscript.Millis(r.Hold),
-		encodeFingerprint(r.Fingerprint), encodeOrigin(r.Origin), r.Label,
-	}}, nil
+	return redisscript.NewClaim(s.key(r.ID), &redisscript.ClaimArgs{
+		Token: r.Token, Lease: r.Lease, Hold: r.Hold,
+		Fingerprint: encodeFingerprint(r.Fingerprint), Origin: encodeOrigin(r.Origin), Label: r.Label,
+	}), nil
 }
 
 func renewCall(s *Store, c *dedup.Change) (redisscript.Call, error) {
 	if err := checkLease(c.Lease, c.Hold); err != nil {
 		return redisscript.Call{}, err
 	}
-	return redisscript.Call{Script: redisscript.Renew, Key: s.key(c.ID), Args: []any{
-		string(c.Token[:]), redisscript.Millis(c.Lease), redisscript.Millis(c.Hold),
-	}}, nil
+	return redisscript.NewRenew(s.key(c.ID), c.Token, c.Lease, c.Hold), nil
 }
 
 func finishCall(s *Store, c *dedup.Change) (redisscript.Call, error) {
-	state, keep, err := checkFinish(c)
-	if err != nil {
+	args := redisscript.FinishArgs{
+		Token: c.Token, Landed: c.Landed, Fence: c.Fence, Attempt: c.Attempt,
+		Fingerprint: encodeFingerprint(c.Fingerprint), Origin: encodeOrigin(c.Origin), Label: c.Label,
+	}
+	if err := setEnd(&args, c); err != nil {
 		return redisscript.Call{}, err
 	}
-	return redisscript.Call{Script: redisscript.Finish, Key: s.key(c.ID), Args: []any{
-		string(c.Token[:]), state, keep,
-		bit(c.Landed), c.Fence, c.Attempt, bit(c.NoResult && state != storedReleased),
-		encodeFingerprint(c.Fingerprint), encodeOrigin(c.Origin), c.Label,
-		bit(c.Result != nil && state != storedReleased), string(c.Result),
-	}}, nil
+	if err := checkAttempt(c); err != nil {
+		return redisscript.Call{}, err
+	}
+	return redisscript.NewFinish(s.key(c.ID), &args), nil
 }
 
 func lookupCall(s *Store, id *dedup.ID) (redisscript.Call, error) {
-	return redisscript.Call{Script: redisscript.Lookup, Key: s.key(*id)}, nil
+	return redisscript.NewLookup(s.key(*id)), nil
 }
 
 func forgetCall(hold time.Duration) func(*Store, *dedup.ID) (redisscript.Call, error) {
@@ -60,42 +56,43 @@ func forgetCall(hold time.Duration) func(*Store, *dedup.ID) (redisscript.Call, e
 		if hold < 0 {
 			return redisscript.Call{}, input("hold", "is negative")
 		}
-		keep := max(redisscript.Millis(hold), 2)
-		return redisscript.Call{Script: redisscript.Forget, Key: s.key(*id), Args: []any{keep}}, nil
+		return redisscript.NewForget(s.key(*id), hold), nil
 	}
 }
 
-// checkFinish returns the state as it is stored, and for how many ms.
-func checkFinish(c *dedup.Change) (state byte, keep int64, err error) {
+// setEnd fills in what depends on the state that is to be reached.
+func setEnd(args *redisscript.FinishArgs, c *dedup.Change) error {
 	switch c.State {
 	case dedup.StateSucceeded, dedup.StateFailed:
 		if c.Window <= 0 {
-			return 0, 0, input("Window", "is not positive")
+			return input("Window", "is not positive")
 		}
-		state, keep = storedSucceeded, redisscript.Millis(c.Window)
+		args.State, args.Keep = redisscript.Succeeded, c.Window
 		if c.State == dedup.StateFailed {
-			state = storedFailed
+			args.State = redisscript.Failed
 		}
+		args.Result, args.NoResult = c.Result, c.NoResult
 	case dedup.StateReleased:
 		if c.Hold < 0 {
-			return 0, 0, input("Hold", "is negative")
+			return input("Hold", "is negative")
 		}
-		// Redis knows no expiry of zero; one millisecond is as good.
-		state, keep = storedReleased, max(redisscript.Millis(c.Hold), 1)
+		args.State, args.Keep = redisscript.Released, c.Hold
 	default:
-		return 0, 0, input("State", "is "+c.State.String()+", which is no end")
+		return input("State", "is "+c.State.String()+", which is no end")
 	}
+	return nil
+}
+
+func checkAttempt(c *dedup.Change) error {
 	switch {
 	case c.Landed && c.State != dedup.StateSucceeded:
-		err = input("Landed", "needs StateSucceeded")
+		return input("Landed", "needs StateSucceeded")
 	case c.Landed && c.Fence > redisscript.MaxFence:
-		err = input("Fence", fmt.Sprintf("is larger than %d", uint64(redisscript.MaxFence)))
+		return input("Fence", fmt.Sprintf("is larger than %d", uint64(redisscript.MaxFence)))
 	case c.Attempt < 0 || c.Attempt > math.MaxInt32:
-		err = input("Attempt", "is out of range")
-	default:
-		err = checkLabel(c.Label)
+		return input("Attempt", "is out of range")
 	}
-	return state, keep, err
+	return checkLabel(c.Label)
 }
 
 func checkLease(lease, hold time.Duration) error {
@@ -132,11 +129,4 @@ func cloneResult(c *dedup.Change) []byte {
 		return nil
 	}
 	return bytes.Clone(c.Result)
-}
-
-func bit(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -14,9 +14,6 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// maxPrefix bounds Options.Prefix.
-const maxPrefix = 64
-
 // New returns a Store over client, after having looked at the server: it must answer, be
 // of version 7.0 or newer, and let this client run a script on our keys. It takes a few
 // round trips, writes nothing, and returns at the latest when ctx ends.
@@ -28,50 +25,20 @@ func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Stor
 	if ctx == nil {
 		return nil, input("Context", "is nil")
 	}
-	if err := checkClient(client); err != nil {
-		return nil, err
+	if problem := redisscript.ClientProblem(client); problem != "" {
+		return nil, input("Client", problem)
 	}
 	if opts.Prefix == "" {
 		opts.Prefix = DefaultPrefix
 	}
-	if err := checkPrefix(opts.Prefix); err != nil {
-		return nil, err
+	if problem := redisscript.PrefixProblem(opts.Prefix); problem != "" {
+		return nil, input("Options.Prefix", problem)
 	}
 	s := &Store{runner: redisscript.NewRunner(client), prefix: opts.Prefix}
 	if err := s.inspect(ctx, client); err != nil {
 		return nil, err
 	}
 	return s, nil
-}
-
-func checkClient(client redis.UniversalClient) error {
-	missing := client == nil
-	switch c := client.(type) {
-	case *redis.Client:
-		missing = c == nil
-	case *redis.ClusterClient:
-		missing = c == nil
-	case *redis.Ring:
-		return input("Client", "is a Ring, which moves keys to other servers when one is down and so forgets claims")
-	}
-	if missing {
-		return input("Client", "is nil")
-	}
-	return nil
-}
-
-func checkPrefix(prefix string) error {
-	if len(prefix) > maxPrefix {
-		return input("Options.Prefix", fmt.Sprintf("has %d bytes, at most %d are allowed", len(prefix), maxPrefix))
-	}
-	for i := range len(prefix) {
-		c := prefix[i]
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-' {
-			continue
-		}
-		return input("Options.Prefix", fmt.Sprintf("has %q at byte %d; letters, digits, '_', '.' and '-' are allowed", c, i))
-	}
-	return nil
 }
 
 // inspect asks every server that may hold our keys who it is, then tries a script.

@@ -51,21 +51,13 @@ type record struct {
 	result      []byte // nil when there is none
 }
 
-// The states as they are stored. They are never renumbered, whatever dedup.State does.
 var states = map[byte]dedup.State{
-	1: dedup.StateInProgress,
-	2: dedup.StateSucceeded,
-	3: dedup.StateFailed,
-	4: dedup.StateReleased,
-	5: dedup.StateUncertain,
+	redisscript.InProgress: dedup.StateInProgress,
+	redisscript.Succeeded:  dedup.StateSucceeded,
+	redisscript.Failed:     dedup.StateFailed,
+	redisscript.Released:   dedup.StateReleased,
+	redisscript.Uncertain:  dedup.StateUncertain,
 }
-
-const (
-	storedInProgress = 1
-	storedSucceeded  = 2
-	storedFailed     = 3
-	storedReleased   = 4
-)
 
 // view is the record as callers see it. What Forget left behind is an absent key, and a
 // lapsed claim whose irreversible part may have begun is uncertain.
@@ -119,7 +111,7 @@ func decodeRecord(s string) (record, error) {
 func (r *record) decodeSections(b []byte, flags uint16) error {
 	owner := b[26:headerSize]
 	c := cursor{rest: b[headerSize:]}
-	if r.state == storedInProgress {
+	if r.state == redisscript.InProgress {
 		owner = append(owner[:8:8], c.take(ownerRest)...)
 	}
 	r.owner = owner

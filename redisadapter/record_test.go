@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
 )
 
 var (
@@ -26,26 +27,26 @@ const (
 // hold such values. A new version of the record gets new files.
 var goldens = map[string]record{
 	"in_progress": {
-		state: storedInProgress, fence: fence, attempt: 2, span: 3600000, owner: token,
+		state: redisscript.InProgress, fence: fence, attempt: 2, span: 3600000, owner: token,
 		fingerprint: fingerprint, origin: origin, label: "order 4711",
 	},
-	"in_progress_bare":   {state: storedInProgress, fence: fence, attempt: 1, owner: token},
-	"in_progress_danger": {state: storedInProgress, danger: true, fence: fence, attempt: 1, span: 259200000, owner: token, steps: steps},
-	"in_progress_floor":  {state: storedInProgress, fence: fence, attempt: 1, span: 3600000, owner: token, floor: fence - 5},
-	"succeeded_bare":     {state: storedSucceeded, fence: fence, attempt: 1, span: ended, owner: token[:8]},
+	"in_progress_bare":   {state: redisscript.InProgress, fence: fence, attempt: 1, owner: token},
+	"in_progress_danger": {state: redisscript.InProgress, danger: true, fence: fence, attempt: 1, span: 259200000, owner: token, steps: steps},
+	"in_progress_floor":  {state: redisscript.InProgress, fence: fence, attempt: 1, span: 3600000, owner: token, floor: fence - 5},
+	"succeeded_bare":     {state: redisscript.Succeeded, fence: fence, attempt: 1, span: ended, owner: token[:8]},
 	"succeeded_full": {
-		state: storedSucceeded, fence: fence, attempt: 3, span: ended, owner: token[:8],
+		state: redisscript.Succeeded, fence: fence, attempt: 3, span: ended, owner: token[:8],
 		fingerprint: fingerprint, origin: origin, label: "order 4711, größer", result: []byte("\x00\xff{\"ok\":true}\r\n"),
 	},
-	"succeeded_no_result": {state: storedSucceeded, noResult: true, fence: fence, attempt: 1, span: ended, owner: token[:8]},
+	"succeeded_no_result": {state: redisscript.Succeeded, noResult: true, fence: fence, attempt: 1, span: ended, owner: token[:8]},
 	"succeeded_late": {
-		state: storedSucceeded, late: true, fence: fence, attempt: 2, span: ended, owner: token[:8],
+		state: redisscript.Succeeded, late: true, fence: fence, attempt: 2, span: ended, owner: token[:8],
 		origin: dedup.Origin{Partition: -1, Offset: -1, Generation: -1}, result: []byte{},
 	},
-	"failed":    {state: storedFailed, fence: fence, attempt: 5, span: ended, owner: token[:8], result: []byte("card refused: 51")},
-	"released":  {state: storedReleased, fence: fence, attempt: 4, owner: token[:8], fingerprint: fingerprint, steps: steps},
-	"forgotten": {state: storedReleased, forgotten: true, fence: fence, owner: make([]byte, 8), floor: fence},
-	"uncertain": {state: 5, danger: true, fence: fence, attempt: 1, owner: token[:8]},
+	"failed":    {state: redisscript.Failed, fence: fence, attempt: 5, span: ended, owner: token[:8], result: []byte("card refused: 51")},
+	"released":  {state: redisscript.Released, fence: fence, attempt: 4, owner: token[:8], fingerprint: fingerprint, steps: steps},
+	"forgotten": {state: redisscript.Released, forgotten: true, fence: fence, owner: make([]byte, 8), floor: fence},
+	"uncertain": {state: redisscript.Uncertain, danger: true, fence: fence, attempt: 1, owner: token[:8]},
 }
 
 func TestGoldenRecords(t *testing.T) {
@@ -141,7 +142,7 @@ func FuzzEncodeRecord(f *testing.F) {
 			origin: dedup.Origin{SourceDigest: fence, Partition: int32(attempt), Offset: offset},
 			label:  label[:min(len(label), 64)], steps: steps, result: result,
 		}
-		if r.state == storedInProgress {
+		if r.state == redisscript.InProgress {
 			r.owner = token
 		}
 		got, err := decodeRecord(encodeRecord(&r))

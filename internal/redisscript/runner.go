@@ -10,15 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Call is one script on one key.
-type Call struct {
-	Script *Script
-	Key    string
-	// Args are the script's ARGV: strings and integers. They must not share memory with
-	// the caller's buffers; see [Runner.Run].
-	Args []any
-}
-
 // Runner evaluates scripts through one client. It is safe for concurrent use.
 type Runner struct {
 	client redis.UniversalClient

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -52,15 +53,17 @@ func (r *recorder) take() [][]string {
 	return pipes
 }
 
-func claim(key, token string) redisscript.Call {
-	return redisscript.Call{Script: redisscript.Claim, Key: key, Args: []any{token, 60000, 60000, "", "", ""}}
+type owner [16]byte
+
+func claim(key string, token owner) redisscript.Call {
+	return redisscript.NewClaim(key, &redisscript.ClaimArgs{Token: token, Lease: time.Minute, Hold: time.Minute})
 }
 
-func renew(key, token string) redisscript.Call {
-	return redisscript.Call{Script: redisscript.Renew, Key: key, Args: []any{token, 60000, 60000}}
+func renew(key string, token owner) redisscript.Call {
+	return redisscript.NewRenew(key, token, time.Minute, time.Minute)
 }
 
-const mine, theirs = "0123456789abcdef", "fedcba9876543210"
+var mine, theirs = owner{1}, owner{2}
 
 func wantAnswers(t *testing.T, replies []redisscript.Reply, want ...string) {
 	t.Helper()
@@ -137,9 +140,8 @@ func TestEveryBackendTakesTheScripts(t *testing.T) {
 		var want []string
 		for n := range 60 { // over many slots
 			calls = append(calls, claim(key(n), mine), renew(key(n), mine),
-				redisscript.Call{Script: redisscript.Lookup, Key: key(n)},
-				redisscript.Call{Script: redisscript.Forget, Key: key(n), Args: []any{5}},
-				redisscript.Call{Script: redisscript.Finish, Key: key(n), Args: []any{mine, 2, 5, 0, 0, 1, 0, "", "", "", 1, "result"}})
+				redisscript.NewLookup(key(n)), redisscript.NewForget(key(n), time.Minute),
+				redisscript.NewFinish(key(n), &redisscript.FinishArgs{Token: mine, State: redisscript.Succeeded, Keep: time.Minute, Result: []byte("x")}))
 			want = append(want, "acquired", "held", "found", "in_flight", "held")
 		}
 		wantAnswers(t, runner.Run(t.Context(), calls), want...)

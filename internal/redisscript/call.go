@@ -1,0 +1,86 @@
+package redisscript
+
+import "time"
+
+// Call is one script on one key. Build it with the functions below, which know the order
+// of each script's arguments. The arguments are copies, never the caller's buffers: a
+// pipeline that was left behind when its context ended may still be sending them.
+type Call struct {
+	Script *Script
+	Key    string
+	Args   []any
+}
+
+// The states of a record, as they are stored. They are never renumbered.
+const (
+	InProgress = 1
+	Succeeded  = 2
+	Failed     = 3
+	Released   = 4
+	Uncertain  = 5
+)
+
+// ClaimArgs are the arguments of [Claim].
+type ClaimArgs struct {
+	Token       [16]byte
+	Lease, Hold time.Duration
+	// Fingerprint and Origin are sections of the record, or empty.
+	Fingerprint, Origin string
+	Label               string
+}
+
+// NewClaim asks for a key.
+func NewClaim(key string, a *ClaimArgs) Call {
+	return Call{Script: Claim, Key: key, Args: []any{
+		string(a.Token[:]), Millis(a.Lease), Millis(a.Hold), a.Fingerprint, a.Origin, a.Label,
+	}}
+}
+
+// NewRenew makes the lease of a claim last from now.
+func NewRenew(key string, token [16]byte, lease, hold time.Duration) Call {
+	return Call{Script: Renew, Key: key, Args: []any{string(token[:]), Millis(lease), Millis(hold)}}
+}
+
+// FinishArgs are the arguments of [Finish].
+type FinishArgs struct {
+	Token [16]byte
+	// State to reach: Succeeded, Failed or Released.
+	State byte
+	// Keep is how long the record is remembered; at least a millisecond, since Redis
+	// knows no shorter expiry.
+	Keep time.Duration
+	// Landed, Fence and Attempt: see dedup.Change.
+	Landed  bool
+	Fence   uint64
+	Attempt int
+	// Fingerprint and Origin are sections of the record, or empty.
+	Fingerprint, Origin string
+	Label               string
+	NoResult            bool
+	// Result is nil when there is none.
+	Result []byte
+}
+
+// NewFinish ends an attempt.
+func NewFinish(key string, a *FinishArgs) Call {
+	return Call{Script: Finish, Key: key, Args: []any{
+		string(a.Token[:]), a.State, max(Millis(a.Keep), 1), bit(a.Landed), a.Fence, a.Attempt, bit(a.NoResult),
+		a.Fingerprint, a.Origin, a.Label, bit(a.Result != nil), string(a.Result),
+	}}
+}
+
+// NewLookup reads a key.
+func NewLookup(key string) Call { return Call{Script: Lookup, Key: key} }
+
+// NewForget makes a key claimable from attempt 1. The fence stays for keep, and for at
+// least 2 ms: long enough for the clock, from which the next fence starts, to move on.
+func NewForget(key string, keep time.Duration) Call {
+	return Call{Script: Forget, Key: key, Args: []any{max(Millis(keep), 2)}}
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

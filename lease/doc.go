@@ -1,0 +1,28 @@
+// Package lease gives one process at a time the right to do something, through Redis 7.0
+// or newer (or Valkey 7.2 or newer):
+//
+//	leases, err := lease.New(client, lease.Options{})
+//	l, err := leases.Acquire(ctx, "nightly-report", 30*time.Second)
+//	if errors.Is(err, lease.ErrHeld) {
+//		return // somebody else is at it
+//	}
+//	run, stop := l.KeepAlive(ctx)
+//	defer stop()
+//	err = report(run) // run is cancelled when the lease is lost
+//	err = l.Release(ctx)
+//
+// # What it promises
+//
+// A lease is held by one owner at a time on the server's clock. Only the owner renews
+// and releases it: a token, random per lease, is compared in the server. An acquisition
+// whose reply was lost is recognised when it is sent again, and never reported as held
+// by somebody else. The holder's own view ends early: it is counted on its monotonic
+// clock from before the request was sent, less 1 % and 2 ms.
+//
+// # What it cannot promise
+//
+// A lease is not mutual exclusion. A process that is paused past its lease does not know
+// that it was, and goes on; so does one whose Redis forgot the lease in a failover. Where
+// two at a time would do harm, hand [Lease.Fence] to what is written to, and let that
+// refuse a smaller number than it has seen.
+package lease

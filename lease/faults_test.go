@@ -1,0 +1,164 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/lease"
+)
+
+// faults is a client between which and its miniredis things go wrong. It lives in a
+// bubble.
+type faults struct {
+	t      *testing.T
+	mini   *miniredis.Miniredis
+	leases *lease.Client
+	healed chan struct{}
+
+	mu        sync.Mutex
+	hanging   bool
+	dropNext  int           // replies to lose, after the server has executed the request
+	lateNext  time.Duration // delay of the next reply
+	pipelines int
+}
+
+func newFaults(t *testing.T) *faults {
+	mini, client := redistest.Bubble(t)
+	f := &faults{t: t, mini: mini, healed: make(chan struct{})}
+	client.AddHook(f)
+	f.leases = open(t, client, lease.Options{})
+	return f
+}
+
+// hang lets every request from now on wait until heal.
+func (f *faults) hang() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hanging = true
+}
+
+func (f *faults) heal() { close(f.healed) }
+
+// acquire takes the lease for somebody else.
+func (f *faults) acquire(key string) { acquire(f.t, f.leases, key, ttl) }
+
+func (f *faults) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (f *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (f *faults) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		f.mu.Lock()
+		f.pipelines++
+		hanging, drop, late := f.hanging, f.dropNext > 0, f.lateNext
+		if drop {
+			f.dropNext--
+		}
+		f.lateNext = 0
+		f.mu.Unlock()
+		if hanging {
+			<-f.healed
+		}
+		err := next(ctx, cmds)
+		time.Sleep(late)
+		if !drop {
+			return err
+		}
+		for _, cmd := range cmds {
+			cmd.SetErr(io.ErrUnexpectedEOF)
+			if c, ok := cmd.(*redis.Cmd); ok {
+				c.SetVal(nil)
+			}
+		}
+		return io.ErrUnexpectedEOF
+	}
+}
+
+// TestLostReplies prevents our own lease, whose reply was lost, from being reported as
+// somebody else's.
+func TestLostReplies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaults(t)
+		acquire(t, f.leases, "warm up", ttl) // the scripts are known from here on
+		for n := range 200 {
+			key := fmt.Sprint("job ", n)
+			f.dropNext = 1 + n%3
+			l := acquire(t, f.leases, key, ttl)
+			// Found on a retry, it was renewed: none of it is gone.
+			if left := l.Remaining(); left != ttl-ttl/100-2*time.Millisecond {
+				t.Fatalf("job %d: %v remain", n, left)
+			}
+			_, err := f.leases.Acquire(t.Context(), key, ttl)
+			wantErr(t, "another Acquire", err, lease.ErrHeld)
+			f.dropNext = n % 3
+			wantErr(t, "Release", l.Release(t.Context()), nil)
+		}
+	})
+}
+
+// TestUnansweredAcquire gives up after a few tries, and says that nothing is known.
+func TestUnansweredAcquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaults(t)
+		acquire(t, f.leases, "warm up", ttl)
+		f.dropNext, f.pipelines = 1000, 0
+		_, err := f.leases.Acquire(t.Context(), "job", ttl)
+		if errors.Is(err, lease.ErrHeld) || !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("error %v", err)
+		}
+		if f.pipelines != 4 {
+			t.Errorf("sent %d times", f.pipelines)
+		}
+		f.dropNext = 0
+		time.Sleep(ttl)
+		acquire(t, f.leases, "job", ttl)
+	})
+}
+
+// TestLateAnswer prevents a lease from being used whose grant took longer than its ttl:
+// a frozen server that was replaced meanwhile still answers when it wakes up.
+func TestLateAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaults(t)
+		acquire(t, f.leases, "warm up", ttl)
+		f.lateNext = ttl
+		l := acquire(t, f.leases, "job", ttl) // nobody took it: it was renewed
+		if left := l.Remaining(); left < ttl/2 {
+			t.Errorf("%v remain", left)
+		}
+
+		f.lateNext = 2 * ttl
+		go func() {
+			time.Sleep(ttl + ttl/2)
+			f.acquire("late") // takes over what has lapsed
+		}()
+		_, err := f.leases.Acquire(t.Context(), "late", ttl)
+		wantErr(t, "an answer after somebody else's lease began", err, lease.ErrLost)
+	})
+}
+
+// TestCancelledAcquire returns at once, whatever the server does.
+func TestCancelledAcquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaults(t)
+		defer f.heal()
+		f.hang()
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("enough"))
+		defer cancel()
+		start := time.Now()
+		_, err := f.leases.Acquire(ctx, "job", ttl)
+		wantErr(t, "Acquire", err, context.DeadlineExceeded)
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}

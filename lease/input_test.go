@@ -1,0 +1,104 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/lease"
+)
+
+// wantInput insists on an InputError that names the field and keeps the key to itself.
+func wantInput(t *testing.T, err error, field string) {
+	t.Helper()
+	var input *lease.InputError
+	if !errors.As(err, &input) || input.Field != field {
+		t.Fatalf("want an InputError of %s, got %v", field, err)
+	}
+	if strings.Contains(err.Error(), "secret") {
+		t.Errorf("the error tells the key: %v", err)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	_, good := redistest.Mini(t)
+	for name, c := range map[string]struct {
+		client redis.UniversalClient
+		opts   lease.Options
+		field  string
+	}{
+		"nil client":    {nil, lease.Options{}, "client"},
+		"typed nil":     {(*redis.Client)(nil), lease.Options{}, "client"},
+		"nil cluster":   {(*redis.ClusterClient)(nil), lease.Options{}, "client"},
+		"ring":          {redis.NewRing(&redis.RingOptions{}), lease.Options{}, "client"},
+		"braces":        {good, lease.Options{Prefix: "a{b}"}, "Options.Prefix"},
+		"space":         {good, lease.Options{Prefix: "a b"}, "Options.Prefix"},
+		"long prefix":   {good, lease.Options{Prefix: strings.Repeat("x", 65)}, "Options.Prefix"},
+		"negative hold": {good, lease.Options{Hold: -1}, "Options.Hold"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := lease.New(c.client, c.opts)
+			wantInput(t, err, c.field)
+		})
+	}
+}
+
+func TestAcquireRefuses(t *testing.T) {
+	mini, client := redistest.Mini(t)
+	c := open(t, client, lease.Options{})
+	for name, in := range map[string]struct {
+		key   string
+		ttl   time.Duration
+		field string
+	}{
+		"empty key":     {"", ttl, "key"},
+		"long key":      {strings.Repeat("secret", 50), ttl, "key"},
+		"newline":       {"secret\nkey", ttl, "key"},
+		"not UTF-8":     {"secret\xff", ttl, "key"},
+		"zero ttl":      {"secret", 0, "ttl"},
+		"negative ttl":  {"secret", -time.Second, "ttl"},
+		"too short ttl": {"secret", time.Millisecond, "ttl"},
+		"too long ttl":  {"secret", 1 << 62, "ttl"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := c.Acquire(t.Context(), in.key, in.ttl)
+			wantInput(t, err, in.field)
+		})
+	}
+	l := acquire(t, c, "job", ttl)
+	var none context.Context
+	_, err := c.Acquire(none, "secret", ttl)
+	wantInput(t, err, "ctx")
+	wantInput(t, l.Renew(none), "ctx")
+	wantInput(t, l.Release(none), "ctx")
+	if keys := mini.Keys(); len(keys) != 1 {
+		t.Errorf("bad input has left %v", keys)
+	}
+}
+
+// TestForeignValue prevents somebody else's key from being taken for a lease, or from
+// being overwritten.
+func TestForeignValue(t *testing.T) {
+	mini, client := redistest.Mini(t)
+	c := open(t, client, lease.Options{Prefix: "p"})
+	acquire(t, c, "job", ttl)
+	key := mini.Keys()[0]
+	if !strings.HasPrefix(key, "p:{") || strings.Contains(key, "job") {
+		t.Errorf("key %q", key)
+	}
+	if err := mini.Set(key, "1"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.Acquire(t.Context(), "job", ttl)
+	if err == nil || errors.Is(err, lease.ErrHeld) {
+		t.Errorf("error %v", err)
+	}
+	if v, err := mini.Get(key); v != "1" || err != nil {
+		t.Errorf("value %q, %v", v, err)
+	}
+}
