@@ -81,23 +81,29 @@ func (l *Lanes[T]) collect() Drained[T] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out Drained[T]
-	for lane, next := l.all.first, (*lane[T])(nil); lane != nil; lane = next {
-		next = lane.next
+	for lane := l.all.first; lane != nil; {
+		next := lane.next // collectLane unlinks the lane
 		if lane.state == laneRunning {
 			l.collectBehind(lane, &out)
-			continue
+		} else {
+			l.collectLane(lane, &out)
 		}
-		if lane.state == laneParked {
-			lane.timer.Stop()
-			l.parked--
-		}
-		for lane.items.len() > 0 {
-			out.Pending = append(out.Pending, lane.items.pop())
-			l.items--
-		}
-		l.dropLane(lane)
+		lane = next
 	}
 	return out
+}
+
+// collectLane empties a lane that does not run.
+func (l *Lanes[T]) collectLane(lane *lane[T], out *Drained[T]) {
+	if lane.state == laneParked {
+		lane.timer.Stop()
+		l.parked--
+	}
+	for lane.items.len() > 0 {
+		out.Pending = append(out.Pending, lane.items.pop())
+		l.items--
+	}
+	l.dropLane(lane)
 }
 
 // collectBehind leaves a running lane only its head.
