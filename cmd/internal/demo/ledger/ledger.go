@@ -1,0 +1,153 @@
+// Package ledger is the book in which the demo's workers write every effect.
+//
+// It is append-only and knows nothing of ids that must be unique: an effect that
+// happens twice is two rows, and one that is lost is none.
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
+	_ "modernc.org/sqlite"             // driver "sqlite"
+
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// Place says where a ledger is. It travels to the workers.
+type Place struct {
+	// Postgres is the URL of a server. Empty: SQLite in File.
+	Postgres string
+	// File of the SQLite database.
+	File string
+	// Table is the name of the ledger; its marks are in Table + "_marks".
+	Table string
+}
+
+// Row is one effect.
+type Row struct {
+	// ID of the message.
+	ID string
+	// Worker that had the effect.
+	Worker string
+	// Partition, Offset and Generation of the delivery.
+	Partition int32
+	// Offset in the partition.
+	Offset int64
+	// Generation of the consumer group.
+	Generation int32
+}
+
+// Ledger is an open ledger. It is safe for concurrent use.
+type Ledger struct {
+	// DB holds the table, for transactions of the caller.
+	DB    *sql.DB
+	place Place
+}
+
+// Queryer runs a statement: a *sql.DB, a *sql.Tx.
+type Queryer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// Open opens the ledger without touching the database.
+func Open(p Place) (*Ledger, error) {
+	driver, dsn, conns := "pgx", p.Postgres, 8
+	if p.Postgres == "" {
+		// One connection: SQLite has one writer, and queueing for it in the process is
+		// fairer than its busy handler. The timeout is for the other processes.
+		driver, conns = "sqlite", 1
+		dsn = "file:" + p.File + "?_txlock=immediate&_pragma=busy_timeout(10000)" +
+			"&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)"
+	}
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: %w", err)
+	}
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	return &Ledger{DB: db, place: p}, nil
+}
+
+// Create makes the table of effects.
+func (l *Ledger) Create(ctx context.Context) error {
+	seq := "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
+	if l.place.Postgres == "" {
+		seq = "INTEGER PRIMARY KEY AUTOINCREMENT"
+	}
+	for _, ddl := range []string{
+		`CREATE TABLE ` + l.place.Table + ` (seq ` + seq + `, composition TEXT NOT NULL, id TEXT NOT NULL,
+			worker TEXT NOT NULL, part INTEGER NOT NULL, pos BIGINT NOT NULL, generation INTEGER NOT NULL)`,
+		`CREATE INDEX ` + l.place.Table + `_by_id ON ` + l.place.Table + ` (composition, id)`, // not unique
+	} {
+		if _, err := l.DB.ExecContext(ctx, ddl); err != nil {
+			return fmt.Errorf("ledger: create: %w", err)
+		}
+	}
+	return nil
+}
+
+// Drop removes the tables of effects and marks.
+func (l *Ledger) Drop(ctx context.Context) error {
+	var errs []error
+	for _, table := range []string{l.place.Table, l.place.Table + "_marks"} {
+		_, err := l.DB.ExecContext(ctx, `DROP TABLE IF EXISTS `+table)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Close closes the connections.
+func (l *Ledger) Close() error { return l.DB.Close() }
+
+// Marks returns the marks that the Atomic composition keeps beside the ledger.
+func (l *Ledger) Marks(namespace string) (*sqladapter.Marks, error) {
+	dialect := sqladapter.Postgres
+	if l.place.Postgres == "" {
+		dialect = sqladapter.SQLite
+	}
+	return sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: namespace, Table: l.place.Table + "_marks"})
+}
+
+// Append writes one effect.
+func (l *Ledger) Append(ctx context.Context, q Queryer, composition string, r Row) error {
+	_, err := q.ExecContext(ctx, `INSERT INTO `+l.place.Table+
+		` (composition, id, worker, part, pos, generation) VALUES ($1, $2, $3, $4, $5, $6)`,
+		composition, r.ID, r.Worker, r.Partition, r.Offset, r.Generation)
+	return err
+}
+
+// First returns the first effect of an id, and false when it has none.
+func (l *Ledger) First(ctx context.Context, q Queryer, composition, id string) (Row, bool, error) {
+	r := Row{ID: id}
+	err := q.QueryRowContext(ctx, `SELECT worker, part, pos, generation FROM `+l.place.Table+
+		` WHERE composition = $1 AND id = $2 ORDER BY seq LIMIT 1`, composition, id).
+		Scan(&r.Worker, &r.Partition, &r.Offset, &r.Generation)
+	if errors.Is(err, sql.ErrNoRows) {
+		return r, false, nil
+	}
+	return r, err == nil, err
+}
+
+// Count returns how many effects every id had.
+func (l *Ledger) Count(ctx context.Context, composition string) (map[string]int, error) {
+	rows, err := l.DB.QueryContext(ctx, `SELECT id, COUNT(*) FROM `+l.place.Table+
+		` WHERE composition = $1 GROUP BY id`, composition)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: count: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // rows.Err tells
+	counts := make(map[string]int)
+	for rows.Next() {
+		var id string
+		var n int
+		if err := rows.Scan(&id, &n); err != nil {
+			return nil, fmt.Errorf("ledger: count: %w", err)
+		}
+		counts[id] = n
+	}
+	return counts, rows.Err()
+}

@@ -1,0 +1,123 @@
+// Package stream makes what the demo produces: messages, and the duplicates among them.
+package stream
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+)
+
+// Kind says why a message is in the stream.
+type Kind uint8
+
+const (
+	// Original is the first message of its id.
+	Original Kind = iota
+	// Repeated is a line of the user's file whose id has been there before.
+	Repeated
+	// Retry is the same message again in the same partition, shortly after: the producer
+	// had no answer and sent it again.
+	Retry
+	// Moved is the same message in another partition: the producer computed another
+	// one, or the topic was repartitioned.
+	Moved
+	// Late is the same message again when the stream ends.
+	Late
+)
+
+// Record is a message before it is placed in the stream.
+type Record struct {
+	// ID is what makes two messages the same.
+	ID string
+	// Key is the Kafka key: the entity whose messages stay in order.
+	Key string
+	// Value is the payload.
+	Value []byte
+}
+
+// Message is a record with its place in the topic.
+type Message struct {
+	Record
+	// Partition it is produced to.
+	Partition int32
+	// Kind of message.
+	Kind Kind
+}
+
+// Config says how a stream is made.
+type Config struct {
+	// Seed of everything random: the same seed gives the same stream.
+	Seed uint64
+	// Partitions of the topic.
+	Partitions int32
+	// Duplicates is the percentage of messages that are repeated in each of the three
+	// ways.
+	Duplicates int
+}
+
+// Payments makes n records, each with an id of its own.
+func Payments(n int, seed uint64) []Record {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	records := make([]Record, n)
+	for i := range records {
+		id, account := fmt.Sprintf("pay-%06d", i+1), fmt.Sprintf("acct-%03d", rnd.IntN(200))
+		value := fmt.Sprintf(`{"id":%q,"account":%q,"amount":%d}`, id, account, 1+rnd.IntN(50_000))
+		records[i] = Record{ID: id, Key: account, Value: []byte(value)}
+	}
+	return records
+}
+
+// Make places the records in partitions, in order, and repeats some of them: a Retry
+// and a Moved within the next few messages, a Late in the last tenth.
+func Make(records []Record, cfg Config) []Message {
+	rnd := rand.New(rand.NewPCG(cfg.Seed, 2))
+	repeat := func() bool { return rnd.IntN(100) < cfg.Duplicates }
+	due := make(map[int][]Message) // by index of the record it follows
+	seen := make(map[string]bool, len(records))
+	var out []Message
+	for i, r := range records {
+		m := Message{Record: r, Partition: partition(r.Key, cfg.Partitions)}
+		if seen[r.ID] {
+			m.Kind = Repeated
+		}
+		seen[r.ID] = true
+		out = append(out, m)
+		if repeat() {
+			at := soon(rnd, i, len(records))
+			due[at] = append(due[at], m.again(Retry, 0, cfg.Partitions))
+		}
+		if repeat() && cfg.Partitions > 1 {
+			at := soon(rnd, i, len(records))
+			due[at] = append(due[at], m.again(Moved, 1+rnd.Int32N(cfg.Partitions-1), cfg.Partitions))
+		}
+		if i < len(records)/2 && repeat() {
+			at := len(records) - 1 - rnd.IntN(1+len(records)/10)
+			due[at] = append(due[at], m.again(Late, 0, cfg.Partitions))
+		}
+		out = append(out, due[i]...)
+	}
+	return out
+}
+
+func soon(rnd *rand.Rand, i, n int) int { return min(i+rnd.IntN(8), n-1) }
+
+func (m Message) again(kind Kind, shift, partitions int32) Message {
+	m.Kind, m.Partition = kind, (m.Partition+shift)%partitions
+	return m
+}
+
+// partition places an entity; the demo does it itself because it also misplaces some.
+func partition(key string, n int32) int32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key))
+	return int32(h.Sum32() % uint32(n)) //nolint:gosec // n is a small positive number
+}
+
+// Unique returns how many ids are among the messages.
+func Unique(messages []Message) int {
+	ids := make(map[string]bool, len(messages))
+	for _, m := range messages {
+		ids[m.ID] = true
+	}
+	return len(ids)
+}
