@@ -1,0 +1,73 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// runAtomic consumes with record and effect in one transaction.
+func (w *worker) runAtomic(ctx context.Context) error {
+	marks, err := w.ledger.Marks(w.cfg.Namespace)
+	if err != nil {
+		return err
+	}
+	cfg := w.adapterConfig(func(ctx context.Context, m *kafkaadapter.Message) error {
+		key := fmt.Sprintf("%d/%d", m.Partition, m.Offset)
+		victim, err := w.gate.enter(ctx, key)
+		if err != nil {
+			return err
+		}
+		defer w.gate.leave(key)
+		first, err := w.atomically(ctx, marks, m, victim)
+		if victim != "" { // and still alive: it was a duplicate, or failed
+			w.gate.failed(key, victim)
+		}
+		if err == nil && first {
+			w.send(Event{Kind: Effected, ID: m.ID})
+		}
+		return err
+	})
+	cfg.Unclaimed = true
+	return w.consume(ctx, cfg)
+}
+
+// atomically is the handler that a user would write, but for the points where it is
+// killed. It reports whether the message was the first of its id.
+func (w *worker) atomically(ctx context.Context, marks *sqladapter.Marks, m *kafkaadapter.Message, victim Point) (bool, error) {
+	tx, err := w.ledger.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer tx.Rollback() //nolint:errcheck // after Commit it does nothing; else the handler has failed already
+
+	first := true
+	if w.cfg.Fault != SkipRecord {
+		mark, err := marks.MarkTx(ctx, tx, m.ID)
+		if err != nil {
+			return false, err
+		}
+		first = mark.First()
+		if !first {
+			cause, err := w.whyDuplicate(ctx, tx, m.ConsumerMessage, m.ID, mark.Age)
+			if err != nil {
+				return false, err
+			}
+			w.send(Event{Kind: Skipped, ID: m.ID, Cause: cause})
+			return false, nil
+		}
+	}
+	w.stand(victim, BeforeEffect, m.ID)
+	if !w.faulty() {
+		if err := w.ledger.Append(ctx, tx, string(Atomic), w.row(m.ConsumerMessage, m.ID)); err != nil {
+			return false, err
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return false, err
+	}
+	w.stand(victim, AfterEffect, m.ID)
+	return true, nil
+}

@@ -1,0 +1,29 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/cmd/internal/demo/ledger"
+	"github.com/onceward/onceward/dedup"
+)
+
+// whyDuplicate explains a duplicate by the effect it found, in the order that a Deduper
+// has: the Atomic and Naive compositions keep no origin, but the ledger has it.
+func (w *worker) whyDuplicate(ctx context.Context, q ledger.Queryer, m *sarama.ConsumerMessage, id string, age time.Duration) (dedup.Cause, error) {
+	if age > w.cfg.LateAfter {
+		return dedup.Late, nil
+	}
+	first, ok, err := w.ledger.First(ctx, q, string(w.cfg.Composition), id)
+	switch {
+	case err != nil:
+		return "", err
+	case !ok || first.Partition != m.Partition || first.Offset != m.Offset:
+		return dedup.ProducerRetry, nil
+	case first.Generation != w.generation.Load():
+		return dedup.RebalanceReplay, nil
+	}
+	return dedup.BrokerRedelivery, nil
+}

@@ -1,0 +1,105 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// closeTime bounds how long the Deduper drains after the adapter has ended.
+const closeTime = 2 * time.Second
+
+// runClaimed consumes with lease and record in Redis and the effect in the ledger.
+func (w *worker) runClaimed(ctx context.Context) error {
+	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: w.cfg.Redis})
+	defer client.Close() //nolint:errcheck // the process ends
+	store, err := redisadapter.New(ctx, client, redisadapter.Options{})
+	if err != nil {
+		return err
+	}
+	d, err := dedup.New(w.broken(store), dedup.Config{
+		Namespace: w.cfg.Namespace,
+		Window:    w.cfg.Window,
+		LeaseTTL:  w.cfg.Lease,
+		LateAfter: w.cfg.LateAfter,
+		Observer: dedup.Observer{
+			Ended:      func(e dedup.Event) { w.gate.leave(gateKey(e.ID)) },
+			LeaseLost:  w.leaseLost,
+			StoreError: func(e dedup.Event) { w.send(Event{Kind: Warning, Text: e.Err.Error()}) },
+		},
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	cfg := w.adapterConfig(w.claimed)
+	cfg.Deduper = d
+	err = w.consume(ctx, cfg)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer cancel()
+	return errors.Join(err, d.Close(closing))
+}
+
+// claimed has the effect of a message that is claimed. The adapter records it when it
+// returns nil, and the Deduper tells the gate when the record is confirmed.
+func (w *worker) claimed(ctx context.Context, m *kafkaadapter.Message) error {
+	id, err := dedup.NewID(w.cfg.Namespace, "", m.ID)
+	if err != nil {
+		return dedup.Permanent(err)
+	}
+	key := gateKey(id)
+	victim, err := w.gate.enter(ctx, key)
+	if err != nil {
+		return err
+	}
+	w.stand(victim, BeforeEffect, m.ID)
+	if !w.faulty() {
+		// An insert that is cancelled half-way may have landed: then "failed" would be a
+		// lie, and the effect would run again.
+		err := w.ledger.Append(context.WithoutCancel(ctx), w.ledger.DB, string(Claimed), w.row(m.ConsumerMessage, m.ID))
+		if err != nil {
+			w.gate.failed(key, victim)
+			return err
+		}
+	}
+	w.send(Event{Kind: Effected, ID: m.ID})
+	w.stand(victim, AfterEffect, m.ID)
+	return nil
+}
+
+func (w *worker) leaseLost(e dedup.Event) {
+	w.gate.leave(gateKey(e.ID))
+	w.send(Event{Kind: LeaseLost})
+}
+
+func gateKey(id dedup.ID) string { return string(id[:]) }
+
+// broken wraps the store of a worker that is to be caught: SkipRecord says that every
+// success is written, and writes none.
+func (w *worker) broken(s dedup.Store) dedup.Store {
+	if w.cfg.Fault != SkipRecord {
+		return s
+	}
+	return forgetful{s}
+}
+
+type forgetful struct{ dedup.Store }
+
+// Finish implements dedup.Store.
+func (f forgetful) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	answers := make([]dedup.Answer, len(changes))
+	for i, c := range changes {
+		answers[i] = dedup.Answer{Held: true, Written: true}
+		if c.State != dedup.StateSucceeded {
+			answers[i] = f.Store.Finish(ctx, []dedup.Change{c})[0]
+		}
+	}
+	return answers
+}

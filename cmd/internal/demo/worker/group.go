@@ -1,0 +1,63 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+// saramaConfig is SafeConfig with the hurry of a demo: a crash is noticed after session.
+func saramaConfig(session time.Duration) *sarama.Config {
+	c := kafkaadapter.SafeConfig(nil)
+	c.ClientID = "onceward-demo"
+	c.Consumer.Group.Session.Timeout = session
+	c.Consumer.Group.Heartbeat.Interval = session / 5
+	c.Consumer.MaxWaitTime = 50 * time.Millisecond
+	c.Consumer.Retry.Backoff = 200 * time.Millisecond
+	c.Consumer.Group.Rebalance.Retry.Backoff = 200 * time.Millisecond
+	c.Metadata.Retry.Backoff = 100 * time.Millisecond
+	return c
+}
+
+// tellingGroup is a consumer group that tells its assignments. sarama shows them to
+// handlers only, and the adapter keeps its own to itself.
+type tellingGroup struct {
+	sarama.ConsumerGroup
+	send       func(Event)
+	generation *atomic.Int32
+}
+
+// Consume implements sarama.ConsumerGroup.
+func (g tellingGroup) Consume(ctx context.Context, topics []string, h sarama.ConsumerGroupHandler) error {
+	return g.ConsumerGroup.Consume(ctx, topics, tellingHandler{h, g})
+}
+
+type tellingHandler struct {
+	sarama.ConsumerGroupHandler
+	group tellingGroup
+}
+
+// Setup implements sarama.ConsumerGroupHandler.
+func (h tellingHandler) Setup(s sarama.ConsumerGroupSession) error {
+	n := 0
+	for _, partitions := range s.Claims() {
+		n += len(partitions)
+	}
+	h.group.generation.Store(s.GenerationID())
+	h.group.send(Event{Kind: Assigned, Generation: s.GenerationID(), Partitions: n})
+	return h.ConsumerGroupHandler.Setup(s)
+}
+
+// openGroup joins nothing yet; Consume does.
+func (w *worker) openGroup(c *sarama.Config) (tellingGroup, error) {
+	group, err := sarama.NewConsumerGroup(w.cfg.Kafka, w.cfg.Group, c)
+	if err != nil {
+		return tellingGroup{}, fmt.Errorf("join %s: %w", w.cfg.Group, err)
+	}
+	return tellingGroup{group, w.send, &w.generation}, nil
+}

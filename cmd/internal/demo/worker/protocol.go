@@ -1,0 +1,143 @@
+// Package worker is one consumer of the demo, in a process of its own so that it can be
+// killed for real.
+//
+// Its parent writes JSON lines to its standard input: first a Config, then Commands; the
+// end of the input means that the parent is gone, and ends the worker. The worker writes
+// Events, one JSON line each, to its standard output. SIGTERM asks it to finish what it
+// runs, commit and leave.
+package worker
+
+import (
+	"encoding/json"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/cmd/internal/demo/ledger"
+	"github.com/onceward/onceward/dedup"
+)
+
+// Composition is how a worker puts record and effect together.
+type Composition string
+
+const (
+	// Atomic commits the record in the transaction of the effect (sqladapter.MarkTx).
+	Atomic Composition = "atomic"
+	// Claimed claims in Redis, has the effect, and records it in Redis.
+	Claimed Composition = "claimed"
+	// Naive is the usual SET NX with a time to live before the effect, and DEL when the
+	// effect fails. It is here to be compared with.
+	Naive Composition = "naive"
+)
+
+// Point is where a worker is killed.
+type Point string
+
+const (
+	// BeforeEffect is inside the handler, when the message is claimed or marked and the
+	// effect has not begun.
+	BeforeEffect Point = "before effect"
+	// AfterEffect is when the effect is committed and the handler has not returned. In
+	// the Claimed composition the record is not written then: the one place where a
+	// crash makes an effect run again. In the Atomic one it is part of the effect.
+	AfterEffect Point = "after effect"
+)
+
+// Fault breaks a worker on purpose, so that one can see the demo fail.
+type Fault string
+
+const (
+	// NoFault is an honest worker.
+	NoFault Fault = ""
+	// SkipRecord has the effect and pretends to have recorded it.
+	SkipRecord Fault = "record"
+	// SkipEffect records now and then what had no effect.
+	SkipEffect Fault = "effect"
+)
+
+// Config is the first line a worker reads.
+type Config struct {
+	// Name of the worker in ledger and events.
+	Name string
+	// Composition to run.
+	Composition Composition
+	// Kafka lists bootstrap addresses.
+	Kafka []string
+	// Topic and Group to consume.
+	Topic string
+	// Group of consumers.
+	Group string
+	// Session is the group's session timeout.
+	Session time.Duration
+	// Redis lists addresses: one server, or nodes of a Cluster.
+	Redis []string
+	// Namespace of keys and marks.
+	Namespace string
+	// Ledger to write.
+	Ledger ledger.Place
+	// Window, Lease and LateAfter are those of dedup.Config.
+	Window time.Duration
+	// Lease of a claim.
+	Lease time.Duration
+	// LateAfter is the age from which a duplicate counts as late.
+	LateAfter time.Duration
+	// Fault of this worker.
+	Fault Fault
+}
+
+// Command is a line that a worker reads later.
+type Command struct {
+	// Arm asks the worker to stop at this point of its next effect, to be killed there.
+	Arm Point `json:",omitempty"`
+	// Disarm takes it back.
+	Disarm bool `json:",omitempty"`
+}
+
+// EventKind says what an Event tells.
+type EventKind string
+
+const (
+	// Delivered: a message came from the broker.
+	Delivered EventKind = "delivered"
+	// Skipped: it is a duplicate, for Cause.
+	Skipped EventKind = "skipped"
+	// Effected: its effect is committed.
+	Effected EventKind = "effect"
+	// Waiting: it is in flight in another worker.
+	Waiting EventKind = "waiting"
+	// Assigned: the group has a new Generation, and the worker Partitions partitions.
+	Assigned EventKind = "assigned"
+	// LeaseLost: a lease ran out under a running handler.
+	LeaseLost EventKind = "lease_lost"
+	// Reached: the worker stands still at Point of the message's effect.
+	Reached EventKind = "reached"
+	// Warning: Text tells what went wrong; the worker goes on.
+	Warning EventKind = "warning"
+)
+
+// Event is a line that a worker writes.
+type Event struct {
+	Kind       EventKind   `json:"kind"`
+	ID         string      `json:"id,omitempty"`
+	Cause      dedup.Cause `json:"cause,omitempty"`
+	Point      Point       `json:"point,omitempty"`
+	Generation int32       `json:"generation,omitempty"`
+	Partitions int         `json:"partitions,omitempty"`
+	Text       string      `json:"text,omitempty"`
+}
+
+// sender writes events, each with one write, so that a kill cuts none in the middle.
+type sender struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func (s *sender) send(e Event) {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return // an Event is strings and numbers
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = s.out.Write(append(line, '\n')) // a parent that is gone is noticed on stdin
+}

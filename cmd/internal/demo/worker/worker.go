@@ -1,0 +1,158 @@
+package worker
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/rcrowley/go-metrics"
+
+	"github.com/onceward/onceward/cmd/internal/demo/ledger"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+// orphanTime is how long a worker whose parent is gone may take to leave.
+const orphanTime = 3 * time.Second
+
+// worker is what the compositions share.
+type worker struct {
+	cfg        Config
+	send       func(Event)
+	gate       *gate
+	ledger     *ledger.Ledger
+	generation atomic.Int32
+	effects    atomic.Int64
+}
+
+// Main runs a worker on the standard streams and returns the exit code of its process:
+// 0 after SIGTERM, 1 with a line on errOut when it could not go on.
+func Main(in io.Reader, out, errOut io.Writer) int {
+	// A terminal sends its interrupt to the whole process group; the parent decides.
+	signal.Ignore(os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, in, out); err != nil {
+		fmt.Fprintln(errOut, err)
+		return 1
+	}
+	return 0
+}
+
+func run(ctx context.Context, in io.Reader, out io.Writer) error {
+	lines := bufio.NewReader(in)
+	line, err := lines.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("read configuration: %w", err)
+	}
+	s := &sender{out: out}
+	w := &worker{send: s.send, gate: newGate()}
+	if err := json.Unmarshal(line, &w.cfg); err != nil {
+		return fmt.Errorf("read configuration: %w", err)
+	}
+	if w.ledger, err = ledger.Open(w.cfg.Ledger); err != nil {
+		return err
+	}
+	defer w.ledger.Close() //nolint:errcheck // nothing is buffered in it
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go w.obey(lines, cancel)
+	switch w.cfg.Composition {
+	case Atomic:
+		return w.runAtomic(ctx)
+	case Claimed:
+		return w.runClaimed(ctx)
+	case Naive:
+		return w.runNaive(ctx)
+	}
+	return fmt.Errorf("unknown composition %q", w.cfg.Composition)
+}
+
+// obey reads commands until the parent is gone. It ends with the process: a read of
+// standard input cannot be cancelled.
+func (w *worker) obey(lines *bufio.Reader, cancel context.CancelFunc) {
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			cancel()
+			time.AfterFunc(orphanTime, func() { os.Exit(1) })
+			return
+		}
+		var c Command
+		if err := json.Unmarshal(line, &c); err == nil && (c.Arm != "" || c.Disarm) {
+			w.gate.arm(c.Arm)
+		}
+	}
+}
+
+// adapterConfig is what Atomic and Claimed have in common.
+func (w *worker) adapterConfig(h kafkaadapter.Handler) kafkaadapter.Config {
+	return kafkaadapter.Config{
+		Handler:   h,
+		Workers:   4,
+		Drain:     2 * time.Second,
+		RetryBase: 20 * time.Millisecond,
+		RetryMax:  time.Second,
+		Observer: kafkaadapter.Observer{
+			Delivered: w.delivered,
+			Waiting:   func(m *kafkaadapter.Message) { w.send(Event{Kind: Waiting, ID: m.ID}) },
+			Skipped: func(m *kafkaadapter.Message, cause dedup.Cause) {
+				w.send(Event{Kind: Skipped, ID: m.ID, Cause: cause})
+			},
+			GroupError: w.groupError,
+		},
+	}
+}
+
+func (w *worker) delivered(m *sarama.ConsumerMessage) {
+	id, _ := kafkaadapter.DefaultID()(m)
+	w.send(Event{Kind: Delivered, ID: id})
+}
+
+// consume runs the adapter until ctx ends.
+func (w *worker) consume(ctx context.Context, cfg kafkaadapter.Config) error {
+	metrics.UseNilMetrics = true // sarama's, unread here
+	a, err := kafkaadapter.New(cfg)
+	if err != nil {
+		return err
+	}
+	c := saramaConfig(w.cfg.Session)
+	if err := a.CheckConfig(c); err != nil {
+		return err
+	}
+	group, err := w.openGroup(c)
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.Run(ctx, group, []string{w.cfg.Topic}), group.Close())
+}
+
+func (w *worker) groupError(err error) { w.send(Event{Kind: Warning, Text: err.Error()}) }
+
+// row is the effect of a message in the ledger.
+func (w *worker) row(m *sarama.ConsumerMessage, id string) ledger.Row {
+	return ledger.Row{ID: id, Worker: w.cfg.Name, Partition: m.Partition, Offset: m.Offset, Generation: w.generation.Load()}
+}
+
+// stand tells the parent that the victim is at point, and waits to be killed.
+func (w *worker) stand(at, point Point, id string) {
+	if at != point {
+		return
+	}
+	w.send(Event{Kind: Reached, Point: point, ID: id})
+	select {}
+}
+
+// faulty reports whether this effect is one that SkipEffect leaves out.
+func (w *worker) faulty() bool {
+	return w.cfg.Fault == SkipEffect && w.effects.Add(1)%20 == 0
+}

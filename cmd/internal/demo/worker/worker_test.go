@@ -1,0 +1,73 @@
+package worker
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/cmd/internal/demo/ledger"
+	"github.com/onceward/onceward/dedup"
+)
+
+// TestRunRefuses: a worker that was started by hand, or badly, says why it ends.
+func TestRunRefuses(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                               "read configuration: EOF",
+		"hello\n":                        "read configuration: invalid character",
+		"{\"Composition\":\"magic\"}\n":  `unknown composition "magic"`,
+		"{\"Composition\":\"atomic\"}\n": "is empty", // the namespace
+	} {
+		rest, _ := io.Pipe() // the end of the input would end this process
+		err := run(t.Context(), io.MultiReader(strings.NewReader(in), endOf(in, rest)), io.Discard)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one with %q", in, err, want)
+		}
+	}
+}
+
+func endOf(in string, rest io.Reader) io.Reader {
+	if in == "" {
+		return strings.NewReader("")
+	}
+	return rest
+}
+
+// TestWhyDuplicate agrees with how a Deduper explains duplicates.
+func TestWhyDuplicate(t *testing.T) {
+	l, err := ledger.Open(ledger.Place{File: t.TempDir() + "/ledger.db", Table: "effects"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.Create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w := &worker{ledger: l, cfg: Config{Composition: Atomic, LateAfter: time.Minute}}
+	w.generation.Store(5)
+	if err := l.Append(t.Context(), l.DB, string(Atomic), ledger.Row{ID: "a", Partition: 1, Offset: 10, Generation: 5}); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name       string
+		generation int32
+		partition  int32
+		offset     int64
+		age        time.Duration
+		want       dedup.Cause
+	}{
+		{"same place, same generation", 5, 1, 10, time.Second, dedup.BrokerRedelivery},
+		{"same place, next generation", 6, 1, 10, time.Second, dedup.RebalanceReplay},
+		{"another offset", 5, 1, 11, time.Second, dedup.ProducerRetry},
+		{"another partition", 6, 2, 10, time.Second, dedup.ProducerRetry},
+		{"late", 6, 1, 10, time.Hour, dedup.Late},
+	} {
+		w.generation.Store(test.generation)
+		m := &sarama.ConsumerMessage{Partition: test.partition, Offset: test.offset}
+		if got, err := w.whyDuplicate(t.Context(), l.DB, m, "a", test.age); err != nil || got != test.want {
+			t.Errorf("%s: %q, %v; want %q", test.name, got, err, test.want)
+		}
+	}
+}
