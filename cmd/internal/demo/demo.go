@@ -1,0 +1,246 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/onceward/onceward/cmd/internal/demo/ledger"
+	"github.com/onceward/onceward/cmd/internal/demo/stream"
+	"github.com/onceward/onceward/cmd/internal/demo/worker"
+)
+
+// WorkerCommand is the program's hidden command that runs worker.Main.
+const WorkerCommand = "demo-worker"
+
+// Exit codes of Main.
+const (
+	// ExitKept: every promise was kept.
+	ExitKept = 0
+	// ExitBroken: a promise was broken, or the run did not come to its end.
+	ExitBroken = 1
+	// ExitUsage: wrong flags or file, or a server that cannot be reached; nothing ran.
+	ExitUsage = 2
+	// ExitInterrupted: ctx ended.
+	ExitInterrupted = 130
+)
+
+const (
+	// window of records: longer than any run, and what is left of a run on a real Redis.
+	window = 10 * time.Minute
+	// lateAfter makes the repetitions at the end of the stream count as late.
+	lateAfter = 4 * time.Second
+	// removeTime bounds the cleaning of a real server.
+	removeTime = 10 * time.Second
+)
+
+// Main runs the demo with its flags and returns an exit code. When ctx ends it kills its
+// workers, cleans up, and returns ExitInterrupted.
+func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
+	o, err := ParseOptions(args, out)
+	if errors.Is(err, flag.ErrHelp) {
+		return ExitKept
+	}
+	fail := func(code int, err error) int {
+		fmt.Fprintf(errOut, "onceward demo: %v\n", err)
+		return code
+	}
+	if err != nil {
+		return fail(ExitUsage, err)
+	}
+	records, err := readRecords(o)
+	if err != nil {
+		return fail(ExitUsage, err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return fail(ExitUsage, err)
+	}
+	logging.Disable() // go-redis writes what it also returns
+	b, err := openBackends(ctx, o)
+	if err != nil {
+		return fail(ExitUsage, err)
+	}
+	defer b.close()
+	d := &demo{options: o, backends: b, exe: exe, say: newTeller(out), records: records}
+	columns, err := d.run(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return fail(ExitInterrupted, errors.New("interrupted"))
+	case err != nil:
+		return fail(ExitBroken, err)
+	}
+	return d.report(columns)
+}
+
+func readRecords(o Options) ([]stream.Record, error) {
+	if o.File == "" {
+		return stream.Payments(o.Messages, o.Seed), nil
+	}
+	f, err := os.Open(o.File)
+	if err != nil {
+		return nil, fmt.Errorf("-file: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	records, err := stream.ReadNDJSON(f, o.Key)
+	if err != nil {
+		return nil, fmt.Errorf("-file %s: %w", o.File, err)
+	}
+	return records, nil
+}
+
+// demo is one run of all compositions.
+type demo struct {
+	options  Options
+	backends *backends
+	exe      string
+	say      *teller
+	records  []stream.Record
+	messages []stream.Message
+	ledger   *ledger.Ledger
+}
+
+func (d *demo) run(ctx context.Context) (columns []column, err error) {
+	d.messages = stream.Make(d.records, stream.Config{
+		Seed: d.options.Seed, Partitions: partitions, Duplicates: d.options.Duplicates,
+	})
+	d.head()
+	if d.ledger, err = ledger.Open(d.backends.place); err != nil {
+		return nil, err
+	}
+	defer d.ledger.Close() //nolint:errcheck // what counts has been read
+	defer d.dropLedger()
+	if err := d.createLedger(ctx); err != nil {
+		return nil, err
+	}
+	compositions := []worker.Composition{worker.Atomic, worker.Claimed}
+	if d.options.Naive {
+		compositions = append(compositions, worker.Naive)
+	}
+	for _, c := range compositions {
+		col, err := d.runOne(ctx, c)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", titles[c], err)
+		}
+		columns = append(columns, col)
+	}
+	return columns, nil
+}
+
+func (d *demo) createLedger(ctx context.Context) error {
+	if err := d.ledger.Create(ctx); err != nil {
+		return err
+	}
+	marks, err := d.ledger.Marks(string(worker.Atomic))
+	if err != nil {
+		return err
+	}
+	return marks.Migrate(ctx, d.ledger.DB)
+}
+
+func (d *demo) head() {
+	unique := stream.Unique(d.messages)
+	d.say.line("%d ids in %d messages over %d partitions, seed %d", unique, len(d.messages), partitions, d.options.Seed)
+	d.say.line("Kafka: %s   Redis: %s   ledger: %s", d.backends.kafkaName, d.backends.redisName, d.backends.ledgerName)
+	if n := stream.Rebound(d.records); n > 0 {
+		d.say.line("Note: %d ids of the file come with more than one payload; only the first has an effect.", n)
+	}
+	if plannedCrashes(schedule(unique)) == 0 {
+		d.say.line("Note: so short a stream has no room for crashes.")
+	}
+}
+
+// runOne runs one composition on a topic of its own, and judges it.
+func (d *demo) runOne(ctx context.Context, c worker.Composition) (col column, err error) {
+	d.say.line("\n%s: %s", titles[c], explanations[c])
+	name := fmt.Sprintf("onceward-demo-%s-%s", d.backends.run, c)
+	t, err := createTopic(d.backends.kafka, name)
+	if err != nil {
+		return col, err
+	}
+	defer t.close() //nolint:errcheck // everything it was asked has been answered
+	if d.options.Kafka != nil {
+		defer func() {
+			if err := t.remove(); err != nil {
+				d.say.line("  topic %s could not be removed: %v", name, err)
+			}
+		}()
+	}
+	unique := stream.Unique(d.messages)
+	s := &supervisor{
+		exe: d.exe, config: d.workerConfig(c, t), say: d.say, unique: unique, steps: schedule(unique),
+		producer: newProducer(t, d.messages),
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.options.Timeout)
+	defer cancel()
+	if err := s.run(ctx); err != nil {
+		return col, err
+	}
+	if s.unplaced > 0 {
+		d.say.line("  Note: %d crashes found no message to happen to.", s.unplaced)
+	}
+	counts, err := d.ledger.Count(ctx, string(c))
+	if err != nil {
+		return col, err
+	}
+	ids := make([]string, len(d.records))
+	for i, r := range d.records {
+		ids[i] = r.ID
+	}
+	col = column{verdict: judge(c, ids, counts, s.tally.crashes), tally: s.tally, took: time.Since(s.began)}
+	d.say.event(col.took, "every message is committed, the workers have left")
+	return col, nil
+}
+
+func (d *demo) workerConfig(c worker.Composition, t *topic) worker.Config {
+	return worker.Config{
+		Composition: c,
+		Kafka:       d.backends.kafka, Topic: t.name, Group: t.group, Session: d.backends.session,
+		Redis: d.backends.redis, Namespace: t.name, Ledger: d.backends.place,
+		Window: window, Lease: d.options.Lease, LateAfter: lateAfter,
+		Fault: d.options.Break,
+	}
+}
+
+// dropLedger removes the tables from a real server. The embedded ledger goes with its
+// directory.
+func (d *demo) dropLedger() {
+	if d.options.Keep || d.options.Postgres == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), removeTime) // also when interrupted
+	defer cancel()
+	if err := d.ledger.Drop(ctx); err != nil {
+		d.say.line("  the ledger could not be removed: %v", err)
+	}
+}
+
+// report writes what was found and returns the exit code.
+func (d *demo) report(columns []column) int {
+	d.say.line("")
+	table(d.say.out, columns)
+	d.say.line("")
+	for _, c := range columns {
+		details(d.say.out, c)
+	}
+	conclusions(d.say.out, columns)
+	if d.options.Keep {
+		place := d.backends.place.File
+		if place == "" {
+			place = "PostgreSQL"
+		}
+		d.say.line("The ledger is in %s, table %s.", place, d.backends.place.Table)
+	}
+	for _, c := range columns {
+		if !c.kept() {
+			return ExitBroken
+		}
+	}
+	return ExitKept
+}

@@ -1,0 +1,240 @@
+package demo_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/onceward/onceward/internal/servertest"
+)
+
+// binary builds the program once for all tests, with the race detector if they have it.
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "onceward-e2e-")
+	if err != nil {
+		return "", err
+	}
+	exe := filepath.Join(dir, "onceward")
+	args := append(append([]string{"build"}, raceFlags...), "-o", exe, "github.com/onceward/onceward/cmd/onceward")
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return exe, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if exe, err := binary(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(exe))
+	}
+	os.Exit(code)
+}
+
+// command is the program, in an environment whose temporary directory is dir.
+func command(t *testing.T, dir string, args ...string) *exec.Cmd {
+	t.Helper()
+	exe, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, append([]string{"demo"}, args...)...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "GORACE=halt_on_error=1 exitcode=66")
+	return cmd
+}
+
+// demo runs the program to its end, and checks that it leaves no file behind.
+func demo(t *testing.T, wantCode int, args ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := command(t, dir, args...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	if code := cmd.ProcessState.ExitCode(); code != wantCode {
+		t.Fatalf("exit code %d, want %d\n%s", code, wantCode, out.String())
+	}
+	leftBehind(t, dir)
+	return out.String()
+}
+
+func leftBehind(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// row returns the numbers of a row of the table.
+func row(t *testing.T, out, label string) []int {
+	t.Helper()
+	match := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(label) + `((?: +\d+)+)$`).FindStringSubmatch(out)
+	if match == nil {
+		t.Fatalf("no row %q in\n%s", label, out)
+	}
+	var numbers []int
+	for _, f := range strings.Fields(match[1]) {
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers
+}
+
+// expect checks the columns of a row: at least min in each, and at most max.
+func expect(t *testing.T, out, label string, bounds ...[2]int) {
+	t.Helper()
+	got := row(t, out, label)
+	if len(got) != len(bounds) {
+		t.Fatalf("%s: %v, want %d columns", label, got, len(bounds))
+	}
+	for i, b := range bounds {
+		if got[i] < b[0] || got[i] > b[1] {
+			t.Errorf("%s, column %d: %d, want %d to %d\n%s", label, i, got[i], b[0], b[1], out)
+		}
+	}
+}
+
+func is(n int) [2]int      { return [2]int{n, n} }
+func atLeast(n int) [2]int { return [2]int{n, 1 << 30} }
+
+// TestDemo is what a person sees: two crashes at each point, a rebalance, and every
+// promise kept; the usual pattern loses what it had marked and not done.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	out := demo(t, 0, "-messages", "150", "-naive")
+	expect(t, out, "unique ids", is(150), is(150), is(150))
+	expect(t, out, "effects in the ledger", is(150), [2]int{150, 150 + row(t, out, "  after it, before record or offset")[1]}, [2]int{1, 149})
+	expect(t, out, "workers killed (SIGKILL)", atLeast(4), atLeast(4), atLeast(4))
+	expect(t, out, "  before the effect", atLeast(2), atLeast(2), atLeast(2))
+	expect(t, out, "  after it, before record or offset", atLeast(2), atLeast(2), atLeast(2))
+	expect(t, out, "rebalances", atLeast(3), atLeast(3), atLeast(3))
+	expect(t, out, "  producer retry", atLeast(20), atLeast(20), atLeast(1))
+	expect(t, out, "  replay after crash or rebalance", atLeast(1), atLeast(1), atLeast(0))
+	expect(t, out, "lost", is(0), is(0), atLeast(2))
+	expect(t, out, "doubled", is(0), [2]int{1, row(t, out, "  after it, before record or offset")[1]}, is(0))
+	expect(t, out, "  unexplained", is(0), is(0), is(0))
+	explained := regexp.MustCompile(`(?m)^Claimed: pay-\d+ had its effect \d times: w[12]'* was killed at .* between effect and record$`)
+	if n := len(explained.FindAllString(out, -1)); n != row(t, out, "doubled")[1] {
+		t.Errorf("%d doubled ids are printed with their crash:\n%s", n, out)
+	}
+	for _, want := range []string{"Atomic kept its promise", "Claimed kept its promise", "SET NX promises nothing", "w3 joins", "SIGTERM w3"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("output lacks %q:\n%s", want, out)
+		}
+	}
+}
+
+// TestDemoCanFail: workers that do not keep to the rules are caught.
+func TestDemoCanFail(t *testing.T) {
+	t.Run("record", func(t *testing.T) {
+		t.Parallel()
+		out := demo(t, 1, "-messages", "100", "-break", "record")
+		expect(t, out, "doubled", atLeast(5), atLeast(5))
+		expect(t, out, "  unexplained", atLeast(5), atLeast(5))
+		if !strings.Contains(out, "Claimed BROKE its promise") || !strings.Contains(out, "UNEXPLAINED") {
+			t.Error(out)
+		}
+	})
+	t.Run("effect", func(t *testing.T) {
+		t.Parallel()
+		out := demo(t, 1, "-messages", "100", "-break", "effect")
+		expect(t, out, "lost", atLeast(1), atLeast(1))
+		if !strings.Contains(out, "Atomic BROKE its promise") || !strings.Contains(out, "is lost: UNEXPLAINED") {
+			t.Error(out)
+		}
+	})
+}
+
+// TestDemoOfFile: the user's own messages, of which some are there twice.
+func TestDemoOfFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "events.ndjson")
+	var text strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&text, "{\"event\":{\"id\":%d},\"try\":%d}\n", i%40, i/40)
+	}
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := demo(t, 0, "-file", file, "-key", "event.id", "-duplicates", "0")
+	expect(t, out, "unique ids", is(40), is(40))
+	expect(t, out, "lost", is(0), is(0))
+	expect(t, out, "  producer retry", atLeast(15), atLeast(15))
+	for _, want := range []string{"40 ids in 60 messages", "20 ids of the file come with more than one payload"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("output lacks %q:\n%s", want, out)
+		}
+	}
+}
+
+// TestDemoOnServers runs against real Kafka, Redis and PostgreSQL.
+func TestDemoOnServers(t *testing.T) {
+	args := []string{
+		"-messages", "200", "-postgres", servertest.Postgres(t),
+		"-kafka", strings.Join(servertest.Kafka(t), ","), "-redis", servertest.Redis(t),
+	}
+	t.Run("single", func(t *testing.T) {
+		t.Parallel()
+		onServers(t, args)
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		args := append(args[:4:4], "-kafka", strings.Join(servertest.Kafka3(t), ","), "-redis", strings.Join(servertest.RedisCluster(t), ","))
+		onServers(t, args)
+	})
+}
+
+func onServers(t *testing.T, args []string) {
+	out := demo(t, 0, args...)
+	expect(t, out, "unique ids", is(200), is(200))
+	expect(t, out, "  before the effect", atLeast(2), atLeast(2))
+	expect(t, out, "lost", is(0), is(0))
+	expect(t, out, "doubled", is(0), [2]int{1, row(t, out, "  after it, before record or offset")[1]})
+	expect(t, out, "  unexplained", is(0), is(0))
+	if strings.Contains(out, "embedded") || strings.Contains(out, "could not be removed") {
+		t.Error(out)
+	}
+}
+
+// TestDemoTimeout: a run that does not end says how far it came, and fails.
+func TestDemoTimeout(t *testing.T) {
+	t.Parallel()
+	out := demo(t, 1, "-messages", "5000", "-timeout", "1s")
+	if !strings.Contains(out, "onceward demo: Atomic: not finished: atomic") {
+		t.Error(out)
+	}
+}
+
+// waitFor reads the output until a line contains text.
+func waitFor(ctx context.Context, t *testing.T, lines <-chan string, text string) {
+	t.Helper()
+	for {
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				t.Fatalf("the program ended before it wrote %q", text)
+			}
+			if strings.Contains(line, text) {
+				return
+			}
+		case <-ctx.Done():
+			t.Fatalf("the program did not write %q", text)
+		}
+	}
+}

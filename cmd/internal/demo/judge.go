@@ -1,0 +1,111 @@
+package demo
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/onceward/onceward/cmd/internal/demo/worker"
+)
+
+// doubling is an id whose effect happened more than once.
+type doubling struct {
+	id    string
+	times int
+	// crashes at the effect of this very id, between the effect and its record.
+	crashes []crash
+}
+
+// unexplained is how many of the additional effects no crash explains.
+func (d doubling) unexplained() int { return max(0, d.times-1-len(d.crashes)) }
+
+// loss is an id that never had its effect.
+type loss struct {
+	id      string
+	crashes []crash // before the effect of this very id
+}
+
+// verdict is what the ledger says of one composition.
+type verdict struct {
+	composition worker.Composition
+	unique      int
+	effects     int
+	lost        []loss
+	doubled     []doubling
+	// strange ids are in the ledger and were never produced.
+	strange []string
+}
+
+// judge compares what was produced with what the ledger holds.
+func judge(c worker.Composition, produced []string, ledger map[string]int, crashes []crash) verdict {
+	v := verdict{composition: c}
+	at := func(p worker.Point, id string) []crash {
+		var found []crash
+		for _, c := range crashes {
+			if c.point == p && c.id == id {
+				found = append(found, c)
+			}
+		}
+		return found
+	}
+	known := make(map[string]bool, len(produced))
+	for _, id := range produced {
+		if known[id] {
+			continue
+		}
+		known[id] = true
+		switch n := ledger[id]; {
+		case n == 0:
+			v.lost = append(v.lost, loss{id, at(worker.BeforeEffect, id)})
+		case n > 1:
+			v.doubled = append(v.doubled, doubling{id, n, at(worker.AfterEffect, id)})
+		}
+	}
+	v.unique = len(known)
+	for id, n := range ledger {
+		v.effects += n
+		if !known[id] {
+			v.strange = append(v.strange, id)
+		}
+	}
+	slices.Sort(v.strange)
+	return v
+}
+
+// unexplained is how many additional effects no crash explains.
+func (v verdict) unexplained() int {
+	n := 0
+	for _, d := range v.doubled {
+		n += d.unexplained()
+	}
+	return n
+}
+
+// kept reports whether the composition kept its promise. The naive one makes none.
+func (v verdict) kept() bool {
+	switch v.composition {
+	case worker.Atomic:
+		return len(v.lost)+len(v.doubled)+len(v.strange) == 0
+	case worker.Claimed:
+		return len(v.lost)+v.unexplained()+len(v.strange) == 0
+	}
+	return true
+}
+
+// finding says in a sentence what was promised and found.
+func (v verdict) finding() string {
+	found := fmt.Sprintf("lost %d, doubled %d", len(v.lost), len(v.doubled))
+	switch {
+	case v.composition == worker.Naive && v.clean():
+		return "promises nothing, and was lucky: " + found
+	case v.composition == worker.Naive:
+		return "promises nothing: " + found + ". What came again after a crash was skipped"
+	case !v.kept():
+		return fmt.Sprintf("BROKE its promise: %s, %d effects unexplained, %d ids from nowhere", found, v.unexplained(), len(v.strange))
+	case v.composition == worker.Claimed:
+		return "kept its promise: " + found + ", each by a crash between its effect and its record"
+	}
+	return "kept its promise: " + found
+}
+
+// clean reports whether every effect happened once.
+func (v verdict) clean() bool { return len(v.lost)+len(v.doubled)+len(v.strange) == 0 }

@@ -1,0 +1,150 @@
+package demo
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/onceward/onceward/cmd/internal/demo/worker"
+)
+
+const (
+	partitions  = 6
+	maxMessages = 1_000_000
+)
+
+// Options are the flags of the demo.
+type Options struct {
+	// Messages is the number of unique ids, when File is empty.
+	Messages int
+	// File of newline-delimited JSON, whose ids are at Key.
+	File string
+	// Key is the path of the id, with dots.
+	Key string
+	// Duplicates is the percentage of messages repeated in each of three ways.
+	Duplicates int
+	// Seed of the stream.
+	Seed uint64
+	// Kafka and Redis are addresses of real servers; empty: embedded ones.
+	Kafka, Redis []string
+	// Postgres is the URL of a real server; empty: SQLite.
+	Postgres string
+	// Naive adds the usual pattern to the compositions.
+	Naive bool
+	// Lease of a claim.
+	Lease time.Duration
+	// Timeout of each composition's run.
+	Timeout time.Duration
+	// Keep the ledger.
+	Keep bool
+	// Break makes the workers fail their promise.
+	Break worker.Fault
+}
+
+const usage = `Usage: onceward demo [flags]
+
+Produces a stream with duplicates, consumes it with worker processes, kills some of
+them, and counts in a ledger how often every effect happened. Needs nothing but this
+program: broker, Redis and ledger are embedded unless flags name real ones.
+
+Exit code: 0 promises kept; 1 a promise was broken, or the run did not come to its end;
+2 wrong flags, or a server that cannot be reached; 130 interrupted.
+
+Flags:
+`
+
+// ParseOptions reads the flags. flag.ErrHelp is returned after usage has been written to
+// out; any other error names the flag.
+func ParseOptions(args []string, out io.Writer) (Options, error) {
+	var o Options
+	var kafka, redis, fault string
+	f := flag.NewFlagSet("demo", flag.ContinueOnError)
+	f.SetOutput(io.Discard) // the caller prints errors
+	f.IntVar(&o.Messages, "messages", 1000, "number of unique `ids` to produce")
+	f.StringVar(&o.File, "file", "", "NDJSON `file` to produce instead: each line a message")
+	f.StringVar(&o.Key, "key", "", "`field` of the file that holds a message's id; dots go inside: data.id")
+	f.IntVar(&o.Duplicates, "duplicates", 12, "`percent` of messages to repeat as retry, in another partition, and late")
+	f.Uint64Var(&o.Seed, "seed", 1, "`seed` of the stream: the same gives the same stream")
+	f.StringVar(&kafka, "kafka", "", "bootstrap `addresses` host:port,... of a real Kafka")
+	f.StringVar(&redis, "redis", "", "`address` host:port of a real Redis, or host:port,... of a Cluster's nodes")
+	f.StringVar(&o.Postgres, "postgres", "", "`URL` postgres://... of a real PostgreSQL for the ledger")
+	f.BoolVar(&o.Naive, "naive", false, "run the usual SET NX / DEL pattern on the same stream as well")
+	f.DurationVar(&o.Lease, "lease", 2*time.Second, "lease of a claim")
+	f.DurationVar(&o.Timeout, "timeout", 3*time.Minute, "give up on a composition after this time")
+	f.BoolVar(&o.Keep, "keep", false, "keep the ledger and say where it is")
+	f.StringVar(&fault, "break", "", "break the workers, to see this fail: `record` (skip the record) or effect (skip the effect)")
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprint(out, usage)
+			f.SetOutput(out)
+			f.PrintDefaults()
+		}
+		return o, err
+	}
+	set := make(map[string]bool)
+	f.Visit(func(f *flag.Flag) { set[f.Name] = true })
+	o.Break = worker.Fault(fault)
+	var err error
+	if o.Kafka, err = addresses("kafka", kafka, set["kafka"]); err != nil {
+		return o, err
+	}
+	if o.Redis, err = addresses("redis", redis, set["redis"]); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	return o, o.check(set)
+}
+
+// check finds the first flag that makes no sense.
+func (o Options) check(set map[string]bool) error {
+	switch {
+	case o.Messages < 1 || o.Messages > maxMessages:
+		return fmt.Errorf("-messages is %d; 1 to %d are possible", o.Messages, maxMessages)
+	case set["file"] && o.File == "":
+		return errors.New("-file is empty")
+	case o.File != "" && o.Key == "":
+		return errors.New("-file needs -key: the field that holds a message's id")
+	case o.File == "" && o.Key != "":
+		return errors.New("-key needs -file")
+	case o.File != "" && set["messages"]:
+		return errors.New("-messages and -file exclude each other")
+	case o.Duplicates < 0 || o.Duplicates > 100:
+		return fmt.Errorf("-duplicates is %d; 0 to 100 percent are possible", o.Duplicates)
+	case o.Lease < 200*time.Millisecond || o.Lease > time.Minute:
+		return fmt.Errorf("-lease is %v; 200ms to 1m are possible", o.Lease)
+	case o.Timeout < time.Second:
+		return fmt.Errorf("-timeout is %v; at least 1s is needed", o.Timeout)
+	case o.Break != worker.NoFault && o.Break != worker.SkipRecord && o.Break != worker.SkipEffect:
+		return fmt.Errorf("-break is %q; record and effect are known", o.Break)
+	case set["postgres"] && !postgresURL(o.Postgres):
+		return errors.New("-postgres is no postgres:// URL")
+	}
+	return nil
+}
+
+func postgresURL(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql") && u.Host != ""
+}
+
+func addresses(name, list string, set bool) ([]string, error) {
+	if !set {
+		return nil, nil
+	}
+	var out []string
+	for a := range strings.SplitSeq(list, ",") {
+		a = strings.TrimSpace(a)
+		if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" {
+			return nil, fmt.Errorf("-%s: %q is not host:port", name, a)
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}

@@ -1,0 +1,122 @@
+package demo_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestNobodyOutlivesTheDemo: when it is interrupted, and when it is killed, its workers
+// end. Interrupted, it cleans up as well.
+func TestNobodyOutlivesTheDemo(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		signal syscall.Signal
+		code   int
+		clean  bool
+	}{
+		{"interrupted", syscall.SIGINT, 130, true},
+		{"terminated", syscall.SIGTERM, 130, true},
+		{"killed", syscall.SIGKILL, -1, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			cmd := command(t, dir)
+			var errOut bytes.Buffer
+			cmd.Stderr = &errOut
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			lines := make(chan string)
+			go func() {
+				defer close(lines)
+				for scan := bufio.NewScanner(stdout); scan.Scan(); {
+					select {
+					case lines <- scan.Text():
+					case <-ctx.Done():
+					}
+				}
+			}()
+			waitFor(ctx, t, lines, "SIGKILL w1")
+			children := childrenOf(t, cmd.Process.Pid)
+			if len(children) < 2 {
+				t.Fatalf("%d workers are running", len(children))
+			}
+			if err := cmd.Process.Signal(test.signal); err != nil {
+				t.Fatal(err)
+			}
+			for range lines { // to the end: Wait closes the pipe
+			}
+			_ = cmd.Wait() // the exit code says it better
+			if code := cmd.ProcessState.ExitCode(); code != test.code {
+				t.Errorf("exit code %d, want %d: %s", code, test.code, errOut.String())
+			}
+			for _, pid := range children {
+				gone(ctx, t, pid)
+			}
+			if test.clean {
+				leftBehind(t, dir)
+			}
+		})
+	}
+}
+
+// childrenOf lists the worker processes of a process.
+func childrenOf(t *testing.T, parent int) []int {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var children []int
+	for _, file := range stats {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err == nil && parentOf(pid) == parent {
+			children = append(children, pid)
+		}
+	}
+	return children
+}
+
+// parentOf returns 0 for a process that is gone, or dead and not yet waited for.
+func parentOf(pid int) int {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ") // after the name
+	fields := strings.Fields(rest)
+	if len(fields) < 2 || fields[0] == "Z" {
+		return 0
+	}
+	parent, _ := strconv.Atoi(fields[1])
+	return parent
+}
+
+func gone(ctx context.Context, t *testing.T, pid int) {
+	t.Helper()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for parentOf(pid) != 0 {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			t.Fatalf("worker %d outlives the demo", pid)
+		}
+	}
+}

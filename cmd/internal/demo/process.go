@@ -1,0 +1,133 @@
+package demo
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/onceward/onceward/cmd/internal/demo/worker"
+)
+
+// process is one worker process.
+type process struct {
+	name  string // w1, and w1' when it has been started again
+	slot  string // w1
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	said  *lastWords
+
+	killed   bool // by us, at the point it stood at
+	leaving  bool // has been asked to
+	exited   bool
+	assigned bool // has been given partitions
+}
+
+// notice is what a supervisor learns of a process: an event, or its end.
+type notice struct {
+	from  *process
+	at    time.Time
+	event worker.Event
+	// ended tells that the process is gone, with err if not by its own will.
+	ended bool
+	err   error
+}
+
+// startProcess runs the program's hidden worker command. Notices go to out until one
+// says ended; somebody must read them until then.
+func startProcess(exe string, cfg worker.Config, out chan<- notice) (*process, error) {
+	p := &process{name: cfg.Name, said: new(lastWords)}
+	p.slot = strings.TrimRight(cfg.Name, "'")
+	p.cmd = exec.Command(exe, WorkerCommand) //nolint:noctx // it is ended by stop and kill, never by surprise
+	p.cmd.Stderr = p.said
+	var err error
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start a worker: %w", err)
+	}
+	if err := p.tell(cfg); err != nil {
+		err = fmt.Errorf("configure a worker: %w", err)
+		return nil, errors.Join(err, p.cmd.Process.Kill(), p.cmd.Wait())
+	}
+	go p.listen(stdout, out)
+	return p, nil
+}
+
+func (p *process) tell(v any) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = p.stdin.Write(append(line, '\n'))
+	return err
+}
+
+// listen ends with the process.
+func (p *process) listen(stdout io.Reader, out chan<- notice) {
+	scan := bufio.NewScanner(stdout)
+	for scan.Scan() {
+		var e worker.Event
+		if json.Unmarshal(scan.Bytes(), &e) == nil {
+			out <- notice{from: p, at: time.Now(), event: e}
+		}
+	}
+	_, _ = io.Copy(io.Discard, stdout) // after a line that was too long
+	err := p.cmd.Wait()
+	if err != nil {
+		err = fmt.Errorf("%s: %w%s", p.name, err, p.said)
+	}
+	out <- notice{from: p, at: time.Now(), ended: true, err: err}
+}
+
+// stop asks the process to finish what it runs, commit, and leave the group.
+func (p *process) stop() {
+	p.leaving = true
+	if p.cmd.Process.Signal(syscall.SIGTERM) != nil {
+		_ = p.stdin.Close() // where there are no signals
+	}
+}
+
+// kill ends it at once, with SIGKILL: nothing of it runs any more.
+func (p *process) kill() {
+	p.killed = true
+	_ = p.cmd.Process.Kill() // fails only when it is gone
+}
+
+// lastWords keeps the end of what a worker wrote to its standard error.
+type lastWords struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+const lastWordsSize = 2 << 10
+
+// Write implements io.Writer.
+func (w *lastWords) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text = append(w.text, b...)
+	w.text = w.text[max(0, len(w.text)-lastWordsSize):]
+	return len(b), nil
+}
+
+// String is the text on lines of its own, or nothing.
+func (w *lastWords) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.text) == 0 {
+		return ""
+	}
+	return "\n" + strings.TrimSpace(string(w.text))
+}

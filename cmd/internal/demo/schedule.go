@@ -1,0 +1,57 @@
+package demo
+
+import "github.com/onceward/onceward/cmd/internal/demo/worker"
+
+// act is something that happens to the workers.
+type act uint8
+
+const (
+	crashing act = iota // the worker of slot is killed at point, and started again
+	joining             // another worker joins the group
+	leaving             // and leaves it
+)
+
+// step is an act that begins when a share of the ids has had its effect.
+type step struct {
+	share float64
+	act   act
+	slot  string
+	point worker.Point
+}
+
+// extra is the worker that joins and leaves.
+const extra = "w3"
+
+// starters are the workers that are there from the beginning.
+var starters = []string{"w1", "w2"}
+
+// schedule plans a run. Each step waits for the one before it to be over. Very short
+// streams have room for fewer crashes.
+func schedule(unique int) []step {
+	full := []step{
+		{0.08, crashing, "w1", worker.BeforeEffect},
+		{0.20, joining, extra, ""},
+		{0.30, crashing, "w2", worker.AfterEffect},
+		{0.42, leaving, extra, ""},
+		{0.52, crashing, "w2", worker.BeforeEffect},
+		{0.70, crashing, "w1", worker.AfterEffect},
+	}
+	switch {
+	case unique >= 100:
+		return full
+	case unique >= 20:
+		return full[:4]
+	}
+	return nil
+}
+
+// plannedCrashes counts those of a schedule.
+func plannedCrashes(steps []step) int {
+	n := 0
+	for _, s := range steps {
+		if s.act == crashing {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,88 @@
+package demo
+
+import (
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/cmd/internal/demo/stream"
+	"github.com/onceward/onceward/cmd/internal/demo/worker"
+)
+
+// TestProducerPace: an even pace up to the tail, then as the supervisor says.
+func TestProducerPace(t *testing.T) {
+	p := newProducer(nil, stream.Make(stream.Payments(600, 1), stream.Config{Partitions: 1})) // 3 s, 100 are tail
+	for _, test := range []struct {
+		name           string
+		tail           flow
+		next           int
+		elapsed, since time.Duration
+		want           int
+	}{
+		{"first", holding, 0, 0, 0, 1},
+		{"a third of the time", holding, 1, time.Second, 0, 201},
+		{"never back", holding, 300, time.Second, 0, 300},
+		{"up to the tail", holding, 300, time.Minute, time.Minute, 500},
+		{"held", holding, 500, time.Minute, time.Minute, 500},
+		{"too early to drip", dripping, 500, time.Minute, drip - 1, 500},
+		{"drip", dripping, 500, time.Minute, drip, 501},
+		{"last drip", dripping, 599, time.Minute, drip, 600},
+		{"flow", flowing, 500, time.Minute, 0, 600},
+		{"flow at the pace", flowing, 500, 2750 * time.Millisecond, 0, 551},
+	} {
+		p.setTail(test.tail)
+		if got := p.due(test.next, test.elapsed, test.since); got != test.want {
+			t.Errorf("%s: %d of 600 due, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+// TestSchedule: what the demo says it shows, it plans: two crashes at each point and a
+// worker that joins and leaves.
+func TestSchedule(t *testing.T) {
+	for unique, want := range map[int]int{1: 0, 19: 0, 20: 2, 99: 2, 100: 4, 100_000: 4} {
+		steps := schedule(unique)
+		if n := plannedCrashes(steps); n != want {
+			t.Errorf("%d ids: %d crashes, want %d", unique, n, want)
+		}
+		points := make(map[worker.Point]int)
+		extras, last := 0, 0.0
+		for _, s := range steps {
+			switch s.act {
+			case crashing:
+				points[s.point]++
+			case joining:
+				extras++
+			case leaving:
+				extras--
+			}
+			if s.share <= last || s.share > 5.0/6 {
+				t.Errorf("%d ids: step at %v after %v, or in the tail", unique, s.share, last)
+			}
+			last = s.share
+		}
+		if points[worker.BeforeEffect] != points[worker.AfterEffect] || extras != 0 {
+			t.Errorf("%d ids: crashes %v, %d extra workers stay", unique, points, extras)
+		}
+	}
+}
+
+// TestTail: duplicates at the end of a file are no messages at which a worker could be
+// killed.
+func TestTail(t *testing.T) {
+	records := stream.Payments(30, 1)
+	for name, test := range map[string]struct {
+		records []stream.Record
+		want    int
+	}{
+		"none":                  {nil, 0},
+		"shorter than its tail": {records[:10], 0},
+		"once each":             {records, 15},
+		"twice":                 {append(records[:30:30], records...), 15},
+		"long":                  {stream.Payments(600, 1), 500},
+	} {
+		p := newProducer(nil, stream.Make(test.records, stream.Config{Partitions: 6}))
+		if p.tailFrom != test.want {
+			t.Errorf("%s: the tail begins at %d, want %d", name, p.tailFrom, test.want)
+		}
+	}
+}

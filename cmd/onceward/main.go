@@ -1,0 +1,49 @@
+// Command onceward is the command line of Onceward.
+//
+//	onceward demo [flags]   duplicates and crashes go in, each effect comes out once
+//	onceward help           what there is
+//
+// Exit codes: 0 success, 1 what the command says of itself, 2 wrong usage, 130
+// interrupted.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/onceward/onceward/cmd/internal/demo"
+	"github.com/onceward/onceward/cmd/internal/demo/worker"
+)
+
+const help = `Usage: onceward <command> [flags]
+
+Commands:
+  demo    duplicates and crashes go in, each effect comes out once (demo -h: its flags)
+  help    this text
+`
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, out, errOut io.Writer) int {
+	if len(args) == 0 {
+		fmt.Fprint(errOut, help)
+		return 2
+	}
+	switch args[0] {
+	case "demo":
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		return demo.Main(ctx, args[1:], out, errOut)
+	case demo.WorkerCommand:
+		return worker.Main(os.Stdin, out, errOut)
+	case "help", "-h", "-help", "--help":
+		fmt.Fprint(out, help)
+		return 0
+	}
+	fmt.Fprintf(errOut, "onceward: unknown command %q\n\n%s", args[0], help)
+	return 2
+}
