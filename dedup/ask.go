@@ -21,6 +21,8 @@ type asked struct {
 	validUntil time.Time
 	// open: the store may hold a claim under our token that nobody was told of.
 	open bool
+	// renewal is why a claim of ours could not be renewed before its use.
+	renewal error
 }
 
 // ask sends the requests until each is learnt, asked askTimes, or ctx ends. Items that
@@ -116,23 +118,37 @@ func (d *Deduper) validate(ctx context.Context, first time.Time, reqs []ClaimReq
 }
 
 // renewMine extends claims that a lost reply had hidden: part of their lease is gone.
+// The network that lost the reply may lose the renewal too.
 func (d *Deduper) renewMine(ctx context.Context, reqs []ClaimRequest, out []asked, mine []int) {
-	if len(mine) == 0 {
-		return
+	for try := 0; len(mine) > 0; try++ {
+		mine = d.renewMineOnce(ctx, reqs, out, mine)
+		if len(mine) == 0 || try+1 == askTimes || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
+			break
+		}
 	}
+	for _, i := range mine {
+		out[i].answer, out[i].open = Answer{Err: out[i].renewal}, true
+	}
+}
+
+// renewMineOnce returns what has to be renewed again.
+func (d *Deduper) renewMineOnce(ctx context.Context, reqs []ClaimRequest, out []asked, mine []int) (again []int) {
 	changes := make([]Change, len(mine))
 	for n, i := range mine {
 		changes[n] = Change{ID: reqs[i].ID, Token: reqs[i].Token, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold}
 	}
 	sent := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.StoreTimeout)
+	sending, cancel := context.WithTimeout(ctx, d.cfg.StoreTimeout)
 	defer cancel()
-	for n, ans := range answered(d.store.Renew(ctx, changes), len(changes)) {
+	for n, ans := range answered(d.store.Renew(sending, changes), len(changes)) {
 		a := &out[mine[n]]
 		switch {
 		case ans.Err != nil:
-			d.storeError(changes[n].ID, ans.Err)
-			a.answer, a.open = Answer{Err: ans.Err}, true
+			if ctx.Err() == nil {
+				d.storeError(changes[n].ID, ans.Err)
+			}
+			a.renewal = ans.Err
+			again = append(again, mine[n])
 		case ans.Held:
 			a.validUntil = sent.Add(d.cfg.LeaseTTL - margin(d.cfg.LeaseTTL))
 		default:
@@ -141,6 +157,7 @@ func (d *Deduper) renewMine(ctx context.Context, reqs []ClaimRequest, out []aske
 			a.answer = Answer{Outcome: InFlight, Record: ans.Record}
 		}
 	}
+	return again
 }
 
 // releaseOrphans gives back claims whose callers were cancelled while the store was

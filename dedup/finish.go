@@ -115,19 +115,19 @@ type ending struct {
 	index  int
 	claim  *Claim
 	change Change
+	until  time.Time // the end of the lease as it was when the end began
 }
 
 // worthTrying reports whether an end that could not be learnt is to be sent once more.
 // The effect has happened, so only the record stands between it and a second run: that
-// goes on until the lease ends, by then another owner may be at work. A release does no
-// more than the end of the lease, and in Observe mode nobody is to wait.
+// goes on until the lease ends, by then another owner may be at work. Renewals do not
+// prolong it: a store that renews and cannot record would hold its caller for ever. A
+// release does no more than the end of the lease, and in Observe mode nobody is to wait.
 func (e *ending) worthTrying(tries int, mode Mode) bool {
 	if (e.change.State == StateReleased || mode == Observe) && tries >= askTimes {
 		return false
 	}
-	e.claim.mu.Lock()
-	defer e.claim.mu.Unlock()
-	return time.Now().Before(e.claim.validUntil) // renewals move it
+	return time.Now().Before(e.until)
 }
 
 // finish writes the ends and fills errs. Items that could not be learnt are sent again
@@ -232,7 +232,7 @@ func (d *Deduper) beginEnd(item Completion) (*ending, error) {
 		c.completing = true
 		change.Landed = landed || !c.fenceRead.Load()
 	}
-	return &ending{claim: c, change: change}, nil
+	return &ending{claim: c, change: change, until: c.validUntil}, nil
 }
 
 // change is what the store is to write for the completion.

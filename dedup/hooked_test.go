@@ -21,6 +21,8 @@ type call struct {
 	total  int    // of all methods, from 1
 	items  int
 	state  dedup.State // of a Finish's first item
+	token  dedup.Token // of the first item
+	at     time.Time
 }
 
 // hooked is a store that counts its calls and lets a test lose, delay and watch them.
@@ -30,6 +32,7 @@ type hooked struct {
 	mu            sync.Mutex
 	before, after func(call) error
 	calls         []call
+	numbers       map[string]int
 }
 
 // hook wraps a new Memory store.
@@ -55,36 +58,38 @@ func (h *hooked) hooks() (before, after func(call) error) {
 	return h.before, h.after
 }
 
-func (h *hooked) begin(ctx context.Context, method string, items int, state dedup.State) call {
+func (h *hooked) begin(c call) call {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := call{ctx: ctx, method: method, nth: 1, total: len(h.calls) + 1, items: items, state: state}
-	for _, old := range h.calls {
-		if old.method == method {
-			c.nth++
-		}
+	if h.numbers == nil {
+		h.numbers = map[string]int{}
 	}
+	h.numbers[c.method]++
 	h.calls = append(h.calls, c)
+	c.nth, c.total, c.at = h.numbers[c.method], len(h.calls), time.Now()
+	h.calls[c.total-1] = c
 	return c
 }
 
-// count returns how many calls of the methods there were, or of all methods.
-func (h *hooked) count(methods ...string) int {
+// of returns the calls of the methods, or of all methods.
+func (h *hooked) of(methods ...string) []call {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := 0
+	var calls []call
 	for _, c := range h.calls {
 		if len(methods) == 0 || slices.Contains(methods, c.method) {
-			n++
+			calls = append(calls, c)
 		}
 	}
-	return n
+	return calls
 }
+
+func (h *hooked) count(methods ...string) int { return len(h.of(methods...)) }
 
 func (h *hooked) forgetCalls() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.calls = nil
+	h.calls, h.numbers = nil, nil
 }
 
 func around[A any](h *hooked, c call, do func() []A, lost func(error) A) []A {
@@ -106,27 +111,27 @@ func around[A any](h *hooked, c call, do func() []A, lost func(error) A) []A {
 func lostAnswer(err error) dedup.Answer { return dedup.Answer{Err: err} }
 
 func (h *hooked) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-	c := h.begin(ctx, "Claim", len(reqs), 0)
+	c := h.begin(call{ctx: ctx, method: "Claim", items: len(reqs), token: reqs[0].Token})
 	return around(h, c, func() []dedup.Answer { return h.inner.Claim(context.WithoutCancel(ctx), reqs) }, lostAnswer)
 }
 
 func (h *hooked) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	c := h.begin(ctx, "Renew", len(changes), 0)
+	c := h.begin(call{ctx: ctx, method: "Renew", items: len(changes), token: changes[0].Token})
 	return around(h, c, func() []dedup.Answer { return h.inner.Renew(context.WithoutCancel(ctx), changes) }, lostAnswer)
 }
 
 func (h *hooked) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	c := h.begin(ctx, "Finish", len(changes), changes[0].State)
+	c := h.begin(call{ctx: ctx, method: "Finish", items: len(changes), token: changes[0].Token, state: changes[0].State})
 	return around(h, c, func() []dedup.Answer { return h.inner.Finish(context.WithoutCancel(ctx), changes) }, lostAnswer)
 }
 
 func (h *hooked) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
-	c := h.begin(ctx, "Lookup", len(ids), 0)
+	c := h.begin(call{ctx: ctx, method: "Lookup", items: len(ids)})
 	return around(h, c, func() []dedup.Answer { return h.inner.Lookup(context.WithoutCancel(ctx), ids) }, lostAnswer)
 }
 
 func (h *hooked) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
-	c := h.begin(ctx, "Forget", len(ids), 0)
+	c := h.begin(call{ctx: ctx, method: "Forget", items: len(ids)})
 	return around(h, c, func() []error { return h.inner.Forget(context.WithoutCancel(ctx), ids, hold) }, func(err error) error { return err })
 }
 

@@ -1,0 +1,231 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// batches records what a coalescer sends.
+type batches struct {
+	mu   sync.Mutex
+	sent [][]Change
+	do   func([]Change) []Answer
+}
+
+func (b *batches) send(_ context.Context, batch []Change) []Answer {
+	b.mu.Lock()
+	b.sent = append(b.sent, batch)
+	b.mu.Unlock()
+	return b.do(batch)
+}
+
+// echo answers every item with its own attempt number, after a while.
+func echo(after time.Duration) func([]Change) []Answer {
+	return func(batch []Change) []Answer {
+		time.Sleep(after)
+		answers := make([]Answer, len(batch))
+		for i, c := range batch {
+			answers[i].Record.Attempt = c.Attempt
+		}
+		return answers
+	}
+}
+
+func newTestCoalescer(b *batches) *coalescer[Change] {
+	l := &life{}
+	l.init()
+	return &coalescer[Change]{
+		send: b.send, id: func(c Change) ID { return c.ID }, timeout: time.Second, life: l,
+	}
+}
+
+func numbered(n int) Change { return Change{ID: ID{byte(n), byte(n >> 8)}, Attempt: n} }
+
+// drained waits until the coalescer has no sender.
+func drained(t *testing.T, c *coalescer[Change]) {
+	t.Helper()
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.senders != 0 || c.queue != nil || c.life.behind != 0 {
+		t.Errorf("%d senders, %d queued, %d goroutines when idle", c.senders, len(c.queue), c.life.behind)
+	}
+}
+
+func TestCoalescerGroupsSinglesUnderLoadAndKeepsAnswersApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &batches{do: echo(time.Millisecond)}
+		c := newTestCoalescer(b)
+		var wg sync.WaitGroup
+		const calls = 5000
+		for n := range calls {
+			wg.Go(func() {
+				if ans := c.do(context.Background(), numbered(n)); ans.Err != nil || ans.Record.Attempt != n {
+					t.Errorf("call %d got %+v", n, ans)
+				}
+			})
+		}
+		wg.Wait()
+		drained(t, c)
+		items := 0
+		for _, batch := range b.sent {
+			items += len(batch)
+			if len(batch) > coalesceBatch {
+				t.Errorf("a batch of %d", len(batch))
+			}
+		}
+		if items != calls || len(b.sent) > coalesceSends+calls/coalesceBatch+1 {
+			t.Errorf("%d items in %d batches", items, len(b.sent))
+		}
+	})
+}
+
+// A lone call is sent at once, by itself.
+func TestCoalescerDoesNotKeepALoneCallWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &batches{do: echo(time.Millisecond)}
+		c := newTestCoalescer(b)
+		for n := range 10 {
+			start := time.Now()
+			c.do(context.Background(), numbered(n))
+			if took := time.Since(start); took != time.Millisecond {
+				t.Errorf("call %d took %v", n, took)
+			}
+			drained(t, c)
+		}
+		if len(b.sent) != 10 {
+			t.Errorf("%d batches", len(b.sent))
+		}
+	})
+}
+
+// A store wants every ID once per call.
+func TestCoalescerNeverPutsOneIDIntoABatchTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &batches{do: echo(time.Millisecond)}
+		c := newTestCoalescer(b)
+		var wg sync.WaitGroup
+		for n := range 1000 {
+			wg.Go(func() {
+				ch := numbered(n % 7)
+				ch.Attempt = n
+				if ans := c.do(context.Background(), ch); ans.Record.Attempt != n {
+					t.Errorf("call %d got the answer of %d", n, ans.Record.Attempt)
+				}
+			})
+		}
+		wg.Wait()
+		drained(t, c)
+		for _, batch := range b.sent {
+			seen := map[ID]bool{}
+			for _, ch := range batch {
+				if seen[ch.ID] {
+					t.Fatalf("%v twice in a batch of %d", ch.ID, len(batch))
+				}
+				seen[ch.ID] = true
+			}
+		}
+	})
+}
+
+func TestCancelledCallDoesNotDisturbItsBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &batches{do: echo(time.Second)}
+		c := newTestCoalescer(b)
+		orphans := 0
+		c.orphans = func(reqs []Change, answers []Answer) {
+			if len(reqs) != len(answers) {
+				t.Errorf("%d orphans, %d answers", len(reqs), len(answers))
+			}
+			for i := range reqs {
+				orphans++
+				if reqs[i].Attempt%2 == 0 || answers[i].Record.Attempt != reqs[i].Attempt {
+					t.Errorf("orphan %d with the answer of %d", reqs[i].Attempt, answers[i].Record.Attempt)
+				}
+			}
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		var wg sync.WaitGroup
+		var queued, sent int
+		var mu sync.Mutex
+		for n := range 2 * coalesceSends * coalesceBatch {
+			wg.Go(func() {
+				if n%2 == 0 {
+					if ans := c.do(context.Background(), numbered(n)); ans.Err != nil || ans.Record.Attempt != n {
+						t.Errorf("call %d got %+v", n, ans)
+					}
+					return
+				}
+				var left *abandonedError
+				if ans := c.do(ctx, numbered(n)); !errors.As(ans.Err, &left) || !errors.Is(ans.Err, context.Canceled) {
+					t.Errorf("cancelled call %d got %+v", n, ans)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if left.queued {
+					queued++
+				} else {
+					sent++
+				}
+			})
+		}
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		drained(t, c)
+		if sent != orphans || sent == 0 || queued == 0 {
+			t.Errorf("%d cancelled when sent, %d before; %d orphans", sent, queued, orphans)
+		}
+		for _, batch := range b.sent[coalesceSends:] {
+			for _, ch := range batch {
+				if ch.Attempt%2 == 1 {
+					t.Fatal("a call that was cancelled in the queue has been sent")
+				}
+			}
+		}
+	})
+}
+
+// A store that breaks its contract learns nothing about anybody.
+func TestAnswersOfTheWrongNumberAreUnknown(t *testing.T) {
+	for _, got := range []int{0, 1, 3} {
+		b := &batches{do: func([]Change) []Answer { return make([]Answer, got) }}
+		answers := answered(b.send(t.Context(), []Change{numbered(1), numbered(2)}), 2)
+		if len(answers) != 2 || !OutcomeUnknown(answers[0].Err) || !OutcomeUnknown(answers[1].Err) {
+			t.Errorf("%d answers for two items became %+v", got, answers)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b := &batches{do: func([]Change) []Answer { return nil }}
+		c := newTestCoalescer(b)
+		if ans := c.do(context.Background(), numbered(1)); !OutcomeUnknown(ans.Err) {
+			t.Errorf("%+v", ans)
+		}
+		drained(t, c)
+	})
+}
+
+// A batch runs under its own deadline: the first caller's would be the others' too.
+func TestBatchHasItsOwnDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCoalescer(&batches{})
+		c.send = func(ctx context.Context, batch []Change) []Answer {
+			<-ctx.Done()
+			return repeat(Answer{Err: ctx.Err()}, len(batch))
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		go c.do(ctx, numbered(1))
+		start := time.Now()
+		ans := c.do(context.Background(), numbered(2))
+		if !errors.Is(ans.Err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+			t.Errorf("%v after %v", ans.Err, time.Since(start))
+		}
+		drained(t, c)
+	})
+}

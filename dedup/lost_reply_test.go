@@ -1,0 +1,220 @@
+package dedup_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
+)
+
+// faultSequences are all ways in which three sends in a row can suffer.
+func faultSequences() [][]deduptest.Fault {
+	kinds := []deduptest.Kind{deduptest.Pass, deduptest.DropRequest, deduptest.DropReply, deduptest.HangReply}
+	var all [][]deduptest.Fault
+	for _, a := range kinds {
+		for _, b := range kinds {
+			for _, c := range kinds {
+				all = append(all, []deduptest.Fault{{Kind: a}, {Kind: b}, {Kind: c}})
+			}
+		}
+	}
+	return all
+}
+
+// Our own claim, executed behind a lost reply, is never taken for a duplicate or for
+// somebody else's: the message would wait for a worker that does not exist.
+func TestOwnClaimIsRecognisedAfterLostReplies(t *testing.T) {
+	for _, faults := range faultSequences() {
+		t.Run(fmt.Sprint(faults), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := deduptest.NewFaulty(dedup.Memory(10), deduptest.Script(deduptest.OpClaim, faults...))
+				d := newDeduper(t, store, nil)
+				res, err := do(t, d, "k", returns("v"))
+				if err != nil || res.Outcome != dedup.Acquired || res.Attempt != 1 {
+					t.Fatalf("%v, attempt %d, %v", res.Outcome, res.Attempt, err)
+				}
+			})
+		})
+	}
+}
+
+func TestOwnRecordIsRecognisedAfterLostReplies(t *testing.T) {
+	for _, faults := range faultSequences() {
+		t.Run(fmt.Sprint(faults), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for _, end := range []error{nil, dedup.Permanent(errors.New("no")), errors.New("again")} {
+					store := deduptest.NewFaulty(dedup.Memory(10), deduptest.Script(deduptest.OpFinish, faults...))
+					seen := &journal{}
+					d := newDeduper(t, store, func(c *dedup.Config) { c.Observer = seen.observer() })
+					_, err := do(t, d, "k", func(context.Context) (string, error) { return "v", end })
+					if !errors.Is(err, end) || errors.Is(err, dedup.ErrLeaseLost) || dedup.OutcomeUnknown(err) {
+						t.Fatalf("the handler ended with %v, Do with %v", end, err)
+					}
+					seen.want(t, "ended", 1)
+					seen.want(t, "lease lost", 0)
+				}
+			})
+		})
+	}
+}
+
+// A thousand claims over a network that loses a third of everything: each is ours, or
+// unknown; its effect happens once; its record is confirmed or unknown.
+func TestNoOwnClaimIsReportedAsForeign(t *testing.T) {
+	for _, size := range []int{1, 50} {
+		t.Run(fmt.Sprint("batches of ", size), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { claimsOverABadNetwork(t, size) })
+		})
+	}
+}
+
+func claimsOverABadNetwork(t *testing.T, size int) {
+	inner := dedup.Memory(10_000)
+	store := deduptest.NewFaulty(inner, deduptest.Seeded(1, 1.0/3))
+	d := newDeduper(t, store, nil)
+	outcomes := map[dedup.Outcome]int{}
+	for n := range 1000 / size {
+		reqs := make([]dedup.Request, size)
+		for i := range reqs {
+			reqs[i].Key = fmt.Sprint("k", n, "-", i)
+		}
+		claims, err := d.ClaimBatch(t.Context(), reqs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var done []dedup.Completion
+		for _, c := range claims {
+			outcomes[c.Outcome]++
+			if c.Outcome == dedup.Acquired {
+				done = append(done, dedup.Completion{Claim: c})
+			}
+		}
+		for i, err := range d.CompleteBatch(t.Context(), done) {
+			if err != nil {
+				t.Errorf("completing %q: %v", done[i].Claim.Key, err)
+			}
+		}
+		for _, item := range done {
+			wantState(t, inner, item.Claim.Key, dedup.StateSucceeded)
+		}
+	}
+	if foreign := outcomes[dedup.Duplicate] + outcomes[dedup.InFlight]; foreign > 0 || outcomes[dedup.Acquired] < 950 {
+		t.Errorf("outcomes %v", outcomes)
+	}
+	if stats := store.Stats(); stats.LostReplies < 100 {
+		t.Errorf("only %d replies were lost", stats.LostReplies)
+	}
+}
+
+// Until the lease ends the record is all that stands between the effect and a second
+// run; after it, another owner may be at work.
+func TestCompleteIsRetriedWithItsTokenUntilTheLeaseEndsAndNotLater(t *testing.T) {
+	ends := map[string]func(*dedup.Deduper, *dedup.Claim) error{
+		"complete": func(_ *dedup.Deduper, c *dedup.Claim) error { return c.Complete(context.Background(), nil) },
+		"fail":     func(_ *dedup.Deduper, c *dedup.Claim) error { return c.Fail(context.Background(), errNet) },
+		"batch": func(d *dedup.Deduper, c *dedup.Claim) error {
+			return d.CompleteBatch(context.Background(), []dedup.Completion{{Claim: c}})[0]
+		},
+	}
+	for name, end := range ends {
+		for _, kept := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", kept ", kept), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := hook()
+					d := newDeduper(t, store, nil)
+					start := time.Now()
+					c := acquire(t, d, "k")
+					if kept {
+						_, stop := c.KeepAlive(t.Context())
+						defer stop()
+					}
+					store.setBefore(only("Finish", down))
+					err := end(d, c)
+					if !dedup.OutcomeUnknown(err) || !errors.Is(err, errNet) {
+						t.Fatal(err)
+					}
+					wantRetries(t, store.of("Finish"), start)
+				})
+			})
+		}
+	}
+}
+
+func wantRetries(t *testing.T, sent []call, start time.Time) {
+	t.Helper()
+	if len(sent) < 40 {
+		t.Errorf("sent only %d times in a lease", len(sent))
+	}
+	for _, c := range sent {
+		if after := c.at.Sub(start); after >= valid || c.token != sent[0].token {
+			t.Errorf("sent after %v, with the same token: %t", after, c.token == sent[0].token)
+		}
+	}
+	if last := sent[len(sent)-1].at.Sub(start); last < valid-time.Second {
+		t.Errorf("given up after %v", last)
+	}
+}
+
+// A release does no more than the end of the lease does: it holds nobody up.
+func TestReleaseIsTriedAFewTimesOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		d := newDeduper(t, store, nil)
+		store.setBefore(only("Finish", down))
+		start := time.Now()
+		errBusy := errors.New("busy")
+		_, err := do(t, d, "k", func(context.Context) (string, error) { return "", errBusy })
+		if err != errBusy { //nolint:errorlint // nothing is to be added
+			t.Fatal(err)
+		}
+		if n := store.count("Finish"); n != 4 || time.Since(start) > time.Second {
+			t.Fatalf("%d releases in %v", n, time.Since(start))
+		}
+	})
+}
+
+// A refusal that no repetition can change is not repeated.
+func TestCompleteThatCannotSucceedIsNotRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		d := newDeduper(t, store, nil)
+		c := acquire(t, d, "k")
+		store.setBefore(only("Finish", func(call) error { return dedup.ErrUnreadable }))
+		err := c.Complete(t.Context(), nil)
+		wantErr(t, err, dedup.ErrUnreadable)
+		if !dedup.OutcomeUnknown(err) || store.count("Finish") != 1 {
+			t.Fatalf("%d times, %v", store.count("Finish"), err)
+		}
+	})
+}
+
+// A caller that gives up on Complete is told so at once, and can call it again.
+func TestCompleteFollowsItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		d := newDeduper(t, store, nil)
+		c := acquire(t, d, "k")
+		store.setAfter(only("Finish", hang))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		result := []byte("v")
+		err := c.Complete(ctx, result)
+		result[0] = 'X' // its slice is the caller's again
+		if !dedup.OutcomeUnknown(err) || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+			t.Fatalf("%v after %v", err, time.Since(start))
+		}
+		store.setAfter(nil)
+		if err := c.Complete(t.Context(), []byte("v")); err != nil {
+			t.Fatal(err)
+		}
+		if rec := wantState(t, store, "k", dedup.StateSucceeded); string(rec.Result) != "v" {
+			t.Fatalf("%q", rec.Result)
+		}
+	})
+}

@@ -1,0 +1,71 @@
+package dedup
+
+import (
+	"testing"
+	"time"
+)
+
+func TestCauseOfADuplicate(t *testing.T) {
+	here := Origin{Source: "orders", Partition: 3, Offset: 42, Generation: 7}
+	digested := Origin{SourceDigest: here.Digest(), Partition: 3, Offset: 42, Generation: 7}
+	with := func(change func(*Origin)) Origin { o := here; change(&o); return o }
+	const late = time.Hour
+	for name, row := range map[string]struct {
+		outcome Outcome
+		from    Origin
+		rec     Record
+		want    Cause
+	}{
+		"acquired":                      {Acquired, here, Record{Origin: here}, ""},
+		"unknown":                       {Unknown, here, Record{Origin: here}, ""},
+		"uncertain":                     {Uncertain, here, Record{Origin: here}, ""},
+		"mismatch":                      {Mismatch, here, Record{Origin: here, Age: 2 * late}, KeyReuse},
+		"same position":                 {Duplicate, here, Record{Origin: here}, BrokerRedelivery},
+		"same position, digest":         {Duplicate, here, Record{Origin: digested}, BrokerRedelivery},
+		"same position, in flight":      {InFlight, here, Record{Origin: digested}, BrokerRedelivery},
+		"same position, new generation": {Duplicate, with(func(o *Origin) { o.Generation = 8 }), Record{Origin: digested}, RebalanceReplay},
+		"in flight, new generation":     {InFlight, with(func(o *Origin) { o.Generation = 8 }), Record{Origin: here}, RebalanceReplay},
+		"other offset":                  {Duplicate, with(func(o *Origin) { o.Offset = 43 }), Record{Origin: here}, ProducerRetry},
+		"other partition":               {Duplicate, with(func(o *Origin) { o.Partition = 4 }), Record{Origin: here}, ProducerRetry},
+		"other topic":                   {Duplicate, with(func(o *Origin) { o.Source = "payments" }), Record{Origin: here}, ProducerRetry},
+		"unknown origin of both":        {Duplicate, Origin{}, Record{}, ProducerRetry},
+		"unknown origin of one":         {Duplicate, here, Record{}, ProducerRetry},
+		"at the limit of age":           {Duplicate, here, Record{Origin: here, Age: late}, BrokerRedelivery},
+		"beyond the limit of age":       {Duplicate, here, Record{Origin: here, Age: late + 1}, Late},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := causeOf(row.outcome, row.from, row.rec, late); got != row.want {
+				t.Errorf("got %q, want %q", got, row.want)
+			}
+		})
+	}
+}
+
+func TestSourceDigest(t *testing.T) {
+	if d := (Origin{}).Digest(); d != 0 {
+		t.Errorf("an unknown source has digest %d", d)
+	}
+	if d := (Origin{SourceDigest: 5}).Digest(); d != 5 {
+		t.Errorf("a digest became %d", d)
+	}
+	// FNV-1a, 64 bit, of "orders": stored by every adapter, so it never changes.
+	if d := (Origin{Source: "a", SourceDigest: 5}).Digest(); d != 0xaf63dc4c8601ec8c {
+		t.Errorf("digest of \"a\" is %#x", d)
+	}
+}
+
+func TestStatesAndOutcomesHaveDistinctNames(t *testing.T) {
+	names := map[string]bool{}
+	for o := Unknown; o <= Uncertain; o++ {
+		names["outcome "+o.String()] = true
+	}
+	for s := StateAbsent; s <= StateUncertain; s++ {
+		names["state "+s.String()] = true
+	}
+	if len(names) != 12 {
+		t.Errorf("%v", names)
+	}
+	if Outcome(99).String() != "unknown" {
+		t.Error("an unheard-of outcome has a name")
+	}
+}

@@ -1,0 +1,299 @@
+package dedup_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// crowd calls Do for one key from n goroutines at once and counts how they ended.
+func crowd(t *testing.T, d *dedup.Deduper, n int, fn func(context.Context) (string, error)) map[dedup.Outcome]int {
+	t.Helper()
+	var mu sync.Mutex
+	outcomes := map[dedup.Outcome]int{}
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			res, err := dedup.Do(t.Context(), d, "k", fn)
+			if err == nil != (res.Outcome == dedup.Acquired || res.Outcome == dedup.Duplicate) {
+				t.Errorf("%v with %v", res.Outcome, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			outcomes[res.Outcome]++
+		})
+	}
+	wg.Wait()
+	return outcomes
+}
+
+func TestThousandCallsOfOneKeyShareOneClaimAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		d := newDeduper(t, store, nil)
+		store.setBefore(only("Claim", func(call) error { time.Sleep(time.Second); return nil }))
+		var runs atomic.Int32
+		outcomes := crowd(t, d, 1000, func(context.Context) (string, error) {
+			runs.Add(1)
+			time.Sleep(time.Second)
+			return "v", nil
+		})
+		if runs.Load() != 1 || store.count("Claim") != 1 || store.count("Finish") != 1 {
+			t.Fatalf("%d effects, %d claims, %d ends", runs.Load(), store.count("Claim"), store.count("Finish"))
+		}
+		if outcomes[dedup.Acquired] != 1 || outcomes[dedup.InFlight] != 999 {
+			t.Fatalf("%v", outcomes)
+		}
+	})
+}
+
+func TestThousandWaitingCallsOfOneKeyGetOneResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		d := newDeduper(t, store, func(c *dedup.Config) { c.Wait = time.Minute })
+		var runs atomic.Int32
+		outcomes := crowd(t, d, 1000, func(context.Context) (string, error) {
+			runs.Add(1)
+			time.Sleep(30 * time.Second)
+			return "v", nil
+		})
+		if runs.Load() != 1 || outcomes[dedup.Acquired] != 1 || outcomes[dedup.Duplicate] != 999 {
+			t.Fatalf("%d effects, %v", runs.Load(), outcomes)
+		}
+	})
+}
+
+// Without fake time, for the race detector: many processes, many keys, one effect each.
+func TestConcurrentCallsRunEachEffectOnce(t *testing.T) {
+	store := dedup.Memory(1000)
+	var runs [20]atomic.Int32
+	var wg sync.WaitGroup
+	for range 4 {
+		d := newDeduper(t, store, func(c *dedup.Config) { c.Wait, c.CacheSize = time.Minute, 10 })
+		for i := range 200 {
+			wg.Go(func() {
+				n := i % len(runs)
+				res, err := do(t, d, fmt.Sprint("k", n), func(context.Context) (string, error) {
+					runs[n].Add(1)
+					return fmt.Sprint("v", n), nil
+				})
+				if err != nil || res.Value != fmt.Sprint("v", n) {
+					t.Errorf("%+v, %v", res, err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for n := range runs {
+		if got := runs[n].Load(); got != 1 {
+			t.Errorf("effect %d ran %d times", n, got)
+		}
+	}
+}
+
+// The leader's caller goes away: one of those who waited for its answer asks itself.
+func TestFollowerTakesOverFromACancelledLeader(t *testing.T) {
+	for _, mode := range []dedup.Mode{dedup.Enforce, dedup.Observe} {
+		t.Run(fmt.Sprint("mode ", mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, seen := hook(), &journal{}
+				d := newDeduper(t, store, func(c *dedup.Config) { c.Mode, c.Observer = mode, seen.observer() })
+				store.setBefore(only("Claim", func(c call) error {
+					if c.nth == 1 {
+						return hang(c)
+					}
+					return nil
+				}))
+				ctx, cancel := context.WithCancel(t.Context())
+				go func() { _, _ = d.Claim(ctx, "k") }()
+				synctest.Wait()
+				followers := make(chan *dedup.Claim, 10)
+				for range cap(followers) {
+					go func() {
+						c, err := d.Claim(t.Context(), "k")
+						if err != nil {
+							t.Error(err)
+						}
+						followers <- c
+					}()
+				}
+				synctest.Wait()
+				cancel()
+				won := 0
+				for range cap(followers) {
+					if c := <-followers; c.Observed == dedup.Acquired {
+						won++
+					} else if c.Observed != dedup.InFlight {
+						t.Errorf("a follower got %v", c.Observed)
+					}
+				}
+				if won != 1 {
+					t.Errorf("%d followers won", won)
+				}
+			})
+		})
+	}
+}
+
+// inBackground claims the key and delivers the claim, or nil.
+func inBackground(t *testing.T, d *dedup.Deduper, opts ...dedup.Option) <-chan *dedup.Claim {
+	done := make(chan *dedup.Claim, 1)
+	go func() {
+		c, err := d.Claim(t.Context(), "k", opts...)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- c
+	}()
+	return done
+}
+
+// A follower is bound to its own context, not to the leader's.
+func TestFollowerLeavesWhenItsOwnContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		d := newDeduper(t, store, nil)
+		store.setBefore(only("Claim", func(call) error { time.Sleep(time.Second); return nil }))
+		leader := inBackground(t, d)
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := d.Claim(ctx, "k")
+		if !errors.Is(err, context.DeadlineExceeded) || !dedup.OutcomeUnknown(err) || time.Since(start) != 500*time.Millisecond {
+			t.Fatalf("%v after %v", err, time.Since(start))
+		}
+		wantOutcome(t, <-leader, dedup.Acquired)
+	})
+}
+
+// One claim attempt is shared by calls with other payloads: each is compared with what
+// the attempt has learnt.
+func TestSharedAttemptComparesEveryFingerprint(t *testing.T) {
+	a, b := dedup.WithFingerprint([]byte("a")), dedup.WithFingerprint([]byte("b"))
+	for name, row := range map[string]struct {
+		before         func(*testing.T, *dedup.Deduper) // what the key is bound to
+		leader, other  dedup.Option
+		led, followed  dedup.Outcome
+		wantStoreCalls int
+	}{
+		"new key, another payload":        {nil, a, b, dedup.Acquired, dedup.Mismatch, 1},
+		"new key, same payload":           {nil, a, a, dedup.Acquired, dedup.InFlight, 1},
+		"done key, another payload":       {markWith(a), a, b, dedup.Duplicate, dedup.Mismatch, 1},
+		"done key, the leader is odd":     {markWith(b), a, b, dedup.Mismatch, dedup.Duplicate, 1},
+		"done key, both are odd":          {markWith(b), a, a, dedup.Mismatch, dedup.Mismatch, 1},
+		"released key, the leader is odd": {releaseWith(b), a, b, dedup.Mismatch, dedup.Acquired, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := hook()
+				d := newDeduper(t, store, nil)
+				if row.before != nil {
+					row.before(t, d)
+				}
+				store.forgetCalls()
+				store.setBefore(only("Claim", func(call) error { time.Sleep(time.Second); return nil }))
+				leader := inBackground(t, d, row.leader)
+				synctest.Wait()
+				follower := inBackground(t, d, row.other)
+				wantOutcome(t, <-leader, row.led)
+				wantOutcome(t, <-follower, row.followed)
+				if n := store.count("Claim"); n != row.wantStoreCalls {
+					t.Errorf("%d calls to the store, want %d", n, row.wantStoreCalls)
+				}
+			})
+		})
+	}
+}
+
+func markWith(opt dedup.Option) func(*testing.T, *dedup.Deduper) {
+	return func(t *testing.T, d *dedup.Deduper) {
+		if _, err := d.Mark(t.Context(), "k", opt); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func releaseWith(opt dedup.Option) func(*testing.T, *dedup.Deduper) {
+	return func(t *testing.T, d *dedup.Deduper) {
+		if err := acquire(t, d, "k", opt).Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// N callers of one key do not wait N times for a store that is away.
+func TestStoreOutageIsSharedAndNotQueued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		d := newDeduper(t, store, nil)
+		store.setBefore(only("Claim", hang)) // two seconds each, four times
+		start := time.Now()
+		outcomes := crowd(t, d, 500, mustNotRun(t))
+		if waited := time.Since(start); waited > 9*time.Second {
+			t.Errorf("500 callers waited %v", waited)
+		}
+		if outcomes[dedup.Unknown] != 500 || store.count("Claim") != 4 {
+			t.Errorf("%v in %d calls", outcomes, store.count("Claim"))
+		}
+	})
+}
+
+// A call that begins after its own key has ended must not be told of an attempt that
+// was answered before.
+func TestCallAfterAnEndDoesNotJoinAnOlderAttempt(t *testing.T) {
+	ends := map[string]struct {
+		end  func(*testing.T, *dedup.Claim) error
+		want dedup.Outcome
+	}{
+		"completed": {func(t *testing.T, c *dedup.Claim) error { return c.Complete(t.Context(), nil) }, dedup.Duplicate},
+		"released":  {func(t *testing.T, c *dedup.Claim) error { return c.Release(t.Context()) }, dedup.Acquired},
+	}
+	for name, row := range ends {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := hook()
+				d := newDeduper(t, store, nil)
+				c := acquire(t, d, "k")
+				store.setAfter(only("Claim", func(c call) error {
+					if c.nth == 2 {
+						time.Sleep(time.Second) // answered "in flight", and slow to say so
+					}
+					return nil
+				}))
+				go func() { _, _ = d.Claim(t.Context(), "k") }()
+				synctest.Wait()
+				if err := row.end(t, c); err != nil {
+					t.Fatal(err)
+				}
+				wantOutcome(t, claim(t, d, "k"), row.want)
+			})
+		})
+	}
+}
+
+// An observer that panics in the leader is its author's bug; the followers go on.
+func TestPanicInALeadersObserverFreesItsFollowers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		var once sync.Once
+		d := newDeduper(t, store, func(c *dedup.Config) {
+			c.Observer.Claimed = func(dedup.Event) { once.Do(func() { panic("hook") }) }
+		})
+		store.setBefore(only("Claim", func(call) error { time.Sleep(time.Second); return nil }))
+		go func() {
+			defer func() { _ = recover() }()
+			_, _ = d.Claim(t.Context(), "k")
+		}()
+		synctest.Wait()
+		// The claim that the panic lost lapses; the follower is not stuck with it.
+		wantOutcome(t, claim(t, d, "k"), dedup.InFlight)
+	})
+}

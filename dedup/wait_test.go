@@ -1,0 +1,234 @@
+package dedup_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+func waiting(wait time.Duration) func(*dedup.Config) {
+	return func(c *dedup.Config) { c.Wait = wait }
+}
+
+// waitFor claims in the background and returns how that went and how long it took.
+func waitFor(t *testing.T, d *dedup.Deduper, ctx context.Context) func() (*dedup.Claim, time.Duration) {
+	t.Helper()
+	type answer struct {
+		c     *dedup.Claim
+		after time.Duration
+	}
+	done, start := make(chan answer, 1), time.Now()
+	go func() {
+		c, err := d.Claim(ctx, "k")
+		if err != nil {
+			t.Error(err)
+		}
+		done <- answer{c, time.Since(start)}
+	}()
+	return func() (*dedup.Claim, time.Duration) { a := <-done; return a.c, a.after }
+}
+
+func TestWaiterIsWokenAtOnceWhenTheOwnerInItsProcessEnds(t *testing.T) {
+	ends := map[string]func(*testing.T, *dedup.Deduper, *dedup.Claim) error{
+		"complete": func(t *testing.T, _ *dedup.Deduper, c *dedup.Claim) error { return c.Complete(t.Context(), nil) },
+		"fail":     func(t *testing.T, _ *dedup.Deduper, c *dedup.Claim) error { return c.Fail(t.Context(), errNet) },
+		"release":  func(t *testing.T, _ *dedup.Deduper, c *dedup.Claim) error { return c.Release(t.Context()) },
+		"batch": func(t *testing.T, d *dedup.Deduper, c *dedup.Claim) error {
+			d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: c}})
+			return nil
+		},
+		"mark": func(t *testing.T, d *dedup.Deduper, c *dedup.Claim) error {
+			_, err := d.Mark(t.Context(), c.Key)
+			return err
+		},
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := hook()
+				d := newDeduper(t, store, waiting(time.Minute))
+				c := acquire(t, d, "k")
+				_, stop := c.KeepAlive(t.Context())
+				defer stop()
+				wait := waitFor(t, d, t.Context())
+				time.Sleep(30 * time.Second)
+				synctest.Wait()
+				polls := store.count("Claim")
+				if err := end(t, d, c); err != nil {
+					t.Fatal(err)
+				}
+				got, after := wait()
+				want := dedup.Duplicate
+				if name == "release" {
+					want = dedup.Acquired
+				}
+				wantOutcome(t, got, want)
+				if after != 30*time.Second {
+					t.Errorf("woken after %v", after)
+				}
+				if n := store.count("Claim") - polls; n != 1 {
+					t.Errorf("%d claims after the end", n)
+				}
+				if polls < 20 || polls > 500 {
+					t.Errorf("%d polls in half a minute", polls)
+				}
+			})
+		})
+	}
+}
+
+func TestWaiterPollsForAnOwnerElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := dedup.Memory(10)
+		a, b := newDeduper(t, store, nil), newDeduper(t, store, waiting(time.Minute))
+		c := acquire(t, a, "k")
+		wait := waitFor(t, b, t.Context())
+		time.Sleep(5 * time.Second)
+		if err := c.Complete(t.Context(), []byte("v")); err != nil {
+			t.Fatal(err)
+		}
+		got, after := wait()
+		wantOutcome(t, got, dedup.Duplicate)
+		if after > 5*time.Second+1010*time.Millisecond || string(got.Record.Result) != "v" {
+			t.Errorf("learnt after %v: %+v", after, got.Record)
+		}
+	})
+}
+
+// A dead owner's key is taken over as soon as its lease has lapsed, not a poll later.
+func TestWaiterTakesOverWhenTheLeaseLapses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := dedup.Memory(10)
+		a, b := newDeduper(t, store, nil), newDeduper(t, store, waiting(time.Minute))
+		acquire(t, a, "k") // and dies
+		got, after := waitFor(t, b, t.Context())()
+		wantOutcome(t, got, dedup.Acquired)
+		if after < lease || after > lease+time.Millisecond || got.Attempt != 2 {
+			t.Errorf("attempt %d after %v", got.Attempt, after)
+		}
+	})
+}
+
+func TestWaitIsBoundedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := dedup.Memory(10)
+		a, b := newDeduper(t, store, nil), newDeduper(t, store, waiting(3*time.Second))
+		acquire(t, a, "k")
+		got, after := waitFor(t, b, t.Context())()
+		wantOutcome(t, got, dedup.InFlight)
+		wantErr(t, got.Err(), dedup.ErrInFlight)
+		if after != 3*time.Second {
+			t.Errorf("gave up after %v", after)
+		}
+	})
+}
+
+func TestWaitIsBoundedInNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := dedup.Memory(10)
+		a := newDeduper(t, store, nil)
+		b := newDeduper(t, store, func(c *dedup.Config) { c.Wait, c.MaxWaiters = 3*time.Second, 3 })
+		acquire(t, a, "k")
+		var waits []func() (*dedup.Claim, time.Duration)
+		for range 5 {
+			waits = append(waits, waitFor(t, b, t.Context()))
+			synctest.Wait()
+		}
+		waited := 0
+		for _, wait := range waits {
+			c, after := wait()
+			wantOutcome(t, c, dedup.InFlight)
+			switch after {
+			case 3 * time.Second:
+				waited++
+			case 0:
+			default:
+				t.Errorf("answered after %v", after)
+			}
+		}
+		if waited != 3 {
+			t.Errorf("%d callers waited, want 3", waited)
+		}
+		// Their places are free again.
+		if _, after := waitFor(t, b, t.Context())(); after != 3*time.Second {
+			t.Errorf("the next caller was answered after %v", after)
+		}
+	})
+}
+
+func TestWaitEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := dedup.Memory(10)
+		a, b := newDeduper(t, store, nil), newDeduper(t, store, waiting(time.Minute))
+		acquire(t, a, "k")
+		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		c, err := b.Claim(ctx, "k")
+		if time.Since(start) != 2500*time.Millisecond {
+			t.Errorf("waited %v", time.Since(start))
+		}
+		if err == nil && c.Outcome != dedup.InFlight || err != nil && !dedup.OutcomeUnknown(err) {
+			t.Errorf("%+v, %v", c, err)
+		}
+	})
+}
+
+// Two that wait for one key, and the winner of the first round takes its time: the
+// other one waits again, for the new owner.
+func TestWaitersOfOneKeyRunOneAfterTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := dedup.Memory(10)
+		d := newDeduper(t, store, waiting(time.Minute))
+		first := acquire(t, d, "k")
+		var mu sync.Mutex
+		running, attempts := 0, 0
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				_, _ = do(t, d, "k", func(context.Context) (string, error) {
+					mu.Lock()
+					running++
+					attempts++
+					if running != 1 {
+						t.Error("two owners at a time")
+					}
+					mu.Unlock()
+					time.Sleep(time.Second)
+					mu.Lock()
+					running--
+					mu.Unlock()
+					return "", errNet
+				})
+			})
+		}
+		synctest.Wait()
+		start := time.Now()
+		if err := first.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		if attempts != 5 || time.Since(start) != 5*time.Second {
+			t.Errorf("%d attempts in %v", attempts, time.Since(start))
+		}
+	})
+}
+
+// Batches are for consumers, which have other things to do than to wait.
+func TestClaimBatchDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := dedup.Memory(10)
+		a, b := newDeduper(t, store, nil), newDeduper(t, store, waiting(time.Minute))
+		acquire(t, a, "k")
+		start := time.Now()
+		claims, err := b.ClaimBatch(t.Context(), []dedup.Request{{Key: "k"}})
+		if err != nil || time.Since(start) != 0 {
+			t.Fatal(err, time.Since(start))
+		}
+		wantOutcome(t, claims[0], dedup.InFlight)
+	})
+}
