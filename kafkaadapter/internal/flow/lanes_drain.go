@@ -26,12 +26,20 @@ type Drained[T any] struct {
 	Running []T
 }
 
+// Halt stops starting items and hands back at once those that do not run, so that
+// others need not wait for them as long as for the running ones, which go on
+// undisturbed. Its answer is that of [Lanes.Drain], which is still to be called for them.
+func (l *Lanes[T]) Halt() Drained[T] {
+	l.quiesce()
+	return l.collect()
+}
+
 // Drain stops starting items and waits for the running ones until ctx ends; then it
 // cancels their context, with a cause that wraps [ErrDrained] and the cause of ctx,
 // and returns without waiting for them to notice. What is not finished comes back.
 //
 // Every submitted item is finished (verdict Done), or pending in exactly one answer,
-// or running in the last one. Calling Drain or Close again asks again for those that
+// or running in the last one. Calling Halt, Drain or Close again asks again for those that
 // were running: each is then finished (and in neither slice), pending or still
 // running. So "drain, then a short grace for handlers that listen to their context"
 // is two calls.
