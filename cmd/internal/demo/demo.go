@@ -34,8 +34,6 @@ const (
 const (
 	// window of records: longer than any run, and what is left of a run on a real Redis.
 	window = 10 * time.Minute
-	// lateAfter makes the repetitions at the end of the stream count as late.
-	lateAfter = 4 * time.Second
 	// removeTime bounds the cleaning of a real server.
 	removeTime = 10 * time.Second
 )
@@ -175,7 +173,7 @@ func (d *demo) runOne(ctx context.Context, c worker.Composition) (col column, er
 	unique := stream.Unique(d.messages)
 	s := &supervisor{
 		exe: d.exe, config: d.workerConfig(c, t), say: d.say, unique: unique, steps: schedule(unique),
-		producer: newProducer(t, d.messages),
+		producer: newProducer(t, d.messages, d.backends.session),
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.options.Timeout)
 	defer cancel()
@@ -203,8 +201,10 @@ func (d *demo) workerConfig(c worker.Composition, t *topic) worker.Config {
 		Composition: c,
 		Kafka:       d.backends.kafka, Topic: t.name, Group: t.group, Session: d.backends.session,
 		Redis: d.backends.redis, Namespace: t.name, Ledger: d.backends.place,
-		Window: window, Lease: d.options.Lease, LateAfter: lateAfter,
-		Fault: d.options.Break,
+		Window: window, Lease: d.options.Lease,
+		// The repetitions at the end of the stream are late, what a crash brings back is not.
+		LateAfter: 2*d.backends.session + 2*time.Second,
+		Fault:     d.options.Break,
 	}
 }
 

@@ -18,7 +18,7 @@ type teller struct {
 
 const (
 	redraw = 100 * time.Millisecond
-	clear  = "\r\x1b[K"
+	erase  = "\r\x1b[K"
 )
 
 func newTeller(out io.Writer) *teller {
@@ -55,13 +55,13 @@ func (t *teller) status(text string) {
 		fmt.Fprintln(t.out, "  "+text)
 		return
 	}
-	fmt.Fprint(t.out, clear+"  "+text)
+	fmt.Fprint(t.out, erase+"  "+text)
 	t.drawn = true
 }
 
 func (t *teller) wipe() {
 	if t.drawn {
-		fmt.Fprint(t.out, clear)
+		fmt.Fprint(t.out, erase)
 		t.drawn = false
 	}
 }

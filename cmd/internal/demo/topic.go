@@ -94,17 +94,20 @@ const (
 )
 
 const (
-	tick        = 20 * time.Millisecond
-	drip        = 80 * time.Millisecond
-	streamTime  = 5 * time.Second // a long stream takes this long, but for its tail
-	messageTime = 5 * time.Millisecond
+	tick = 20 * time.Millisecond
+	drip = 80 * time.Millisecond
+	// A stream takes five session timeouts, but for its tail; a short one less. So
+	// crashes, which take one each to be noticed, happen in the middle of it.
+	streamSessions = 5
+	perSession     = 200 // messages of a short stream
 )
 
 // producer sends a stream at an even pace.
 type producer struct {
 	topic    *topic
 	messages []stream.Message
-	tailFrom int // index of the first message of the tail
+	takes    time.Duration // to send all but the tail
+	tailFrom int           // index of the first message of the tail
 	sent     atomic.Int64
 	tail     atomic.Int32 // a flow
 }
@@ -112,8 +115,9 @@ type producer struct {
 // newProducer makes the last sixth of the ids the tail, in a short stream a few more, and
 // everything that comes between and after them. Only an id that is new has an effect at
 // which a worker can be killed.
-func newProducer(t *topic, messages []stream.Message) *producer {
+func newProducer(t *topic, messages []stream.Message, session time.Duration) *producer {
 	p := &producer{topic: t, messages: messages, tailFrom: len(messages)}
+	p.takes = min(streamSessions*session, session*time.Duration(len(messages))/perSession)
 	unique := stream.Unique(messages)
 	for ids := max(unique/6, min(unique, 15)); ids > 0 && p.tailFrom > 0; {
 		p.tailFrom--
@@ -162,8 +166,7 @@ func (p *producer) run(ctx context.Context) error {
 func (p *producer) due(next int, elapsed, sinceLast time.Duration) int {
 	total := len(p.messages)
 	tail := p.tailFrom
-	whole := min(streamTime, time.Duration(total)*messageTime)
-	n := min(int(float64(total)*elapsed.Seconds()/whole.Seconds())+1, total)
+	n := min(int(float64(total)*elapsed.Seconds()/p.takes.Seconds())+1, total)
 	switch f := flow(p.tail.Load()); {
 	case n <= tail || f == flowing:
 	case next < tail:

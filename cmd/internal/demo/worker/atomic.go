@@ -43,14 +43,12 @@ func (w *worker) atomically(ctx context.Context, marks *sqladapter.Marks, m *kaf
 	}
 	defer tx.Rollback() //nolint:errcheck // after Commit it does nothing; else the handler has failed already
 
-	first := true
 	if w.cfg.Fault != SkipRecord {
 		mark, err := marks.MarkTx(ctx, tx, m.ID)
 		if err != nil {
 			return false, err
 		}
-		first = mark.First()
-		if !first {
+		if !mark.First() {
 			cause, err := w.whyDuplicate(ctx, tx, m.ConsumerMessage, m.ID, mark.Age)
 			if err != nil {
 				return false, err

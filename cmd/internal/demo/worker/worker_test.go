@@ -41,7 +41,7 @@ func TestWhyDuplicate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer l.Close() //nolint:errcheck // the test has ended
 	if err := l.Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+func TestRun(t *testing.T) {
+	for _, test := range []struct {
+		args        string
+		code        int
+		out, errOut string
+	}{
+		{"", 2, "", "Usage: onceward"},
+		{"help", 0, "demo", ""},
+		{"-h", 0, "demo", ""},
+		{"demo -h", 0, "Exit code", ""},
+		{"demo -messages 0", 2, "", "onceward demo: -messages is 0"},
+		{"dance", 2, "", `unknown command "dance"`},
+	} {
+		var out, errOut bytes.Buffer
+		code := run(strings.Fields(test.args), &out, &errOut)
+		if code != test.code || !strings.Contains(out.String(), test.out) || !strings.Contains(errOut.String(), test.errOut) {
+			t.Errorf("onceward %s: exit code %d, %q, %q", test.args, code, out.String(), errOut.String())
+		}
+		if (test.errOut == "") != (errOut.Len() == 0) {
+			t.Errorf("onceward %s: standard error %q", test.args, errOut.String())
+		}
+	}
+}
