@@ -1,0 +1,303 @@
+package redisproxy_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/internal/redisproxy"
+)
+
+func asTimeout(err error, target *net.Error) bool {
+	return errors.As(err, target) && (*target).Timeout()
+}
+
+// echo answers with the command, so that every reply tells what it belongs to.
+func echo(command string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(command), command) }
+
+// fired returns a rule's OnFire and a channel that it writes to.
+func fired() (func(redisproxy.Request), <-chan redisproxy.Request) {
+	c := make(chan redisproxy.Request, 100)
+	return func(r redisproxy.Request) { c <- r }, c
+}
+
+// TestRepliesPassUntouched: every type of reply reaches the client byte for byte and is
+// taken for one reply, or the next command's fault would hit the wrong one.
+func TestRepliesPassUntouched(t *testing.T) {
+	replies := []string{
+		"+OK\r\n", "-ERR no\r\n", ":42\r\n", "$-1\r\n", "$0\r\n\r\n", "*-1\r\n", "*2\r\n:1\r\n*1\r\n$-1\r\n",
+		"_\r\n", "#f\r\n", ",1.5\r\n", "(123456789012345678901234567890\r\n", "!3\r\nERR\r\n", "=5\r\ntxt:x\r\n",
+		"%1\r\n+k\r\n~1\r\n+v\r\n", "|1\r\n+ttl\r\n:1\r\n+OK\r\n",
+		">2\r\n+invalidate\r\n*1\r\n+k\r\n+after a push\r\n",
+		"$70000\r\n" + strings.Repeat("x", 70000) + "\r\n",
+	}
+	server := newFakeServer(t, func(command string) string {
+		var i int
+		if _, err := fmt.Sscanf(command, "GET %d", &i); err != nil {
+			return "-ERR\r\n"
+		}
+		return replies[i]
+	})
+	p := redisproxy.Start(t, server.addr)
+	c := dial(t, p)
+	var commands []string
+	for i, reply := range replies {
+		commands = append(commands, fmt.Sprintf("GET %d", i))
+		c.send(commands[i])
+		c.want(reply)
+	}
+	c.send(commands...)
+	c.want(strings.Join(replies, ""))
+	if s := p.Stats(); s.Requests != 2*len(replies) || s.Replies != s.Requests || s.Pushes != 2 {
+		t.Errorf("stats %+v", s)
+	}
+	// The last one of a pipeline gets its own fault, not that of a neighbour.
+	p.SetRules(redisproxy.Rule{Match: func(r redisproxy.Request) bool { return string(r.Args[1]) == "16" }, Action: redisproxy.DropReply})
+	c.send(commands...)
+	want := strings.Join(replies[:16], "")
+	c.want(want)
+	if got, err := c.rest(); got != "" || !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("after the dropped reply: %q, %v", got, err)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	pipeline := []string{"SET a 1", "SET b 2", "SET c 3", "SET d 4"}
+	onC := func(r redisproxy.Request) bool { return string(r.Args[1]) == "c" }
+	tests := []struct {
+		name     string
+		rule     redisproxy.Rule
+		delivers string // before the end
+		end      error  // nil is the end of the stream
+		executed int    // of the pipeline, from the front, at least
+		withheld int    // from here on nothing may be executed
+		stats    redisproxy.Stats
+	}{
+		{
+			"reply dropped", redisproxy.Rule{Match: onC, Action: redisproxy.DropReply},
+			echo("SET a 1") + echo("SET b 2"), syscall.ECONNRESET, 3, 4, redisproxy.Stats{RepliesDropped: 1},
+		},
+		{
+			"reply torn", redisproxy.Rule{Match: onC, Action: redisproxy.TearReply, Bytes: 5},
+			echo("SET a 1") + echo("SET b 2") + echo("SET c 3")[:5], nil, 3, 4, redisproxy.Stats{RepliesTorn: 1},
+		},
+		{
+			"request dropped", redisproxy.Rule{Match: onC, Action: redisproxy.DropRequest},
+			echo("SET a 1") + echo("SET b 2"), syscall.ECONNRESET, 2, 2, redisproxy.Stats{RequestsDropped: 1},
+		},
+		{
+			"pipeline cut", redisproxy.Rule{Position: 3, Action: redisproxy.CutPipeline},
+			echo("SET a 1") + echo("SET b 2") + echo("SET c 3"), nil, 3, 3, redisproxy.Stats{PipelinesCut: 1},
+		},
+		{
+			"first request dropped", redisproxy.Rule{Command: "set", Action: redisproxy.DropRequest},
+			"", syscall.ECONNRESET, 0, 0, redisproxy.Stats{RequestsDropped: 1},
+		},
+	}
+	for _, tt := range tests {
+		for _, hang := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, hang=%v", tt.name, hang), func(t *testing.T) {
+				server := newFakeServer(t, echo)
+				p := redisproxy.Start(t, server.addr)
+				tt.rule.Hang = hang
+				onFire, acted := fired()
+				tt.rule.OnFire = onFire
+				p.SetRules(tt.rule)
+				c := dial(t, p)
+				c.send(pipeline...)
+				c.want(tt.delivers)
+				<-acted
+				if hang {
+					c.send("SET e 5") // into the hole
+					c.wantSilence()
+					if server.has("SET e 5") {
+						t.Error("the server got a command through the black hole")
+					}
+				} else if got, err := c.rest(); got != "" || !errors.Is(err, tt.end) {
+					t.Errorf("after the fault: %q, %v; want %v", got, err, tt.end)
+				}
+				for i, command := range pipeline {
+					if has := server.has(command); i < tt.executed && !has || i >= tt.withheld && has {
+						t.Errorf("%s executed: %v", command, has)
+					}
+				}
+				s := p.Stats()
+				if s.RepliesDropped != tt.stats.RepliesDropped || s.RepliesTorn != tt.stats.RepliesTorn ||
+					s.RequestsDropped != tt.stats.RequestsDropped || s.PipelinesCut != tt.stats.PipelinesCut {
+					t.Errorf("stats %+v", s)
+				}
+			})
+		}
+	}
+}
+
+// TestTearAtEveryByte: each prefix of a reply, and nothing behind it.
+func TestTearAtEveryByte(t *testing.T) {
+	server := newFakeServer(t, echo)
+	p := redisproxy.Start(t, server.addr)
+	whole := echo("GET k")
+	for n := range len(whole) + 1 {
+		p.SetRules(redisproxy.Rule{Command: "GET", Action: redisproxy.TearReply, Bytes: n})
+		c := dial(t, p)
+		c.send("GET k")
+		if got, err := c.rest(); got != whole[:n] || err != nil {
+			t.Errorf("torn at %d: %q, %v; want %q", n, got, err, whole[:n])
+		}
+	}
+	if s := p.Stats(); s.RepliesTorn != len(whole)+1 || s.Fired["TearReply GET"] != s.RepliesTorn {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestDelays(t *testing.T) {
+	server := newFakeServer(t, echo)
+	p := redisproxy.Start(t, server.addr)
+	for _, action := range []redisproxy.Action{redisproxy.DelayReply, redisproxy.DelayRequest} {
+		t.Run(action.String(), func(t *testing.T) {
+			onFire, acted := fired()
+			const delay = 50 * time.Millisecond
+			p.SetRules(redisproxy.Rule{Command: "SLOW", Action: action, Delay: delay, OnFire: onFire})
+			c := dial(t, p)
+			start := time.Now()
+			c.send("SLOW "+action.String(), "GET k")
+			<-acted
+			if action == redisproxy.DelayReply && !server.has("SLOW DelayReply") {
+				t.Error("the reply is late, so the server must have the command")
+			}
+			if action == redisproxy.DelayRequest && server.has("SLOW DelayRequest") && time.Since(start) < delay {
+				t.Error("the server has the command early")
+			}
+			c.want(echo("SLOW "+action.String()) + echo("GET k"))
+			if d := time.Since(start); d < delay {
+				t.Errorf("it took %v, want at least %v", d, delay)
+			}
+		})
+	}
+	if s := p.Stats(); s.Delayed != 2 || s.Replies != 4 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// TestPosition: a command alone is at 1, also when the reply to the one before it has
+// only just arrived; in a pipeline they are counted.
+func TestPosition(t *testing.T) {
+	server := newFakeServer(t, echo)
+	p := redisproxy.Start(t, server.addr)
+	var mu sync.Mutex
+	var positions []int
+	p.SetRules(redisproxy.Rule{Action: redisproxy.DropRequest, Match: func(r redisproxy.Request) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		positions = append(positions, r.Position)
+		return false
+	}})
+	c := dial(t, p)
+	const alone = 3000
+	for range alone {
+		c.send("GET a")
+		c.want(echo("GET a"))
+	}
+	c.send("GET a", "GET b", "GET c")
+	c.want(echo("GET a") + echo("GET b") + echo("GET c"))
+	mu.Lock()
+	defer mu.Unlock()
+	for i, got := range positions {
+		if want := max(1, i-alone+1); got != want {
+			t.Fatalf("command %d has position %d, want %d", i, got, want)
+		}
+	}
+}
+
+// TestUnmatchedCommands: where a command has no reply, or several, nothing behind it on
+// the connection is touched.
+func TestUnmatchedCommands(t *testing.T) {
+	for command, replies := range map[string]string{
+		"SUBSCRIBE a b":    ">3\r\n+subscribe\r\n+a\r\n:1\r\n>3\r\n+subscribe\r\n+b\r\n:2\r\n",
+		"unsubscribe a b":  "*3\r\n+unsubscribe\r\n+a\r\n:1\r\n*3\r\n+unsubscribe\r\n+b\r\n:0\r\n",
+		"MONITOR":          "+OK\r\n+1.2 [0 127.0.0.1:1] \"GET\"\r\n",
+		"CLIENT REPLY off": "",
+	} {
+		t.Run(command, func(t *testing.T) {
+			p := redisproxy.Start(t, newFakeServer(t, func(c string) string {
+				if c == command {
+					return replies
+				}
+				return echo(c)
+			}).addr)
+			p.SetRules(redisproxy.Rule{Command: "PING", Action: redisproxy.DropReply, Skip: 1})
+			c := dial(t, p)
+			c.send("PING 1", command, "PING 2")
+			c.want(echo("PING 1") + replies + echo("PING 2"))
+			c.send("PING 3")
+			c.want(echo("PING 3"))
+		})
+	}
+}
+
+func TestClose(t *testing.T) {
+	server := newFakeServer(t, echo)
+	p, err := redisproxy.New(server.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	onFire, acted := fired()
+	p.SetRules(
+		redisproxy.Rule{Command: "HOLE", Action: redisproxy.DropReply, Hang: true, OnFire: onFire},
+		redisproxy.Rule{Command: "LATE", Action: redisproxy.DelayReply, Delay: time.Hour, OnFire: onFire},
+	)
+	idle, hole, late := dial(t, p), dial(t, p), dial(t, p)
+	idle.send("GET k")
+	idle.want(echo("GET k"))
+	hole.send("HOLE k")
+	late.send("LATE k")
+	<-acted
+	<-acted
+	p.Close()
+	p.Close()
+	for _, c := range []*client{idle, hole, late} {
+		if got, err := c.rest(); got != "" || err != nil && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("after Close: %q, %v", got, err)
+		}
+	}
+	var d net.Dialer
+	if conn, err := d.DialContext(t.Context(), "tcp", p.Addr()); err == nil {
+		_ = conn.Close()
+		t.Error("it still listens")
+	}
+	if s := p.Stats(); s.Requests != 3 || s.Replies != 1 || s.RepliesDropped != 1 || s.Abandoned != 1 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// TestServerGone: the client of a dead server sees the end, and so does the client of a
+// server that dies later.
+func TestServerGone(t *testing.T) {
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := redisproxy.Start(t, l.Addr().String())
+	c := dial(t, p)
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.send("GET k")
+	if _, err := io.ReadFull(conn, make([]byte, len(encode("GET k")))); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+	_ = l.Close()
+	if got, err := c.rest(); got != "" || err != nil {
+		t.Errorf("server died: %q, %v", got, err)
+	}
+	if got, err := dial(t, p).rest(); got != "" || err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("server dead: %q, %v", got, err)
+	}
+}

@@ -1,0 +1,315 @@
+package redisproxy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/redisproxy"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+)
+
+// world is a Redis, a client that sees it as it is, and one behind the proxy.
+type world struct {
+	proxy  *redisproxy.Proxy
+	direct *redis.Client
+	broken *redis.Client
+	prefix string
+}
+
+// eachRedis runs a test against miniredis, and a real Redis when there is one. retries
+// is go-redis's MaxRetries: -1 for none, 0 for its default.
+func eachRedis(t *testing.T, retries int, test func(t *testing.T, w *world)) {
+	t.Run("miniredis", func(t *testing.T) {
+		m, direct := redistest.Mini(t)
+		test(t, newWorld(t, m.Addr(), direct, retries))
+	})
+	t.Run("redis", func(t *testing.T) {
+		addr := servertest.Redis(t)
+		test(t, newWorld(t, addr, redistest.Client(t, &redis.Options{Addr: addr}), retries))
+	})
+}
+
+func newWorld(t *testing.T, addr string, direct *redis.Client, retries int) *world {
+	t.Helper()
+	p := redisproxy.Start(t, addr)
+	broken := redistest.Client(t, &redis.Options{
+		Addr: p.Addr(), MaxRetries: retries, ReadTimeout: time.Minute,
+		MinRetryBackoff: time.Millisecond, MaxRetryBackoff: time.Millisecond,
+	})
+	return &world{proxy: p, direct: direct, broken: broken, prefix: servertest.Prefix(t)}
+}
+
+// key is removed when the test ends.
+func (w *world) key(t *testing.T, name string) string {
+	key := w.prefix + ":" + name
+	t.Cleanup(func() { w.direct.Del(context.WithoutCancel(t.Context()), key) })
+	return key
+}
+
+func (w *world) wantValue(t *testing.T, key, want string) {
+	t.Helper()
+	got, err := w.direct.Get(t.Context(), key).Result()
+	if errors.Is(err, redis.Nil) {
+		got, err = "", nil
+	}
+	if got != want || err != nil {
+		t.Errorf("%s = %q, %v; want %q", key, got, err, want)
+	}
+}
+
+// TestExecutedWithoutReply is what the proxy is for: the server has executed the command
+// and the client has an error; or the server has never seen it.
+func TestExecutedWithoutReply(t *testing.T) {
+	eachRedis(t, -1, func(t *testing.T, w *world) {
+		for _, tt := range []struct {
+			action redisproxy.Action
+			value  string
+		}{
+			{redisproxy.DropReply, "v"},
+			{redisproxy.TearReply, "v"},
+			{redisproxy.DropRequest, ""},
+		} {
+			t.Run(tt.action.String(), func(t *testing.T) {
+				key := w.key(t, tt.action.String())
+				w.proxy.SetRules(redisproxy.Rule{Command: "SET", Action: tt.action})
+				if err := w.broken.Set(t.Context(), key, "v", time.Minute).Err(); err == nil {
+					t.Error("the client got an answer")
+				}
+				w.wantValue(t, key, tt.value)
+			})
+		}
+	})
+}
+
+// TestOwnClaimLooksTaken shows the trap that these faults are for: with the client's
+// default retries a SET NX whose reply is lost answers "not set", of its own value.
+func TestOwnClaimLooksTaken(t *testing.T) {
+	eachRedis(t, 0, func(t *testing.T, w *world) {
+		w.proxy.SetRules(redisproxy.Rule{Command: "SET", Action: redisproxy.DropReply, Count: 1})
+		key := w.key(t, "claim")
+		err := w.broken.SetArgs(t.Context(), key, "mine", redis.SetArgs{Mode: "NX"}).Err()
+		if !errors.Is(err, redis.Nil) {
+			t.Errorf("SET NX = %v; want the nil that means taken", err)
+		}
+		w.wantValue(t, key, "mine")
+	})
+}
+
+// TestBlackHole: the client waits in vain; the server has executed.
+func TestBlackHole(t *testing.T) {
+	eachRedis(t, -1, func(t *testing.T, w *world) {
+		onFire, acted := fired()
+		w.proxy.SetRules(redisproxy.Rule{Command: "INCR", Action: redisproxy.DropReply, Hang: true, OnFire: onFire})
+		key := w.key(t, "counter")
+		hung := redistest.Client(t, &redis.Options{Addr: w.proxy.Addr(), MaxRetries: -1, ReadTimeout: 50 * time.Millisecond})
+		err := hung.Incr(t.Context(), key).Err()
+		if err == nil || !strings.Contains(err.Error(), "timeout") {
+			t.Errorf("INCR = %v; want a timeout", err)
+		}
+		<-acted
+		w.wantValue(t, key, "1")
+	})
+}
+
+// TestScripts: a rule by the script's SHA-1 meets EVALSHA, and the EVAL that a client
+// falls back to when the server does not know the script.
+func TestScripts(t *testing.T) {
+	eachRedis(t, -1, func(t *testing.T, w *world) {
+		key := w.key(t, "script")
+		script := redis.NewScript("return redis.call('INCR', KEYS[1]) -- " + w.prefix)
+		other := redis.NewScript("return 'other' -- " + w.prefix)
+		w.proxy.SetRules(redisproxy.Rule{Script: script.Hash(), Action: redisproxy.DropReply, Skip: 1})
+		// NOSCRIPT is skipped; the reply to EVAL is dropped, and those to EVALSHA.
+		for i := range 3 {
+			if err := script.Run(t.Context(), w.broken, []string{key}).Err(); err == nil {
+				t.Errorf("run %d got an answer", i)
+			}
+			w.wantValue(t, key, fmt.Sprint(i+1))
+		}
+		if got, err := other.Run(t.Context(), w.broken, []string{key}).Text(); got != "other" || err != nil {
+			t.Errorf("the other script: %q, %v", got, err)
+		}
+	})
+}
+
+// TestPipelineCut: the first k commands are executed and answered, the others are not
+// executed. (go-redis then reports an error for all of them, also the answered ones.)
+func TestPipelineCut(t *testing.T) {
+	eachRedis(t, -1, func(t *testing.T, w *world) {
+		for k := 1; k <= 4; k++ {
+			w.proxy.SetRules(redisproxy.Rule{Command: "SET", Position: k, Action: redisproxy.CutPipeline})
+			pipe := w.broken.Pipeline()
+			var keys []string
+			for i := range 5 {
+				keys = append(keys, w.key(t, fmt.Sprintf("cut at %d: %d", k, i)))
+				pipe.Set(t.Context(), keys[i], "v", time.Minute)
+			}
+			cmds, err := pipe.Exec(t.Context())
+			if err == nil {
+				t.Fatal("the pipeline was not cut")
+			}
+			for i, cmd := range cmds {
+				if i < k {
+					w.wantValue(t, keys[i], "v")
+				} else {
+					w.wantValue(t, keys[i], "")
+				}
+				if i >= k && cmd.Err() == nil {
+					t.Errorf("cut at %d: command %d got an answer", k, i)
+				}
+			}
+		}
+	})
+}
+
+// TestTransaction: MULTI and EXEC have their replies matched like any other command.
+func TestTransaction(t *testing.T) {
+	eachRedis(t, -1, func(t *testing.T, w *world) {
+		key := w.key(t, "tx")
+		w.proxy.SetRules(redisproxy.Rule{Command: "EXEC", Action: redisproxy.DropReply, Count: 1})
+		incr := func() error {
+			_, err := w.broken.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+				p.Incr(t.Context(), key)
+				p.Expire(t.Context(), key, time.Minute)
+				return nil
+			})
+			return err
+		}
+		if err := incr(); err == nil {
+			t.Error("EXEC got an answer")
+		}
+		w.wantValue(t, key, "1")
+		if err := incr(); err != nil {
+			t.Error(err)
+		}
+		w.wantValue(t, key, "2")
+	})
+}
+
+// TestSubscription: a connection that subscribes is left alone, in both protocols.
+func TestSubscription(t *testing.T) {
+	eachRedis(t, -1, func(t *testing.T, w *world) {
+		w.proxy.SetRules(redisproxy.Rule{Command: "PUBLISH", Action: redisproxy.DropReply})
+		for _, protocol := range []int{2, 3} {
+			rdb := redistest.Client(t, &redis.Options{Addr: w.proxy.Addr(), Protocol: protocol})
+			channel := w.prefix + fmt.Sprint(protocol)
+			sub := rdb.Subscribe(t.Context(), channel)
+			if _, err := sub.Receive(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.direct.Publish(t.Context(), channel, "hello").Err(); err != nil {
+				t.Fatal(err)
+			}
+			if m, err := sub.ReceiveMessage(t.Context()); err != nil || m.Payload != "hello" {
+				t.Errorf("RESP%d: %v, %v", protocol, m, err)
+			}
+			if err := sub.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestRealRESP3: what a real server says in RESP3, pushes in the middle of it included.
+func TestRealRESP3(t *testing.T) {
+	addr := servertest.Redis(t)
+	w := newWorld(t, addr, redistest.Client(t, &redis.Options{Addr: addr}), -1)
+	hash, set, tracked := w.key(t, "hash"), w.key(t, "set"), w.key(t, "tracked")
+	c := dial(t, w.proxy)
+	c.send("HELLO 3", "HSET "+hash+" f v", "ZADD "+set+" 1.5 m", "CLIENT TRACKING ON", "GET "+tracked)
+	hello := readValueOf(t, c, '%')
+	c.want(":1\r\n:1\r\n+OK\r\n_\r\n")
+	if !strings.Contains(hello, "proto\r\n:3\r\n") {
+		t.Errorf("HELLO 3 answered %q", hello)
+	}
+	if err := w.direct.Set(t.Context(), tracked, "v", time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	c.want(">2\r\n$10\r\ninvalidate\r\n*1\r\n" + fmt.Sprintf("$%d\r\n%s\r\n", len(tracked), tracked))
+	w.proxy.SetRules(redisproxy.Rule{Command: "GET", Action: redisproxy.DropReply})
+	c.send("HGETALL "+hash, "ZSCORE "+set+" m", "GET "+tracked)
+	c.want("%1\r\n$1\r\nf\r\n$1\r\nv\r\n,1.5\r\n")
+	if got, err := c.rest(); got != "" || err == nil {
+		t.Errorf("after the dropped reply: %q, %v", got, err)
+	}
+	if s := w.proxy.Stats(); s.Pushes != 1 || s.RepliesDropped != 1 || s.Replies != 7 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// readValueOf reads a map of simple pairs up to the modules list of HELLO, which is
+// empty in a plain server.
+func readValueOf(t *testing.T, c *client, kind byte) string {
+	t.Helper()
+	var got []byte
+	one := make([]byte, 1)
+	for !strings.HasSuffix(string(got), "modules\r\n*0\r\n") {
+		if _, err := c.Read(one); err != nil {
+			t.Fatalf("after %q: %v", got, err)
+		}
+		got = append(got, one[0])
+	}
+	if got[0] != kind {
+		t.Errorf("HELLO answered %q", got)
+	}
+	return string(got)
+}
+
+// TestStorm: every fault by chance, eight clients. Each counter is at least what its
+// client knows and at most what it has tried, and the proxy's books are in balance.
+func TestStorm(t *testing.T) {
+	eachRedis(t, -1, func(t *testing.T, w *world) {
+		w.proxy.SetRules(
+			redisproxy.Rule{Command: "INCR", Action: redisproxy.DropReply, Probability: 0.1, Seed: 1},
+			redisproxy.Rule{Command: "INCR", Action: redisproxy.TearReply, Bytes: 1, Probability: 0.1, Seed: 2},
+			redisproxy.Rule{Command: "INCR", Action: redisproxy.DropRequest, Probability: 0.1, Seed: 3},
+			redisproxy.Rule{Command: "INCR", Action: redisproxy.CutPipeline, Probability: 0.1, Seed: 4},
+			redisproxy.Rule{Command: "INCR", Action: redisproxy.DelayReply, Delay: time.Millisecond, Probability: 0.1, Seed: 5},
+		)
+		var wg sync.WaitGroup
+		for i := range 8 {
+			key := w.key(t, fmt.Sprint("counter", i))
+			wg.Go(func() { w.storm(t, key, rand.New(rand.NewPCG(9, uint64(i)))) })
+		}
+		wg.Wait()
+		s := w.proxy.Stats()
+		if s.RepliesDropped == 0 || s.RepliesTorn == 0 || s.RequestsDropped == 0 || s.PipelinesCut == 0 || s.Delayed == 0 {
+			t.Errorf("a fault did not happen: %+v", s)
+		}
+		w.proxy.Close() // so that all is counted
+		if s = w.proxy.Stats(); s.Requests != s.Replies+s.RepliesDropped+s.RepliesTorn+s.Abandoned {
+			t.Errorf("the books do not balance: %+v", s)
+		}
+	})
+}
+
+func (w *world) storm(t *testing.T, key string, rng *rand.Rand) {
+	tried, known := 0, 0
+	for range 60 {
+		pipe := w.broken.Pipeline()
+		n := 1 + rng.IntN(6)
+		for range n {
+			pipe.Incr(t.Context(), key)
+		}
+		tried += n
+		cmds, _ := pipe.Exec(t.Context()) // each command has its own error
+		for _, cmd := range cmds {
+			if cmd.Err() == nil {
+				known++
+			}
+		}
+	}
+	got, err := w.direct.Get(t.Context(), key).Int()
+	if err != nil || got < known || got > tried {
+		t.Errorf("counter %d, %v; the client knows of %d and tried %d", got, err, known, tried)
+	}
+}
