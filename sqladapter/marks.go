@@ -38,6 +38,7 @@ type Config struct {
 // Tx runs a statement in the caller's transaction. *sql.Tx has this method, and so has
 // what wraps one. A *sql.Conn fits while a transaction is open on it.
 type Tx interface {
+	// QueryContext is that of *sql.Tx. The rows are read and closed before the next call.
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
