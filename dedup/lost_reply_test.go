@@ -103,7 +103,7 @@ func claimsOverABadNetwork(t *testing.T, size int) {
 			wantState(t, inner, item.Claim.Key, dedup.StateSucceeded)
 		}
 	}
-	if foreign := outcomes[dedup.Duplicate] + outcomes[dedup.InFlight]; foreign > 0 || outcomes[dedup.Acquired] < 950 {
+	if foreign := outcomes[dedup.Duplicate] + outcomes[dedup.InFlight]; foreign > 0 || outcomes[dedup.Acquired] < 970 {
 		t.Errorf("outcomes %v", outcomes)
 	}
 	if stats := store.Stats(); stats.LostReplies < 100 {
