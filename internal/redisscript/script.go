@@ -27,6 +27,10 @@ type Script struct {
 	full, plain source
 }
 
+// SHA1 is the name by which EVALSHA calls the script at a server that knows shebangs, in
+// hexadecimal.
+func (s *Script) SHA1() string { return s.full.sha }
+
 // source is a text and its SHA-1 in hexadecimal.
 type source struct{ text, sha string }
 

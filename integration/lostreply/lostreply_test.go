@@ -1,0 +1,210 @@
+// Package lostreply_test cuts the replies of a real Redis: the server has done what it
+// was asked, and the client does not know. go-redis, with its default retries, sends the
+// command again, and a plain SET NX then calls our own claim somebody else's.
+package lostreply_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisproxy"
+	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// enough is how many claims, and how many completions, must have lost a reply.
+const enough = 1000
+
+// losses notes the keys whose reply was lost, by script.
+type losses struct {
+	mu   sync.Mutex
+	keys map[string]map[string]int
+}
+
+func (l *losses) note(script string, r redisproxy.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.keys[script] == nil {
+		l.keys[script] = map[string]int{}
+	}
+	l.keys[script][string(r.Args[3])]++ // EVALSHA sha 1 key
+}
+
+func (l *losses) count(script string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.keys[script])
+}
+
+// lossy makes a Deduper that talks to Redis through a proxy which drops replies of
+// claims and completions.
+func lossy(t *testing.T, probability float64) (*dedup.Deduper, *losses, *redisproxy.Proxy) {
+	t.Helper()
+	proxy := redisproxy.Start(t, servertest.Redis(t))
+	client := redis.NewClient(&redis.Options{Addr: proxy.Addr()}) // default retries
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: servertest.Prefix(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := dedup.New(store, dedup.Config{Namespace: "lost", Window: 10 * time.Minute, LeaseTTL: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &losses{keys: map[string]map[string]int{}}
+	rule := func(name, sha string, seed uint64) redisproxy.Rule {
+		return redisproxy.Rule{
+			Name: name, Script: sha, Action: redisproxy.DropReply, Probability: probability, Seed: seed,
+			OnFire: func(r redisproxy.Request) { l.note(name, r) },
+		}
+	}
+	proxy.SetRules(rule("claim", redisscript.Claim.SHA1(), 1), rule("complete", redisscript.Finish.SHA1(), 2))
+	return d, l, proxy
+}
+
+// One by one, from a few goroutines: every claim is ours, every completion is confirmed.
+func TestOwnClaimsAreRecognised(t *testing.T) {
+	const callers = 8
+	d, l, proxy := lossy(t, 0.1)
+	var mu sync.Mutex
+	var v verdict
+	var wg sync.WaitGroup
+	for g := range callers {
+		wg.Go(func() {
+			for i := 0; (l.count("claim") < enough || l.count("complete") < enough) && i < 10_000; i++ {
+				key := fmt.Sprintf("single-%d-%d", g, i)
+				c, err := d.Claim(t.Context(), key)
+				mu.Lock()
+				won := v.claimed(key, c, err)
+				mu.Unlock()
+				if !won {
+					continue
+				}
+				err = c.Complete(t.Context(), []byte(key))
+				mu.Lock()
+				v.completed(key, err)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	report(t, l, proxy, &v)
+}
+
+// In batches, where a lost reply takes those behind it in the pipeline along.
+func TestOwnClaimsAreRecognisedInBatches(t *testing.T) {
+	const callers = 8
+	d, l, proxy := lossy(t, 0.1)
+	var mu sync.Mutex
+	var v verdict
+	var wg sync.WaitGroup
+	for g := range callers {
+		wg.Go(func() {
+			for round := 0; (l.count("claim") < enough || l.count("complete") < enough) && round < 5_000; round++ {
+				reqs := make([]dedup.Request, 8)
+				for i := range reqs {
+					reqs[i].Key = fmt.Sprintf("batch-%d-%d-%d", g, round, i)
+				}
+				claims, err := d.ClaimBatch(t.Context(), reqs)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				done := v.won(claims)
+				mu.Unlock()
+				errs := d.CompleteBatch(t.Context(), done)
+				mu.Lock()
+				for i, err := range errs {
+					v.completed(done[i].Claim.Key, err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	report(t, l, proxy, &v)
+}
+
+// verdict counts what became of keys that nobody else ever asked for.
+type verdict struct {
+	asked, unlearnt int
+	wrong           []string
+}
+
+// claimed notes a claim and reports whether it was won. Not having learnt is honest, and
+// rare; anything but Acquired takes our own claim for somebody else's.
+func (v *verdict) claimed(key string, c *dedup.Claim, err error) bool {
+	v.asked++
+	switch {
+	case c != nil && c.Outcome == dedup.Acquired:
+		return true
+	case dedup.OutcomeUnknown(err), err == nil && dedup.OutcomeUnknown(c.Err()):
+		v.unlearnt++
+	case err != nil:
+		v.wrong = append(v.wrong, fmt.Sprintf("claim %s: %v", key, err))
+	default:
+		v.wrong = append(v.wrong, fmt.Sprintf("claim %s: %v", key, c.Outcome))
+	}
+	return false
+}
+
+// won notes a batch of claims and returns what is to be completed.
+func (v *verdict) won(claims []*dedup.Claim) (done []dedup.Completion) {
+	for _, c := range claims {
+		if v.claimed(c.Key, c, nil) {
+			done = append(done, dedup.Completion{Claim: c, Result: []byte(c.Key)})
+		}
+	}
+	return done
+}
+
+func (v *verdict) completed(key string, err error) {
+	if err != nil {
+		v.wrong = append(v.wrong, fmt.Sprintf("complete %s: %v", key, err))
+	}
+}
+
+func report(t *testing.T, l *losses, proxy *redisproxy.Proxy, v *verdict) {
+	t.Helper()
+	stats := proxy.Stats()
+	t.Logf("%d keys; replies dropped of %d claims and of %d completions (%d in all, %d more went unread); %d claims not learnt, %d wrong",
+		v.asked, l.count("claim"), l.count("complete"), stats.RepliesDropped, stats.Abandoned, v.unlearnt, len(v.wrong))
+	if l.count("claim") < enough || l.count("complete") < enough {
+		t.Errorf("too few replies were lost to prove anything")
+	}
+	if v.unlearnt > v.asked/100 {
+		t.Errorf("%d of %d claims were given up", v.unlearnt, v.asked)
+	}
+	if len(v.wrong) > 0 {
+		slices.Sort(v.wrong)
+		t.Errorf("%d of our own claims or completions were taken for somebody else's, first: %s", len(v.wrong), v.wrong[0])
+	}
+}
+
+// The same losses under the usual pattern, to show that the proxy hits what it should.
+func TestPlainSetNXDisownsItsOwnClaim(t *testing.T) {
+	proxy := redisproxy.Start(t, servertest.Redis(t))
+	client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	proxy.SetRules(redisproxy.Rule{Command: "SET", Action: redisproxy.DropReply, Count: 50, Probability: 0.5, Seed: 3})
+	disowned := 0
+	for i := range 200 {
+		key := fmt.Sprintf("%s:naive:%d", servertest.Prefix(t), i)
+		err := client.SetArgs(t.Context(), key, "mine", redis.SetArgs{Mode: "NX", TTL: time.Minute}).Err()
+		if err == redis.Nil { //nolint:errorlint // go-redis returns it bare
+			disowned++
+		}
+	}
+	t.Logf("%d of %d claims whose reply was lost were called somebody else's", disowned, proxy.Stats().RepliesDropped)
+	if disowned == 0 {
+		t.Error("the plain pattern survived: the proxy drops nothing that matters")
+	}
+}
