@@ -2,8 +2,10 @@ package redisadapter
 
 import (
 	"encoding/hex"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +14,18 @@ import (
 
 // Key is the name of a record, for tests that look at Redis themselves.
 func Key(s *Store, id dedup.ID) string { return s.key(id) }
+
+// Decode reads a record and returns it as Go would write it.
+func Decode(raw string) (string, error) {
+	r, err := decodeRecord(raw)
+	if err != nil {
+		return "", err
+	}
+	return encodeRecord(&r), nil
+}
+
+// Goldens lists the names of all golden records.
+func Goldens() []string { return slices.Sorted(maps.Keys(goldens)) }
 
 // Golden reads a record from testdata: hexadecimal, with a comment on every field.
 func Golden(t testing.TB, name string) string {

@@ -64,12 +64,18 @@ func (s *Store) inspect(ctx context.Context, client redis.UniversalClient) error
 func inspectServers(ctx context.Context, client redis.UniversalClient) error {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
-		return inspectServer(ctx, client, address(client))
+		info, err := inspectServer(ctx, client, address(client))
+		if err == nil && infoField(info, "redis_mode") == "cluster" {
+			err = fmt.Errorf("redisadapter: Redis at %s is part of a Cluster; it needs a redis.ClusterClient "+
+				"(redis.UniversalOptions with IsClusterMode)", address(client))
+		}
+		return err
 	}
 	var reached atomic.Bool // masters are asked in parallel
 	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		reached.Store(true)
-		return inspectServer(ctx, node, node.Options().Addr)
+		_, err := inspectServer(ctx, node, node.Options().Addr)
+		return err
 	})
 	if err != nil && !reached.Load() {
 		return fmt.Errorf("redisadapter: Redis Cluster at %s cannot be reached: %w", address(client), err)
@@ -77,36 +83,38 @@ func inspectServers(ctx context.Context, client redis.UniversalClient) error {
 	return err
 }
 
-func inspectServer(ctx context.Context, client redis.UniversalClient, addr string) error {
+// inspectServer returns what INFO says of one server, empty for one that has no such
+// section: an embedded server for tests, about which the script that is tried decides.
+func inspectServer(ctx context.Context, client redis.UniversalClient, addr string) (string, error) {
 	if err := client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("redisadapter: Redis at %s cannot be reached: %w", addr, err)
+		return "", fmt.Errorf("redisadapter: Redis at %s cannot be reached: %w", addr, err)
 	}
 	info, err := client.Info(ctx, "server").Result()
 	var refusal redis.Error
 	if errors.As(err, &refusal) && strings.Contains(err.Error(), "not supported") {
-		return nil // an embedded server for tests; the script that is tried next decides
+		return "", nil
 	}
 	if err != nil {
-		return fmt.Errorf("redisadapter: INFO of Redis at %s: %w", addr, err)
+		return "", fmt.Errorf("redisadapter: INFO of Redis at %s: %w", addr, err)
 	}
-	return checkVersion(info, addr)
+	// 7.0 is the first with flags for scripts. Valkey reports the version of Redis that
+	// it is compatible with.
+	version := infoField(info, "redis_version")
+	major, _, _ := strings.Cut(version, ".")
+	if n, err := strconv.Atoi(major); err != nil || n < 7 {
+		return "", fmt.Errorf("redisadapter: Redis at %s has version %q; 7.0 or newer is needed", addr, version)
+	}
+	return info, nil
 }
 
-// checkVersion wants 7.0, the first with flags for scripts. Valkey reports the version of
-// Redis that it is compatible with.
-func checkVersion(info, addr string) error {
+// infoField returns one line of INFO, or "".
+func infoField(info, name string) string {
 	for line := range strings.Lines(info) {
-		version, found := strings.CutPrefix(strings.TrimSpace(line), "redis_version:")
-		if !found {
-			continue
+		if value, found := strings.CutPrefix(strings.TrimSpace(line), name+":"); found {
+			return value
 		}
-		major, _, _ := strings.Cut(version, ".")
-		if n, err := strconv.Atoi(major); err != nil || n < 7 {
-			return fmt.Errorf("redisadapter: Redis at %s has version %s; 7.0 or newer is needed", addr, version)
-		}
-		return nil
 	}
-	return fmt.Errorf("redisadapter: Redis at %s does not tell its version; 7.0 or newer is needed", addr)
+	return ""
 }
 
 // address is what the client was told to connect to.

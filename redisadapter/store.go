@@ -48,7 +48,7 @@ func (s *Store) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.An
 	return batch(ctx, s, "claim", reqs, claimCall, func(_ *dedup.ClaimRequest, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
 		outcome, known := claimOutcomes[r.Answer]
 		if !known {
-			return dedup.Answer{}, fmt.Errorf("script answered %q", r.Answer)
+			return dedup.Answer{}, unexpected(r)
 		}
 		return dedup.Answer{Outcome: outcome, Mine: r.Answer == "mine", Record: rec}, nil
 	})
@@ -66,9 +66,16 @@ var claimOutcomes = map[string]dedup.Outcome{
 // Renew implements [dedup.Store].
 func (s *Store) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
 	return batch(ctx, s, "renew", changes, renewCall, func(_ *dedup.Change, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
-		return dedup.Answer{Held: r.Answer == "held", Record: rec}, nil
+		switch r.Answer {
+		case "held", "lost":
+			return dedup.Answer{Held: r.Answer == "held", Record: rec}, nil
+		}
+		return dedup.Answer{}, unexpected(r)
 	})
 }
+
+// unexpected is the error of an answer that the script does not give.
+func unexpected(r redisscript.Reply) error { return fmt.Errorf("script answered %q", r.Answer) }
 
 // Finish implements [dedup.Store].
 func (s *Store) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
@@ -91,15 +98,19 @@ func finished(c *dedup.Change, r redisscript.Reply, rec dedup.Record) (dedup.Ans
 		ans.Written = true
 	case "refused":
 	default:
-		return dedup.Answer{}, fmt.Errorf("script answered %q", r.Answer)
+		return dedup.Answer{}, unexpected(r)
 	}
 	return ans, nil
 }
 
 // Lookup implements [dedup.Store].
 func (s *Store) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
-	return batch(ctx, s, "lookup", ids, lookupCall, func(_ *dedup.ID, _ redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
-		return dedup.Answer{Record: rec}, nil
+	return batch(ctx, s, "lookup", ids, lookupCall, func(_ *dedup.ID, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
+		switch r.Answer {
+		case "found", "absent":
+			return dedup.Answer{Record: rec}, nil
+		}
+		return dedup.Answer{}, unexpected(r)
 	})
 }
 
@@ -107,10 +118,13 @@ func (s *Store) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 // that the next claim's fence is larger even at the same instant.
 func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
 	answers := batch(ctx, s, "forget", ids, forgetCall(hold), func(_ *dedup.ID, r redisscript.Reply, _ dedup.Record) (dedup.Answer, error) {
-		if r.Answer == "in_flight" {
+		switch r.Answer {
+		case "forgotten":
+			return dedup.Answer{}, nil
+		case "in_flight":
 			return dedup.Answer{}, dedup.ErrInFlight
 		}
-		return dedup.Answer{}, nil
+		return dedup.Answer{}, unexpected(r)
 	})
 	errs := make([]error, len(answers))
 	for i := range answers {

@@ -37,9 +37,12 @@ func Fake(t testing.TB, answer func(args []string) string) *redis.Options {
 	}
 }
 
+// Bulk is a raw string reply.
+func Bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
+
 // Answer is the raw reply of one of our scripts.
 func Answer(word string, left, age int64, record string) string {
-	return fmt.Sprintf("*4\r\n$%d\r\n%s\r\n:%d\r\n:%d\r\n$%d\r\n%s\r\n", len(word), word, left, age, len(record), record)
+	return fmt.Sprintf("*4\r\n%s:%d\r\n:%d\r\n%s", Bulk(word), left, age, Bulk(record))
 }
 
 type fake struct {

@@ -1,0 +1,124 @@
+package redisadapter_test
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// perNode counts the pipelines that each node gets.
+type perNode struct {
+	mu    sync.Mutex
+	pipes map[string]int
+	cmds  map[string]int
+}
+
+type nodeHook struct {
+	all  *perNode
+	addr string
+}
+
+func (h nodeHook) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (h nodeHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h nodeHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.all.mu.Lock()
+		h.all.pipes[h.addr]++
+		h.all.cmds[h.addr] += len(cmds)
+		h.all.mu.Unlock()
+		return next(ctx, cmds)
+	}
+}
+
+func (p *perNode) take() (pipes, cmds map[string]int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pipes, cmds = p.pipes, p.cmds
+	p.pipes, p.cmds = make(map[string]int), make(map[string]int)
+	return pipes, cmds
+}
+
+// TestClusterBatches prevents a batch from costing a round trip per slot: 1,024 keys over
+// about as many slots are one pipeline for each master.
+func TestClusterBatches(t *testing.T) {
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: servertest.RedisCluster(t), ClusterStateReloadInterval: time.Second})
+	t.Cleanup(func() { _ = client.Close() })
+	counts := &perNode{}
+	counts.take()
+	client.OnNewNode(func(node *redis.Client) { node.AddHook(nodeHook{counts, node.Options().Addr}) })
+	store := open(t, redistest.Backend{Client: client, Prefix: servertest.Prefix(t)})
+
+	var reqs []dedup.ClaimRequest
+	var ends []dedup.Change
+	for first := 0; first < 1024; first += batchSize {
+		reqs, ends = append(reqs, requests(first)...), append(ends, changes(first, dedup.StateSucceeded)...)
+	}
+	store.Claim(t.Context(), requests(5000)) // each master knows the scripts afterwards
+	store.Finish(t.Context(), changes(5000, dedup.StateSucceeded))
+	counts.take()
+	wantSpread := func(call string) {
+		t.Helper()
+		pipes, cmds := counts.take()
+		if len(pipes) != 3 {
+			t.Errorf("%s: %d nodes: %v", call, len(pipes), pipes)
+		}
+		sum := 0
+		for addr, n := range cmds {
+			if sum += n; n < 200 || pipes[addr] != 1 {
+				t.Errorf("%s: %s got %d commands in %d pipelines", call, addr, n, pipes[addr])
+			}
+		}
+		if sum != 1024 {
+			t.Errorf("%s: %d commands: %v", call, sum, maps.Clone(cmds))
+		}
+	}
+	for i, a := range store.Claim(t.Context(), reqs) {
+		if a.Outcome != dedup.Acquired {
+			t.Fatalf("claim %d: %+v", i, a)
+		}
+	}
+	wantSpread("Claim")
+	for i, a := range store.Finish(t.Context(), ends) {
+		if !a.Held || !a.Written {
+			t.Fatalf("finish %d: %+v", i, a)
+		}
+	}
+	wantSpread("Finish")
+}
+
+// TestKeysKeepTheirSlot: the braces hold the digest alone, so that whatever is kept
+// beside a record shares its slot, under any prefix.
+func TestKeysKeepTheirSlot(t *testing.T) {
+	client := redistest.Cluster(t, servertest.RedisCluster(t))
+	for _, prefix := range []string{"a", servertest.Prefix(t)} {
+		store := open(t, redistest.Backend{Client: client, Prefix: prefix})
+		for n := range 50 {
+			key := redisadapter.Key(store, newID(n))
+			record, err := client.ClusterKeySlot(t.Context(), key).Result()
+			must(t, err)
+			beside, err := client.ClusterKeySlot(t.Context(), "other:"+key[len(prefix)+1:]+":steps").Result()
+			must(t, err)
+			if record != beside {
+				t.Errorf("%s is in slot %d, what is beside it in %d", key, record, beside)
+			}
+		}
+	}
+}
+
+// TestSingleClientOfACluster is the usual mistake of UniversalOptions with one address.
+func TestSingleClientOfACluster(t *testing.T) {
+	client := redistest.Client(t, &redis.Options{Addr: servertest.RedisCluster(t)[0]})
+	if _, err := redisadapter.New(t.Context(), client, redisadapter.Options{}); err == nil {
+		t.Error("New accepts a client that cannot follow the slots")
+	}
+}

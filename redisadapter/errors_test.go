@@ -1,0 +1,214 @@
+package redisadapter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// fakeStore is a Store of a server that is well when New looks at it, and answers every
+// script after that as it is told.
+func fakeStore(t *testing.T, answer func(args []string) string) *redisadapter.Store {
+	t.Helper()
+	opened := false // by the one connection: New and what follows do not overlap
+	opts := redistest.Fake(t, func(args []string) string {
+		switch {
+		case opened:
+			return answer(args)
+		case strings.EqualFold(args[0], "PING"):
+			return "+PONG\r\n"
+		case strings.EqualFold(args[0], "INFO"):
+			return info("7.0.15")
+		}
+		opened = true
+		return redistest.Answer("absent", 0, 0, "")
+	})
+	opts.PoolSize = 1
+	store, err := redisadapter.New(t.Context(), redistest.Client(t, opts), redisadapter.Options{})
+	must(t, err)
+	return store
+}
+
+func newID(n int) dedup.ID { return dedup.ID{byte(n), byte(n >> 8), 0xee} }
+
+func request(n int) dedup.ClaimRequest {
+	return dedup.ClaimRequest{ID: newID(n), Token: dedup.Token{byte(n), 1}, Lease: time.Minute, Hold: time.Hour}
+}
+
+func change(n int, state dedup.State) dedup.Change {
+	return dedup.Change{
+		ID: newID(n), Token: dedup.Token{byte(n), 1}, State: state, Lease: time.Minute, Hold: time.Hour, Window: time.Hour,
+	}
+}
+
+// TestServerErrors prevents a refusal from being taken for an answer: neither absent, nor
+// duplicate, nor lost.
+func TestServerErrors(t *testing.T) {
+	for reply, c := range map[string]struct {
+		class redisadapter.Class
+		is    error
+	}{
+		"LOADING Redis is loading the dataset in memory":                                         {redisadapter.ClassLoading, nil},
+		"READONLY You can't write against a read only replica.":                                  {redisadapter.ClassReadOnly, nil},
+		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to":        {redisadapter.ClassMisconf, nil},
+		"OOM command not allowed when used memory > 'maxmemory'. script: 1f, on @user_script:3.": {redisadapter.ClassFull, dedup.ErrStoreFull},
+		"CLUSTERDOWN Hash slot not served":                                                       {redisadapter.ClassClusterDown, nil},
+		"TRYAGAIN Multiple keys request during rehashing of slot":                                {redisadapter.ClassTryAgain, nil},
+		"NOREPLICAS Not enough good replicas to write.":                                          {redisadapter.ClassNoReplicas, nil},
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.":       {redisadapter.ClassMasterDown, nil},
+		"MOVED 3999 127.0.0.1:6381":                                                              {redisadapter.ClassMoved, nil},
+		"ASK 3999 127.0.0.1:6381":                                                                {redisadapter.ClassMoved, nil},
+		"BUSY Redis is busy running a script.":                                                   {redisadapter.ClassBusy, nil},
+		"ERR max number of clients reached":                                                      {redisadapter.ClassBusy, nil},
+		"NOAUTH Authentication required.":                                                        {redisadapter.ClassDenied, nil},
+		"NOPERM this user has no permissions to access one of the keys":                          {redisadapter.ClassDenied, nil},
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                      {redisadapter.ClassUnreadable, dedup.ErrUnreadable},
+		"ERR something new": {redisadapter.ClassOther, nil},
+	} {
+		word, _, _ := strings.Cut(reply, " ")
+		t.Run(word, func(t *testing.T) {
+			store := fakeStore(t, func([]string) string { return "-" + reply + "\r\n" })
+			check := func(call string, err error) {
+				t.Helper()
+				if got := redisadapter.Classify(err); got != c.class {
+					t.Errorf("%s: class %q of %v, want %q", call, got, err, c.class)
+				}
+				if c.is != nil && !errors.Is(err, c.is) {
+					t.Errorf("%s: %v is no %v", call, err, c.is)
+				}
+				if c.is != dedup.ErrUnreadable && !dedup.Retryable(err) {
+					t.Errorf("%s: %v is not retryable", call, err)
+				}
+			}
+			for _, a := range allAnswers(t, store) {
+				check(a.call, a.Err)
+				if a.Outcome != dedup.Unknown || a.Held || a.Written || a.Record.State != dedup.StateAbsent {
+					t.Errorf("%s: learnt %+v", a.call, a.Answer)
+				}
+			}
+			check("Forget", store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0])
+		})
+	}
+}
+
+type namedAnswer struct {
+	call string
+	dedup.Answer
+}
+
+// allAnswers calls every method that answers, with two items.
+func allAnswers(t *testing.T, store *redisadapter.Store) (all []namedAnswer) {
+	t.Helper()
+	add := func(call string, answers []dedup.Answer) {
+		if len(answers) != 2 {
+			t.Fatalf("%s answered %d of 2 items", call, len(answers))
+		}
+		for _, a := range answers {
+			all = append(all, namedAnswer{call, a})
+		}
+	}
+	ctx := t.Context()
+	add("Claim", store.Claim(ctx, []dedup.ClaimRequest{request(1), request(2)}))
+	add("Renew", store.Renew(ctx, []dedup.Change{change(1, 0), change(2, 0)}))
+	for _, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased} {
+		add("Finish "+state.String(), store.Finish(ctx, []dedup.Change{change(1, state), change(2, state)}))
+	}
+	add("Lookup", store.Lookup(ctx, []dedup.ID{newID(1), newID(2)}))
+	return all
+}
+
+// TestCutInTheMiddle keeps what was answered before the connection broke.
+func TestCutInTheMiddle(t *testing.T) {
+	record := redisadapter.Golden(t, "succeeded_full")
+	answered := 0
+	store := fakeStore(t, func([]string) string {
+		switch answered++; answered {
+		case 1:
+			return redistest.Answer("duplicate", 1000, 5, record)
+		case 2:
+			return "-LOADING one moment\r\n"
+		case 3:
+			return redistest.Answer("in_flight", 1000, 0, redisadapter.Golden(t, "in_progress"))
+		}
+		return ""
+	})
+	answers := store.Claim(t.Context(), []dedup.ClaimRequest{request(1), request(2), request(3), request(4), request(5)})
+	if a := answers[0]; a.Err != nil || a.Outcome != dedup.Duplicate || a.Record.Attempt != 3 || a.Record.Age != 5*time.Millisecond {
+		t.Errorf("item 0: %+v", a)
+	}
+	if a := answers[2]; a.Err != nil || a.Outcome != dedup.InFlight || a.Record.Remaining != time.Second {
+		t.Errorf("item 2: %+v", a)
+	}
+	for _, i := range []int{1, 3, 4} {
+		if a := answers[i]; a.Outcome != dedup.Unknown || a.Err == nil || !dedup.Retryable(a.Err) {
+			t.Errorf("item %d: %+v", i, a)
+		}
+	}
+	if c := redisadapter.Classify(answers[4].Err); c != redisadapter.ClassNetwork {
+		t.Errorf("class %s of %v", c, answers[4].Err)
+	}
+}
+
+// TestStrangeAnswers prevents a script of another version, or a proxy, from being taken
+// at its word.
+func TestStrangeAnswers(t *testing.T) {
+	for name, reply := range map[string]string{
+		"unknown word": redistest.Answer("granted", 1, 1, redisadapter.Golden(t, "in_progress")),
+		"bad record":   redistest.Answer("acquired", 1, 1, "record of another version, and long enough"),
+		"not an array": ":1\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := fakeStore(t, func([]string) string { return reply })
+			if a := store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]; a.Err == nil || a.Outcome != dedup.Unknown {
+				t.Errorf("Claim: %+v", a)
+			}
+			if a := store.Finish(t.Context(), []dedup.Change{change(1, dedup.StateSucceeded)})[0]; a.Err == nil || a.Written || a.Held {
+				t.Errorf("Finish: %+v", a)
+			}
+			if a := store.Renew(t.Context(), []dedup.Change{change(1, 0)})[0]; a.Err == nil || a.Held {
+				t.Errorf("Renew: %+v", a)
+			}
+		})
+	}
+}
+
+func TestClassify(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	for _, c := range []struct {
+		err  error
+		want redisadapter.Class
+	}{
+		{nil, redisadapter.ClassNone},
+		{context.Canceled, redisadapter.ClassContext},
+		{fmt.Errorf("a: %w", context.DeadlineExceeded), redisadapter.ClassContext},
+		{os.ErrDeadlineExceeded, redisadapter.ClassTimeout},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, redisadapter.ClassTimeout},
+		{redis.ErrPoolTimeout, redisadapter.ClassTimeout},
+		{refused, redisadapter.ClassNetwork},
+		{fmt.Errorf("%w: %w", context.DeadlineExceeded, refused), redisadapter.ClassNetwork},
+		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, redisadapter.ClassNetwork},
+		{io.EOF, redisadapter.ClassNetwork},
+		{io.ErrUnexpectedEOF, redisadapter.ClassNetwork},
+		{redis.ErrClosed, redisadapter.ClassNetwork},
+		{fmt.Errorf("a: %w", dedup.ErrUnreadable), redisadapter.ClassUnreadable},
+		{redis.ErrCrossSlot, redisadapter.ClassOther},
+		{errors.New("what"), redisadapter.ClassOther},
+	} {
+		if got := redisadapter.Classify(c.err); got != c.want {
+			t.Errorf("Classify(%v) = %q, want %q", c.err, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,349 @@
+package redisadapter_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// bench is a store on a miniredis whose clock stands still, with one key to play with.
+type bench struct {
+	*testing.T
+	*redisadapter.Store
+	mini   *redistest.Frozen
+	client *redis.Client
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	mini, client := redistest.Freeze(t)
+	return &bench{t, open(t, redistest.Backend{Client: client, Prefix: "ow"}), mini, client}
+}
+
+// plantRecord puts a golden record under key n.
+func (b *bench) plantRecord(n int, name string, ttl time.Duration) {
+	b.Helper()
+	must(b, b.client.Set(b.Context(), redisadapter.Key(b.Store, newID(n)), redisadapter.Golden(b, name), ttl).Err())
+}
+
+func (b *bench) raw(n int) string {
+	b.Helper()
+	v, err := b.client.Get(b.Context(), redisadapter.Key(b.Store, newID(n))).Result()
+	must(b, err)
+	return v
+}
+
+func (b *bench) claim(req dedup.ClaimRequest) dedup.Answer {
+	b.Helper()
+	a := b.Claim(b.Context(), []dedup.ClaimRequest{req})[0]
+	must(b, a.Err)
+	return a
+}
+
+func (b *bench) finish(c dedup.Change) dedup.Answer {
+	b.Helper()
+	a := b.Finish(b.Context(), []dedup.Change{c})[0]
+	must(b, a.Err)
+	return a
+}
+
+func (b *bench) lookup(n int) dedup.Record {
+	b.Helper()
+	a := b.Lookup(b.Context(), []dedup.ID{newID(n)})[0]
+	must(b, a.Err)
+	return a.Record
+}
+
+// by returns c as another attempt would send it.
+func by(token byte, c dedup.Change) dedup.Change {
+	c.Token = dedup.Token{0xff, token}
+	return c
+}
+
+// The owner of the golden claims.
+var goldenToken = dedup.Token([]byte("\xa0\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8\xa9\xaa\xab\xac\xad\xae\xaf"))
+
+const day = 24 * time.Hour
+
+// TestDangerIsNeverTakenOver: an attempt that died when its irreversible part might have
+// begun. No claim, release or renewal makes it runnable; only an end or an operator does.
+func TestDangerIsNeverTakenOver(t *testing.T) {
+	b := newBench(t)
+	hold := 259200 * time.Second // in the golden record
+	b.plantRecord(1, "in_progress_danger", time.Minute+hold)
+	if a := b.claim(request(1)); a.Outcome != dedup.InFlight {
+		t.Fatalf("under its lease: %+v", a)
+	}
+	b.mini.Advance(time.Minute)
+	before := b.raw(1)
+	if a := b.claim(request(1)); a.Outcome != dedup.Uncertain || a.Record.State != dedup.StateUncertain {
+		t.Fatalf("lapsed: %+v", a)
+	}
+	if rec := b.lookup(1); rec.State != dedup.StateUncertain {
+		t.Errorf("Lookup: %+v", rec)
+	}
+	if a := b.finish(by(1, change(1, dedup.StateReleased))); a.Written {
+		t.Errorf("released by a stranger: %+v", a)
+	}
+	if b.raw(1) != before {
+		t.Error("the record has changed")
+	}
+
+	// The owner itself may come back, but its release does not make it runnable.
+	own := change(1, dedup.StateReleased)
+	own.Token = goldenToken
+	if a := b.Renew(b.Context(), []dedup.Change{own})[0]; !a.Held {
+		t.Fatalf("renewed by its owner: %+v", a)
+	}
+	if left := b.client.PTTL(b.Context(), redisadapter.Key(b.Store, newID(1))).Val(); left < hold {
+		t.Errorf("a renewal has cut the key's life to %v", left)
+	}
+	for range 2 {
+		if a := b.finish(own); !a.Held || !a.Written || a.Record.State != dedup.StateUncertain {
+			t.Fatalf("released by its owner: %+v", a)
+		}
+	}
+	if a := b.claim(request(1)); a.Outcome != dedup.Uncertain {
+		t.Fatalf("after the release: %+v", a)
+	}
+	landed := by(1, change(1, dedup.StateSucceeded))
+	landed.Landed = true
+	if a := b.finish(landed); !a.Written || a.Record.State != dedup.StateSucceeded {
+		t.Fatalf("landed: %+v", a)
+	}
+	if a := b.claim(request(1)); a.Outcome != dedup.Duplicate {
+		t.Errorf("after it has landed: %+v", a)
+	}
+}
+
+// TestUncertainCanBeForgotten is the operator's way out.
+func TestUncertainCanBeForgotten(t *testing.T) {
+	b := newBench(t)
+	b.plantRecord(1, "uncertain", day)
+	if a := b.claim(request(1)); a.Outcome != dedup.Uncertain {
+		t.Fatalf("%+v", a)
+	}
+	must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0])
+	if a := b.claim(request(1)); a.Outcome != dedup.Acquired || a.Record.Attempt != 1 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestLandedSentAgain prevents an owner whose late write landed from being told, on the
+// retry, that its lease was never lost.
+func TestLandedSentAgain(t *testing.T) {
+	b := newBench(t)
+	c := change(1, dedup.StateSucceeded)
+	c.Landed, c.Result = true, []byte("r")
+	for n := range 3 {
+		if a := b.finish(c); !a.Written || a.Held || string(a.Record.Result) != "r" {
+			t.Fatalf("send %d: %+v", n, a)
+		}
+	}
+	if a := b.finish(by(1, c)); a.Written || string(a.Record.Result) != "r" {
+		t.Errorf("another's: %+v", a)
+	}
+}
+
+// TestForgottenOwnerIsCutOffForGood prevents an owner from before a Forget from writing
+// once the key has been claimed, released and claimed again: it may wake only then.
+func TestForgottenOwnerIsCutOffForGood(t *testing.T) {
+	b := newBench(t)
+	old := b.claim(request(1))
+	late := change(1, dedup.StateSucceeded)
+	late.Fence, late.Landed = old.Record.Fence, true
+	b.mini.Advance(time.Minute)
+	must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0])
+
+	next := request(1)
+	next.Token = dedup.Token{9}
+	for turn := range 3 {
+		a := b.claim(next)
+		if a.Outcome != dedup.Acquired || a.Record.Fence <= old.Record.Fence {
+			t.Fatalf("turn %d: %+v", turn, a)
+		}
+		if a := b.finish(late); a.Written {
+			t.Fatalf("turn %d: wrote over the claim: %+v", turn, a)
+		}
+		release := change(1, dedup.StateReleased)
+		release.Token = next.Token
+		if turn == 1 {
+			b.mini.Advance(time.Minute) // lapse instead
+			continue
+		}
+		b.finish(release)
+		if a := b.finish(late); a.Written {
+			t.Fatalf("turn %d: wrote over the release: %+v", turn, a)
+		}
+	}
+}
+
+// TestForgetWithoutHold at one frozen instant: the next fence must be larger even so.
+func TestForgetWithoutHold(t *testing.T) {
+	b := newBench(t)
+	last := uint64(0)
+	for range 5 {
+		a := b.claim(request(1))
+		if a.Record.Fence <= last {
+			t.Fatalf("fence %d after %d", a.Record.Fence, last)
+		}
+		last = a.Record.Fence
+		b.finish(change(1, dedup.StateSucceeded))
+		must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, 0)[0])
+	}
+	b.mini.Advance(2 * time.Millisecond)
+	if keys := b.mini.Keys(); len(keys) != 0 {
+		t.Errorf("2 ms after a Forget without hold there are %v", keys)
+	}
+}
+
+// TestForgottenTwice keeps the longer hold.
+func TestForgottenTwice(t *testing.T) {
+	b := newBench(t)
+	b.claim(request(1))
+	b.finish(change(1, dedup.StateSucceeded))
+	for _, hold := range []time.Duration{time.Hour, time.Second} {
+		must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, hold)[0])
+	}
+	if left := b.client.PTTL(t.Context(), redisadapter.Key(b.Store, newID(1))).Val(); left != time.Hour {
+		t.Errorf("kept for %v", left)
+	}
+}
+
+// TestStepsOutliveAttempts: what a later version stores about finished sub-effects must
+// survive release and takeover by this one.
+func TestStepsOutliveAttempts(t *testing.T) {
+	b := newBench(t)
+	b.plantRecord(1, "released", time.Hour)
+	if a := b.claim(request(1)); a.Outcome != dedup.Acquired || a.Record.Attempt != 5 {
+		t.Fatalf("%+v", a)
+	}
+	b.mini.Advance(time.Minute)
+	next := request(1)
+	next.Token = dedup.Token{9}
+	b.claim(next)
+	release := change(1, dedup.StateReleased)
+	release.Token = next.Token
+	b.finish(release)
+	if !strings.Contains(b.raw(1), "\x00\x01charge") {
+		t.Errorf("lost: %x", b.raw(1))
+	}
+	done := b.claim(request(1))
+	b.finish(change(1, dedup.StateSucceeded))
+	if done.Record.Attempt != 7 || strings.Contains(b.raw(1), "charge") {
+		t.Errorf("attempt %d; %x", done.Record.Attempt, b.raw(1))
+	}
+}
+
+// TestBadItems are answered beside good ones, and not sent.
+func TestBadItems(t *testing.T) {
+	b := newBench(t)
+	edit := func(c dedup.Change, f func(*dedup.Change)) dedup.Change { f(&c); return c }
+	for name, c := range map[string]struct {
+		change dedup.Change
+		field  string
+	}{
+		"zero window":     {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) { c.Window = 0 }), "Window"},
+		"negative window": {edit(change(1, dedup.StateFailed), func(c *dedup.Change) { c.Window = -1 }), "Window"},
+		"negative hold":   {edit(change(1, dedup.StateReleased), func(c *dedup.Change) { c.Hold = -1 }), "Hold"},
+		"no end":          {change(1, dedup.StateInProgress), "State"},
+		"landed release":  {edit(change(1, dedup.StateReleased), func(c *dedup.Change) { c.Landed = true }), "Landed"},
+		"huge fence":      {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) { c.Landed, c.Fence = true, 1<<53 }), "Fence"},
+		"negative count":  {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) { c.Attempt = -1 }), "Attempt"},
+		"huge count":      {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) { c.Attempt = math.MaxInt64 }), "Attempt"},
+		"long label":      {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) { c.Label = strings.Repeat("x", 65) }), "Label"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answers := b.Finish(t.Context(), []dedup.Change{c.change, change(2, dedup.StateReleased)})
+			wantInput(t, answers[0].Err, c.field)
+			must(t, answers[1].Err)
+		})
+	}
+	bad := request(1)
+	for name, req := range map[string]dedup.ClaimRequest{
+		"Lease": {ID: bad.ID, Token: bad.Token, Hold: time.Hour},
+		"Hold":  {ID: bad.ID, Token: bad.Token, Lease: time.Hour, Hold: -1},
+		"Label": {ID: bad.ID, Token: bad.Token, Lease: time.Hour, Label: strings.Repeat("x", 65)},
+	} {
+		answers := b.Claim(t.Context(), []dedup.ClaimRequest{req, request(3)})
+		wantInput(t, answers[0].Err, name)
+		must(t, answers[1].Err)
+	}
+	wantInput(t, b.Renew(t.Context(), []dedup.Change{{ID: newID(1)}})[0].Err, "Lease")
+	wantInput(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, -1)[0], "hold")
+	if rec := b.lookup(1); rec.State != dedup.StateAbsent {
+		t.Errorf("bad items have left %+v", rec)
+	}
+}
+
+// TestLongDurations prevents an overflow from becoming a key that expires at once.
+func TestLongDurations(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		store := open(t, b)
+		req := request(1)
+		req.Lease, req.Hold = math.MaxInt64, math.MaxInt64
+		a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+		if a.Err != nil || a.Record.Remaining < 100*365*day {
+			t.Fatalf("%+v", a)
+		}
+		c := change(1, dedup.StateSucceeded)
+		c.Window = math.MaxInt64
+		if a := store.Finish(t.Context(), []dedup.Change{c})[0]; !a.Written || a.Record.Remaining < 100*365*day {
+			t.Fatalf("%+v", a)
+		}
+		must(t, store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Millisecond)[0])
+	})
+}
+
+// TestUnreadableIsNeverOverwritten asks every script, on every backend.
+func TestUnreadableIsNeverOverwritten(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		store := open(t, b)
+		for name, plant := range unreadable {
+			t.Run(name, func(t *testing.T) {
+				key := redisadapter.Key(store, newID(1))
+				plant(t, b.Client, key)
+				dump := func() string {
+					t.Helper()
+					v, err := b.Client.Dump(t.Context(), key).Result()
+					if err != nil && b.Name == "miniredis" { // dumps strings only
+						v, err = b.Client.Type(t.Context(), key).Result()
+					}
+					must(t, err)
+					return v
+				}
+				before := dump()
+				landed := change(1, dedup.StateSucceeded)
+				landed.Landed = true
+				answers := allAnswers(t, store)
+				answers = append(answers, namedAnswer{"landed", store.Finish(t.Context(), []dedup.Change{landed})[0]})
+				for i, a := range answers {
+					if i%2 == 1 {
+						if a.Err != nil {
+							t.Errorf("%s of the item beside it: %v", a.call, a.Err)
+						}
+						continue
+					}
+					if !errors.Is(a.Err, dedup.ErrUnreadable) || a.Outcome != dedup.Unknown || a.Held || a.Written {
+						t.Errorf("%s: %+v", a.call, a.Answer)
+					}
+				}
+				if errs := store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour); !errors.Is(errs[0], dedup.ErrUnreadable) {
+					t.Errorf("Forget: %v", errs[0])
+				}
+				if after := dump(); after != before {
+					t.Errorf("overwritten:\n%x\n%x", before, after)
+				}
+				must(t, b.Client.Del(t.Context(), key).Err())
+			})
+		}
+	})
+}

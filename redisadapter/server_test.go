@@ -1,0 +1,237 @@
+package redisadapter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// private starts a server that this test may fill, flush and kill.
+func private(t *testing.T) (*servertest.Server, *redis.Client, *redisadapter.Store) {
+	t.Helper()
+	server := servertest.Private(t, servertest.KindRedis)
+	client := redistest.Client(t, &redis.Options{Addr: server.Addr})
+	return server, client, open(t, redistest.Backend{Client: client, Prefix: "ow"})
+}
+
+const batchSize = 256
+
+// requests and changes make a batch that begins with item first.
+func requests(first int) []dedup.ClaimRequest {
+	reqs := make([]dedup.ClaimRequest, batchSize)
+	for i := range reqs {
+		reqs[i] = request(first + i)
+	}
+	return reqs
+}
+
+func changes(first int, state dedup.State) []dedup.Change {
+	cs := make([]dedup.Change, batchSize)
+	for i := range cs {
+		cs[i] = change(first+i, state)
+	}
+	return cs
+}
+
+// TestFullServer prevents the worst answer of a full server: effects that have happened
+// and cannot be recorded. New claims are refused; everything that ends a claim, and every
+// answer that is known, still comes.
+func TestFullServer(t *testing.T) {
+	_, client, store := private(t)
+	ctx := t.Context()
+	const claimed = 8 * batchSize
+	for first := 0; first < claimed; first += batchSize {
+		for i, a := range store.Claim(ctx, requests(first)) {
+			if a.Outcome != dedup.Acquired {
+				t.Fatalf("claim %d: %+v", first+i, a)
+			}
+		}
+	}
+	// Below what an empty server needs, so that what follows cannot free enough.
+	must(t, client.ConfigSet(ctx, "maxmemory-policy", "noeviction").Err())
+	must(t, client.ConfigSet(ctx, "maxmemory", "100kb").Err())
+
+	for i, a := range store.Claim(ctx, requests(claimed)) {
+		if !errors.Is(a.Err, dedup.ErrStoreFull) || redisadapter.Classify(a.Err) != redisadapter.ClassFull {
+			t.Fatalf("new claim %d: %+v", i, a)
+		}
+	}
+	for i, a := range store.Renew(ctx, changes(0, 0)) {
+		if !a.Held {
+			t.Fatalf("renewal %d: %+v", i, a)
+		}
+	}
+	for n, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased} {
+		batch := changes(n*batchSize, state)
+		for i := range batch {
+			batch[i].Result = []byte("receipt")
+		}
+		for i, a := range store.Finish(ctx, batch) {
+			if !a.Held || !a.Written {
+				t.Fatalf("%v %d: %+v", state, i, a)
+			}
+		}
+	}
+	landed := change(claimed+batchSize, dedup.StateSucceeded)
+	landed.Landed = true
+	if a := store.Finish(ctx, []dedup.Change{landed})[0]; !a.Written {
+		t.Errorf("a landed effect of a key that was not claimed: %+v", a)
+	}
+	for first, want := range map[int]dedup.Outcome{0: dedup.Duplicate, batchSize: dedup.Duplicate, 3 * batchSize: dedup.Acquired} {
+		for i, a := range store.Claim(ctx, requests(first)) {
+			if a.Outcome != want || a.Mine != (want == dedup.Acquired) {
+				t.Fatalf("known claim %d: want %v, got %+v", first+i, want, a)
+			}
+		}
+	}
+	must(t, client.ConfigSet(ctx, "maxmemory", "0").Err())
+	if a := store.Claim(ctx, requests(claimed))[0]; a.Outcome != dedup.Acquired {
+		t.Errorf("after there is room again: %+v", a)
+	}
+	if evicted := infoOf(t, client, "stats", "evicted_keys"); evicted != "0" {
+		t.Errorf("%s keys were evicted", evicted)
+	}
+}
+
+func infoOf(t *testing.T, client *redis.Client, section, field string) string {
+	t.Helper()
+	text, err := client.Info(t.Context(), section).Result()
+	must(t, err)
+	for line := range strings.Lines(text) {
+		if value, found := strings.CutPrefix(strings.TrimSpace(line), field+":"); found {
+			return value
+		}
+	}
+	t.Fatalf("INFO %s has no %s", section, field)
+	return ""
+}
+
+// TestScriptsFlushedAllTheTime lets a server forget its scripts between, and within, the
+// pipelines of four workers. Nobody notices.
+func TestScriptsFlushedAllTheTime(t *testing.T) {
+	_, client, store := private(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var flusher, workers sync.WaitGroup
+	flushes := 0
+	flusher.Go(func() {
+		for ctx.Err() == nil {
+			if err := client.ScriptFlush(ctx).Err(); err != nil && ctx.Err() == nil {
+				t.Errorf("SCRIPT FLUSH: %v", err)
+			}
+			flushes++
+		}
+	})
+	for w := range 4 {
+		workers.Go(func() {
+			for turn := range 10 {
+				first := (w*10 + turn) * batchSize
+				for i, a := range store.Claim(t.Context(), requests(first)) {
+					if a.Outcome != dedup.Acquired || a.Mine || a.Record.Attempt != 1 {
+						t.Errorf("claim %d: %+v", first+i, a)
+						return
+					}
+				}
+				for i, a := range store.Finish(t.Context(), changes(first, dedup.StateSucceeded)) {
+					if !a.Held || !a.Written {
+						t.Errorf("finish %d: %+v", first+i, a)
+						return
+					}
+				}
+			}
+		})
+	}
+	workers.Wait()
+	cancel()
+	flusher.Wait()
+	if flushes < 40 {
+		t.Errorf("only %d flushes", flushes)
+	}
+}
+
+// TestRestart kills a server with an append-only file between claim and end: it has
+// forgotten its scripts, and nothing else.
+func TestRestart(t *testing.T) {
+	server, _, store := private(t)
+	for i, a := range store.Claim(t.Context(), requests(0)) {
+		if a.Outcome != dedup.Acquired {
+			t.Fatalf("claim %d: %+v", i, a)
+		}
+	}
+	server.Kill(1)
+	for _, a := range store.Finish(t.Context(), changes(0, dedup.StateSucceeded)) {
+		if a.Err == nil || a.Held || a.Written || !dedup.Retryable(a.Err) || redisadapter.Classify(a.Err) != redisadapter.ClassNetwork {
+			t.Fatalf("while the server is down: %+v", a)
+		}
+	}
+	server.Start(1)
+	for i, a := range store.Finish(t.Context(), changes(0, dedup.StateSucceeded)) {
+		if !a.Held || !a.Written {
+			t.Fatalf("after the restart, item %d: %+v", i, a)
+		}
+	}
+}
+
+// TestLeastPrivilege runs the whole suite as a user who may do no more than the package
+// comment says.
+func TestLeastPrivilege(t *testing.T) {
+	server, admin, _ := private(t)
+	rules := strings.Fields("on >secret resetkeys ~ow:* resetchannels -@all " +
+		"+eval +evalsha +get +set +pttl +time +info +ping +hello +client|setname")
+	must(t, admin.Do(t.Context(), append([]any{"ACL", "SETUSER", "worker"}, anys(rules)...)...).Err())
+	client := redistest.Client(t, &redis.Options{Addr: server.Addr, Username: "worker", Password: "secret"})
+	if err := client.FlushAll(t.Context()).Err(); redisadapter.Classify(err) != redisadapter.ClassDenied {
+		t.Fatalf("the user may FLUSHALL: %v", err)
+	}
+	h := harness(t, redistest.Backend{Client: client, Prefix: "ow"})
+	h.Unreadable = nil // needs more rights than the store has
+	deduptest.Run(t, h)
+	_, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: "other"})
+	if redisadapter.Classify(err) != redisadapter.ClassDenied || !strings.Contains(fmt.Sprint(err), `"other:*"`) {
+		t.Errorf("keys of another prefix: %v", err)
+	}
+}
+
+func anys(list []string) []any {
+	out := make([]any, len(list))
+	for i, s := range list {
+		out[i] = s
+	}
+	return out
+}
+
+// TestFrozenServer: the call returns with its context, and what the server does when it
+// wakes up is found by asking again with the same tokens.
+func TestFrozenServer(t *testing.T) {
+	server, _, store := private(t)
+	store.Claim(t.Context(), requests(batchSize)) // connections and scripts are there
+	server.Stop(1)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	for _, a := range store.Claim(ctx, requests(0)) {
+		if redisadapter.Classify(a.Err) != redisadapter.ClassContext || a.Outcome != dedup.Unknown {
+			t.Fatalf("while the server is frozen: %+v", a)
+		}
+	}
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("returned after %v", took)
+	}
+	server.Cont(1)
+	for i, a := range store.Claim(t.Context(), requests(0)) {
+		if a.Outcome != dedup.Acquired || a.Record.Attempt != 1 {
+			t.Fatalf("item %d, asked again: %+v", i, a)
+		}
+	}
+}
