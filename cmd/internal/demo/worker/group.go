@@ -17,6 +17,8 @@ func saramaConfig(session time.Duration) *sarama.Config {
 	c.ClientID = "onceward-demo"
 	c.Consumer.Group.Session.Timeout = session
 	c.Consumer.Group.Heartbeat.Interval = session / 5
+	c.ChannelBufferSize = 32           // what has been fetched is taken in even when paused
+	c.Consumer.Fetch.Default = 8 << 10 // bytes; about fifty messages
 	c.Consumer.MaxWaitTime = 50 * time.Millisecond
 	c.Consumer.Retry.Backoff = 200 * time.Millisecond
 	c.Consumer.Group.Rebalance.Retry.Backoff = 200 * time.Millisecond

@@ -97,8 +97,12 @@ func (w *worker) obey(lines *bufio.Reader, cancel context.CancelFunc) {
 // adapterConfig is what Atomic and Claimed have in common.
 func (w *worker) adapterConfig(h kafkaadapter.Handler) kafkaadapter.Config {
 	return kafkaadapter.Config{
-		Handler:   h,
-		Workers:   4,
+		Handler: h,
+		Workers: 4,
+		// What is taken in is claimed, and renewed three times per lease: with the demo's
+		// short lease and the embedded Redis that has to be little.
+		BatchMax:  32,
+		HighWater: 128,
 		Drain:     2 * time.Second,
 		RetryBase: 20 * time.Millisecond,
 		RetryMax:  time.Second,
