@@ -31,7 +31,7 @@ type oracle struct {
 
 func watch(c *kfake.Cluster, store dedup.Store) *oracle {
 	o := &oracle{store: store, checked: map[int32]int64{}}
-	c.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // the order is kfake's
+	c.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) { //nolint:staticcheck // the order of results is kfake's
 		c.KeepControl()
 		for _, topic := range req.(*kmsg.OffsetCommitRequest).Topics {
 			for _, p := range topic.Partitions {

@@ -130,7 +130,7 @@ func median(v []float64) float64 {
 }
 
 func write(path string, client *redis.Client, rows []row) error {
-	commit, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
+	commit, _ := exec.CommandContext(context.Background(), "git", "rev-parse", "--short", "HEAD").Output()
 	info, err := client.Info(context.Background(), "server").Result()
 	if err != nil {
 		return err
