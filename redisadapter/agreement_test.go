@@ -29,6 +29,10 @@ func TestLuaAndGoAgree(t *testing.T) {
 				values = append(values, damage(rnd, good))
 			}
 		}
+		// Cut within its token, but with a flag that would swallow what is missing.
+		cut := []byte(redisadapter.Golden(t, "in_progress_bare")[:38])
+		cut[2], cut[7] = 2, byte(len(cut))
+		values = append(values, string(cut))
 		readable := 0
 		for i, reply := range lookups(t, b, values) {
 			_, err := redisadapter.Decode(values[i])

@@ -22,6 +22,7 @@ func TestConformance(t *testing.T) {
 	})
 	for _, name := range redistest.Backends[1:] {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			deduptest.Run(t, harness(t, redistest.Open(t, name)))
 		})
 	}

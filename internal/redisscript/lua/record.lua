@@ -34,46 +34,33 @@ local IN_PROGRESS, SUCCEEDED, FAILED, RELEASED, UNCERTAIN = 1, 2, 3, 4, 5
 -- Largest fence: Lua's numbers are doubles, and it must still be possible to add 1.
 local MAX_FENCE, MAX_ATTEMPT = 9007199254740990, 4294967295
 
--- num reads n bytes of s at position at.
-local function num(s, at, n)
-  local v = 0
-  for i = at, at + n - 1 do
-    v = v * 256 + string.byte(s, i)
-  end
-  return v
+-- join and split turn four bytes into a number and back. They are spelt out, and the
+-- header is read and written by one call each: a loop over bytes is most of what a script
+-- would cost.
+local function join(a, b, c, d)
+  return ((a * 256 + b) * 256 + c) * 256 + d
 end
 
--- bin writes v in n bytes.
-local function bin(v, n)
-  local t = {}
-  for i = n, 1, -1 do
-    local b = v % 256
-    t[i] = string.char(b)
-    v = (v - b) / 256
-  end
-  return table.concat(t)
+local function split(v)
+  local d = v % 256
+  v = (v - d) / 256
+  local c = v % 256
+  v = (v - c) / 256
+  local b = v % 256
+  return (v - b) / 256, b, c, d
+end
+
+local function high(v)
+  return math.floor(v / 4294967296)
 end
 
 local function has(flags, bit)
   return math.floor(flags / bit) % 2 == 1
 end
 
--- decode returns the record in v, or nil when it cannot be read.
-local function decode(v)
-  if #v < HEADER or string.byte(v, 1) ~= VERSION or num(v, 5, 4) ~= #v then
-    return nil
-  end
-  local flags = num(v, 3, 2)
-  local r = {
-    raw = v, state = string.byte(v, 2),
-    no_result = has(flags, 1), danger = has(flags, 2), late = has(flags, 4), forgotten = has(flags, 8),
-    fence = num(v, 9, 8), attempt = num(v, 17, 4), span = num(v, 21, 6),
-    half = string.sub(v, 27, 34), floor = 0, fingerprint = '', origin = '', label = '', steps = '',
-  }
-  if r.state < IN_PROGRESS or r.state > UNCERTAIN or flags >= 1024 or r.fence > MAX_FENCE then
-    return nil
-  end
-  local at = HEADER + 1
+-- sections reads what follows the header and the token, from position at on, into r, and
+-- reports whether it could.
+local function sections(r, v, flags, at)
   -- take returns the next n bytes, or nil when there are not that many.
   local function take(n)
     if at + n - 1 > #v then
@@ -82,21 +69,14 @@ local function decode(v)
     at = at + n
     return string.sub(v, at - n, at - 1)
   end
-  if r.state == IN_PROGRESS then
-    local rest = take(8)
-    if not rest then
-      return nil
-    end
-    r.token = r.half .. rest
-  end
   if has(flags, 16) then
     local s = take(8)
     if not s then
-      return nil
+      return false
     end
-    r.floor = num(s, 1, 8)
+    r.floor = join(string.byte(s, 1, 4)) * 4294967296 + join(string.byte(s, 5, 8))
     if r.floor > MAX_FENCE then
-      return nil
+      return false
     end
   end
   if has(flags, 32) then
@@ -106,7 +86,7 @@ local function decode(v)
     r.origin = take(24)
   end
   if not r.fingerprint or not r.origin then
-    return nil
+    return false
   end
   if has(flags, 128) then
     local n = take(1)
@@ -114,14 +94,45 @@ local function decode(v)
   end
   if has(flags, 256) then
     local n = take(4)
-    r.steps = n and take(num(n, 1, 4))
+    r.steps = n and take(join(string.byte(n, 1, 4)))
   end
   if not r.label or not r.steps then
-    return nil
+    return false
   end
   if has(flags, 512) then
     r.result = string.sub(v, at)
-  elseif at ~= #v + 1 then
+    return true
+  end
+  return at == #v + 1
+end
+
+-- decode returns the record in v, or nil when it cannot be read.
+local function decode(v)
+  local version, state, f1, f2, l1, l2, l3, l4, e1, e2, e3, e4, e5, e6, e7, e8,
+    a1, a2, a3, a4, s1, s2, s3, s4, s5, s6 = string.byte(v, 1, 26)
+  if #v < HEADER or version ~= VERSION or join(l1, l2, l3, l4) ~= #v then
+    return nil
+  end
+  local flags, at = f1 * 256 + f2, HEADER + 1
+  local r = {
+    raw = v, state = state, fence = join(e1, e2, e3, e4) * 4294967296 + join(e5, e6, e7, e8),
+    attempt = join(a1, a2, a3, a4), span = (s1 * 256 + s2) * 4294967296 + join(s3, s4, s5, s6),
+    half = string.sub(v, 27, HEADER), floor = 0, fingerprint = '', origin = '', label = '', steps = '',
+  }
+  if state < IN_PROGRESS or state > UNCERTAIN or flags >= 1024 or r.fence > MAX_FENCE then
+    return nil
+  end
+  if state == IN_PROGRESS then
+    at = HEADER + 9
+    if #v < at - 1 then
+      return nil
+    end
+    r.token = string.sub(v, 27, at - 1)
+  end
+  if flags % 16 > 0 then
+    r.no_result, r.danger, r.late, r.forgotten = has(flags, 1), has(flags, 2), has(flags, 4), has(flags, 8)
+  end
+  if not sections(r, v, flags, at) then
     return nil
   end
   return r
@@ -129,27 +140,30 @@ end
 
 -- encode writes the record r.
 local function encode(r)
-  local flags, body = 0, {}
-  local function put(bit, s)
-    flags = flags + bit
-    body[#body + 1] = s
-  end
-  if r.no_result then put(1, '') end
-  if r.danger then put(2, '') end
-  if r.late then put(4, '') end
-  if r.forgotten then put(8, '') end
-  if r.floor > 0 then put(16, bin(r.floor, 8)) end
-  if r.fingerprint ~= '' then put(32, r.fingerprint) end
-  if r.origin ~= '' then put(64, r.origin) end
-  if r.label ~= '' then put(128, string.char(#r.label) .. r.label) end
-  if r.steps ~= '' then put(256, bin(#r.steps, 4) .. r.steps) end
-  if r.result then put(512, r.result) end
-  local owner = r.half
+  local flags, body = 0, r.half
   if r.state == IN_PROGRESS then
-    owner = r.token
+    body = r.token
   end
-  local rest = bin(r.fence, 8) .. bin(r.attempt, 4) .. bin(r.span, 6) .. owner .. table.concat(body)
-  return bin(VERSION, 1) .. bin(r.state, 1) .. bin(flags, 2) .. bin(8 + #rest, 4) .. rest
+  if r.no_result then flags = flags + 1 end
+  if r.danger then flags = flags + 2 end
+  if r.late then flags = flags + 4 end
+  if r.forgotten then flags = flags + 8 end
+  if r.floor > 0 then
+    local a, b, c, d = split(high(r.floor))
+    flags, body = flags + 16, body .. string.char(a, b, c, d, split(r.floor % 4294967296))
+  end
+  if r.fingerprint ~= '' then flags, body = flags + 32, body .. r.fingerprint end
+  if r.origin ~= '' then flags, body = flags + 64, body .. r.origin end
+  if r.label ~= '' then flags, body = flags + 128, body .. string.char(#r.label) .. r.label end
+  if r.steps ~= '' then flags, body = flags + 256, body .. string.char(split(#r.steps)) .. r.steps end
+  if r.result then flags, body = flags + 512, body .. r.result end
+  local l1, l2, l3, l4 = split(26 + #body)
+  local e1, e2, e3, e4 = split(high(r.fence))
+  local e5, e6, e7, e8 = split(r.fence % 4294967296)
+  local a1, a2, a3, a4 = split(r.attempt)
+  local _, _, s1, s2 = split(high(r.span))
+  return string.char(VERSION, r.state, (flags - flags % 256) / 256, flags % 256, l1, l2, l3, l4,
+    e1, e2, e3, e4, e5, e6, e7, e8, a1, a2, a3, a4, s1, s2, split(r.span % 4294967296)) .. body
 end
 
 -- clock returns the server's time in ms, and the same moment as a fence: 1024 to the ms.
