@@ -3,6 +3,7 @@ package kafkaadapter
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,18 +15,31 @@ import (
 )
 
 // Adapter is a sarama.ConsumerGroupHandler. Use [Adapter.Run], which also pauses
-// partitions and stops on what cannot be processed; with group.Consume alone, partitions
-// are not paused and ConsumeClaim returns the error that Run would. One Adapter serves
-// one consumer group.
+// partitions and stops on what cannot be processed. With group.Consume alone ConsumeClaim
+// returns the error that Run would, and a partition that is to be paused is not read,
+// which holds up all partitions of its broker. One Adapter serves one consumer group.
 type Adapter struct {
 	cfg   Config
 	retry backoff.Policy
 
 	mu       sync.Mutex
 	group    sarama.ConsumerGroup // of Run; nil with Consume alone
+	halt     context.CancelFunc   // ends Run's consuming
 	sessions map[sarama.ConsumerGroupSession]*flow.Committer
 	fatal    error
 }
+
+const (
+	// commitTimeout bounds each last commit: one that is given up costs redeliveries.
+	commitTimeout = 2 * time.Second
+	// commitRepeat is for how long a commit in doubt is repeated. Nothing is sent when
+	// nothing is dirty, so it costs a wake-up per interval; and a coordinator may refuse
+	// commits for long while it goes on answering heartbeats.
+	commitRepeat = 24 * time.Hour
+	// rejoinMax bounds the wait before joining again without an error to wait for: the
+	// others' rebalance waits for this member.
+	rejoinMax = 2 * time.Second
+)
 
 // New checks the configuration; an [*dedup.InputError] names the first bad field. It
 // starts nothing and contacts nobody.
@@ -42,13 +56,15 @@ func New(cfg Config) (*Adapter, error) {
 }
 
 // Run consumes the topics until ctx ends, and then returns nil after its partitions
-// have been drained, which takes up to Config.Drain. It joins the group again after a
-// rebalance and, with a backoff, after an error. It reads the group's Errors channel;
-// nobody else may meanwhile. It does not close the group.
+// have been drained, which takes up to Config.Drain and a few seconds. It joins the group
+// again after a rebalance and, with a backoff, after an error. It reads the group's
+// Errors channel; nobody else may meanwhile. It does not close the group.
 //
 // It returns an [*UnprocessableError] when a message can neither be processed nor
-// parked, sarama.ErrClosedConsumerGroup when the group is closed, and an
-// [*dedup.InputError] for a nil argument or no topics.
+// parked, an error that wraps dedup.ErrClosed when the Deduper has been closed,
+// sarama.ErrClosedConsumerGroup when the group has, [ErrRunning] when it runs already,
+// an [*dedup.InputError] for a nil argument or no topics, and an error for a handler
+// that ends its goroutine. Offsets of unfinished messages stay uncommitted in each case.
 func (a *Adapter) Run(ctx context.Context, group sarama.ConsumerGroup, topics []string) error {
 	switch {
 	case ctx == nil:
@@ -57,23 +73,44 @@ func (a *Adapter) Run(ctx context.Context, group sarama.ConsumerGroup, topics []
 		return &dedup.InputError{Field: "Group", Reason: "is nil"}
 	case len(topics) == 0:
 		return &dedup.InputError{Field: "Topics", Reason: "is empty"}
+	case slices.Contains(topics, ""):
+		return &dedup.InputError{Field: "Topics", Reason: "has an empty name"}
 	}
-	a.mu.Lock()
-	a.group, a.fatal = group, nil
-	a.mu.Unlock()
+	consuming, halt := context.WithCancel(ctx)
+	defer halt()
+	if err := a.begin(group, halt); err != nil {
+		return err
+	}
+	defer a.end()
 
 	var listening sync.WaitGroup
 	stop := make(chan struct{})
 	listening.Go(func() { a.listen(group.Errors(), stop) })
 	defer listening.Wait()
 	defer close(stop)
-	return a.consume(ctx, group, topics)
+	return a.consume(consuming, group, topics)
+}
+
+func (a *Adapter) begin(group sarama.ConsumerGroup, halt context.CancelFunc) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.group != nil {
+		return ErrRunning
+	}
+	a.group, a.halt, a.fatal = group, halt, nil
+	return nil
+}
+
+func (a *Adapter) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.group, a.halt = nil, nil
 }
 
 // consume joins again and again.
 func (a *Adapter) consume(ctx context.Context, group sarama.ConsumerGroup, topics []string) error {
-	var wait time.Duration
-	for failures := 0; ; {
+	rejoin := backoff.Policy{Base: min(a.cfg.RetryBase, rejoinMax), Cap: min(a.cfg.RetryMax, rejoinMax)}
+	for failures := 0; ; failures++ {
 		began := time.Now()
 		err := group.Consume(ctx, topics, a)
 		if fatal := a.fatalError(); fatal != nil {
@@ -85,24 +122,23 @@ func (a *Adapter) consume(ctx context.Context, group sarama.ConsumerGroup, topic
 		if errors.Is(err, sarama.ErrClosedConsumerGroup) {
 			return err
 		}
+		policy := rejoin
 		if err != nil {
 			a.groupError(err)
-		}
-		// A session that lived was a rebalance; one that did not, repeated, is an error
-		// that sarama tells on Errors alone, such as an offset out of range.
-		if err == nil && time.Since(began) > time.Second {
-			failures, wait = 0, 0
+			policy = a.retry
+		} else if time.Since(began) > time.Second {
+			failures = -1 // a session that lived: this was a rebalance
 			continue
 		}
-		wait = a.retry.Delay(failures, wait, nil)
-		failures++
-		if backoff.Sleep(ctx, wait) != nil {
+		// One that did not live, again and again, is an error that sarama tells on Errors
+		// alone, such as an offset out of range.
+		if backoff.Sleep(ctx, policy.Delay(failures, 0, nil)) != nil {
 			return nil
 		}
 	}
 }
 
-// listen drains the group's errors: nobody else does, and sarama waits for a reader.
+// listen reads the group's errors: what nobody reads sarama throws away.
 func (a *Adapter) listen(errs <-chan error, stop <-chan struct{}) {
 	for {
 		select {
@@ -112,6 +148,22 @@ func (a *Adapter) listen(errs <-chan error, stop <-chan struct{}) {
 			}
 			a.groupError(err)
 		case <-stop:
+			a.listenLast(errs)
+			return
+		}
+	}
+}
+
+// listenLast reads what is there, such as what became of the last commit.
+func (a *Adapter) listenLast(errs <-chan error) {
+	for {
+		select {
+		case err, ok := <-errs:
+			if !ok {
+				return
+			}
+			a.groupError(err)
+		default:
 			return
 		}
 	}
@@ -129,6 +181,7 @@ func (a *Adapter) Setup(session sarama.ConsumerGroupSession) error {
 	committer, err := flow.NewCommitter(flow.CommitterConfig{
 		Interval: a.cfg.CommitEvery,
 		Count:    a.cfg.CommitCount,
+		Repeat:   commitRepeat,
 		Mark: func(topic string, partition int32, offset int64) {
 			if hook := a.cfg.Observer.Committing; hook != nil {
 				hook(topic, partition, offset)
@@ -159,7 +212,7 @@ func (a *Adapter) Cleanup(session sarama.ConsumerGroupSession) error {
 	}
 	// The session's context has ended by now; its commit still counts, and must not
 	// keep the group from rebalancing.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(session.Context()), a.cfg.Drain)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(session.Context()), commitTimeout)
 	defer cancel()
 	return committer.Stop(ctx)
 }
@@ -180,14 +233,31 @@ func (a *Adapter) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama
 	return err
 }
 
+// isFatal tells what must stop the consumer from what another session may mend.
+func isFatal(err error) bool {
+	var message *UnprocessableError
+	return errors.As(err, &message) || errors.Is(err, dedup.ErrClosed) || errors.Is(err, flow.ErrNoVerdict)
+}
+
+// stopRun ends all partitions of Run. It is called as soon as one of them has a reason,
+// which its ConsumeClaim returns when it has been drained.
+func (a *Adapter) stopRun() {
+	a.mu.Lock()
+	halt := a.halt
+	a.mu.Unlock()
+	if halt != nil {
+		halt()
+	}
+}
+
 func (a *Adapter) fatalError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.fatal
 }
 
-// pause pauses or resumes a partition, where Run has told the group.
-func (a *Adapter) pause(topic string, partition int32, on bool) {
+// pause pauses or resumes a partition, and reports whether there is a Run that can.
+func (a *Adapter) pause(topic string, partition int32, on bool) bool {
 	a.mu.Lock()
 	group := a.group
 	a.mu.Unlock()
@@ -202,4 +272,5 @@ func (a *Adapter) pause(topic string, partition int32, on bool) {
 	if hook := a.cfg.Observer.Paused; hook != nil {
 		hook(topic, partition, on)
 	}
+	return group != nil
 }

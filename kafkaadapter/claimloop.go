@@ -5,25 +5,32 @@ import (
 	"errors"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
 )
 
-// claimLoop claims what the intake brings, batch by batch, and hands it to the lanes.
-func (p *partition) claimLoop(ctx context.Context) {
+// claimLoop claims what the intake brings, batch by batch, and hands it to the lanes. It
+// returns nil when ctx ends, and an error for what must stop the consumer.
+func (p *partition) claimLoop(ctx context.Context) error {
 	for {
 		batch, err := p.pending.next(ctx, p.a.cfg.BatchMax)
 		if err != nil {
-			return
+			return nil //nolint:nilerr // the partition ends, and knows why
 		}
-		p.claimBatch(ctx, batch)
+		claims, err := p.claimBatch(ctx, batch)
+		p.sortBatch(batch, claims, ctx.Err() == nil && err == nil)
+		if err != nil {
+			return err
+		}
 	}
 }
 
 // claimBatch asks about a batch until the store has answered about every message of it.
-// While it cannot, the partition is paused and nothing runs: fail closed. Messages are
-// handed on in the order they came, so the batch goes on as a whole.
-func (p *partition) claimBatch(ctx context.Context, batch []*item) {
+// While it cannot, the partition is paused and nothing new runs: fail closed. Messages
+// are handed on in the order they came, so the batch goes on as a whole.
+func (p *partition) claimBatch(ctx context.Context, batch []*item) (map[*item]*dedup.Claim, error) {
 	claims := make(map[*item]*dedup.Claim, len(batch))
+	defer p.gate.Release(flow.StoreDown)
 	for n := 0; ; n++ {
 		ask := make([]*item, 0, len(batch))
 		for _, it := range batch {
@@ -32,45 +39,67 @@ func (p *partition) claimBatch(ctx context.Context, batch []*item) {
 			}
 		}
 		if len(ask) == 0 {
-			break
+			return claims, nil
 		}
-		if !p.claimSome(ctx, ask, claims) && p.outage(ctx, n) != nil {
-			break // revoked meanwhile
+		err := p.claimSome(ctx, ask, claims)
+		switch {
+		case errors.Is(err, dedup.ErrClosed):
+			return claims, err
+		case err != nil && p.outage(ctx, n, err) != nil:
+			return claims, nil // revoked meanwhile
 		}
 	}
-	p.gate.Release(flow.StoreDown)
-	p.sortBatch(batch, claims)
 }
 
-// claimSome makes one round trip and reports whether every message got an answer.
-func (p *partition) claimSome(ctx context.Context, items []*item, claims map[*item]*dedup.Claim) bool {
+// claimSome makes one round trip and returns why a message got no answer.
+func (p *partition) claimSome(ctx context.Context, items []*item, claims map[*item]*dedup.Claim) (unknown error) {
 	reqs := make([]dedup.Request, len(items))
 	for i, it := range items {
 		reqs[i] = p.request(it)
 	}
 	answers, err := p.a.cfg.Deduper.ClaimBatch(ctx, reqs)
 	if err != nil {
-		return false
+		return err
 	}
-	all := true
 	for i, c := range answers {
-		var input *dedup.InputError
-		switch err := c.Err(); {
-		case errors.As(err, &input):
-			items[i].bad = err
-		case c.Outcome == dedup.Unknown && (c.Alias == nil || c.Alias.Outcome == dedup.Unknown) && !errors.Is(err, dedup.ErrUnreadable):
-			all = false
+		switch {
+		case unprocessable(c) != nil:
+			items[i].bad = unprocessable(c)
+		case c.Outcome == dedup.Unknown:
+			unknown = c.Err()
 		default:
 			claims[items[i]] = c
 		}
 	}
-	return all
+	return unknown
 }
 
-// sortBatch acts on the answers in the order of the messages. What got none (the
-// partition was revoked during an outage) and what has to wait goes to its lane too:
-// the worker there asks again.
-func (p *partition) sortBatch(batch []*item, claims map[*item]*dedup.Claim) {
+// unprocessable is what is wrong with the message itself, or with what the store keeps of
+// it: asking again will not help. An id is the only part of a request that comes from the
+// message.
+func unprocessable(c *dedup.Claim) error {
+	var input *dedup.InputError
+	switch err := c.Err(); {
+	case c.Outcome == dedup.Mismatch, c.Outcome == dedup.Uncertain, errors.Is(err, dedup.ErrUnreadable),
+		errors.As(err, &input) && input.Field == "Key":
+		return err
+	}
+	return nil
+}
+
+// outage waits before the store is asked again, with the partition paused.
+func (p *partition) outage(ctx context.Context, n int, err error) error {
+	if n == 0 && ctx.Err() == nil {
+		p.a.cfg.Logger.Warn("kafkaadapter: paused, the store cannot be asked", "topic", p.topic, "partition", p.number, "error", err)
+	}
+	p.gate.Hold(flow.StoreDown)
+	return backoff.Sleep(ctx, p.a.retry.Delay(n, 0, nil))
+}
+
+// sortBatch acts on the answers in the order of the messages. What is in flight elsewhere
+// goes to its lane too: the worker there asks again. When the partition ended meanwhile,
+// nothing new is started.
+func (p *partition) sortBatch(batch []*item, claims map[*item]*dedup.Claim, start bool) {
 	lanes := make([]*item, 0, len(batch))
 	for _, it := range batch {
 		c := claims[it]
@@ -78,15 +107,18 @@ func (p *partition) sortBatch(batch []*item, claims map[*item]*dedup.Claim) {
 		case c == nil:
 		case c.Outcome == dedup.Acquired:
 			p.adopt(it, c)
+			p.queued.add(it)
 		case c.Outcome == dedup.Duplicate:
 			p.skip(it, c)
 			continue
-		case c.Outcome == dedup.Mismatch, c.Outcome == dedup.Uncertain, errors.Is(c.Err(), dedup.ErrUnreadable):
-			it.bad = c.Err()
 		}
 		lanes = append(lanes, it)
 	}
-	p.submit(lanes)
+	if start {
+		p.submit(lanes)
+	} else {
+		p.pending.add(lanes) // given back with what was not claimed
+	}
 }
 
 func (p *partition) request(it *item) dedup.Request {
@@ -117,13 +149,4 @@ func (p *partition) skip(it *item, c *dedup.Claim) {
 		hook(it.msg, c.Cause)
 	}
 	p.done(it)
-}
-
-// done finishes a message: its record exists, or it is parked durably.
-func (p *partition) done(it *item) {
-	p.drop(it)
-	if it.slot.Done() {
-		p.committer.Finished(1)
-		p.gate.Check()
-	}
 }

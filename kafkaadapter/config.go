@@ -2,6 +2,7 @@ package kafkaadapter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -26,18 +27,20 @@ type Message struct {
 // Config.Timeout, with the loss of the claim (cause dedup.ErrLeaseLost), and when the
 // drain budget of a revoked partition is used up; dedup.FromContext gives its attempt.
 //
-// nil: the message is recorded and its offset may be committed. An error made by
-// dedup.Permanent: it goes to Config.Park or stops the consumer. Any other error, and a
-// panic: the claim is released and the message is handled again after a backoff, for
-// ever, while messages of other keys move on.
+// nil: the effect has happened, the message is recorded and its offset may be committed;
+// so return the context's error, not nil, when the context ended before the effect. An
+// error made by dedup.Permanent, unless the context was cancelled meanwhile: the message
+// goes to Config.Park or stops the consumer. Any other error, and a panic: the claim is
+// released and the message is handled again after a backoff, for ever, while messages of
+// other keys move on. A handler that does not return holds one of Config.Workers.
 type Handler func(ctx context.Context, m *Message) error
 
 // Order says which messages wait for each other.
 type Order uint8
 
 const (
-	// ByKey handles messages of one Kafka key in order. Messages without a key wait for
-	// none. It is the default.
+	// ByKey handles messages of one Kafka key in order. Messages without a key, or with
+	// an empty one, wait for none. It is the default.
 	ByKey Order = iota
 	// ByPartition handles the messages of a partition one by one.
 	ByPartition
@@ -65,13 +68,13 @@ type Config struct {
 	Scope string
 
 	// Fingerprint binds an id to its payload: the same id with another value is then a
-	// mismatch, which goes to Park. Default false.
+	// mismatch, which goes to Park. A tombstone differs from an empty value. Default false.
 	Fingerprint bool
 
 	// Park is given the messages that cannot be processed, with the reason, and must
 	// keep them durably before it returns nil; then their offset may be committed. When
-	// it fails it is called again after a backoff. Default nil: the consumer stops with
-	// an *UnprocessableError.
+	// it fails or panics it is called again after a backoff. After a crash it may be given
+	// a message again. Default nil: the consumer stops with an *UnprocessableError.
 	Park func(ctx context.Context, m *Message, reason error) error
 
 	// Workers bounds the handlers that run at once per partition. Default 32.
@@ -98,7 +101,8 @@ type Config struct {
 	CommitCount int
 
 	// Drain is how long the running handlers of a revoked partition may go on before
-	// they are cancelled. It must be shorter than the group's rebalance timeout.
+	// they are cancelled. It must be shorter than the group's rebalance timeout, by 3 s at
+	// least: those that listen come back after that, and the last commit is made.
 	// Default 10 s.
 	Drain time.Duration
 
@@ -107,7 +111,7 @@ type Config struct {
 	Timeout time.Duration
 
 	// RetryBase and RetryMax bound the backoff after an error, with full jitter.
-	// Default 100 ms and 30 s.
+	// Default 100 ms and 30 s, or the other one where that is beyond it.
 	RetryBase, RetryMax time.Duration
 
 	// AllowSkip lets CheckConfig accept settings that skip messages without a word.
@@ -126,20 +130,6 @@ func (c Config) complete() (Config, error) {
 	bad := func(field, format string, args ...any) error {
 		return &dedup.InputError{Field: "Config." + field, Reason: fmt.Sprintf(format, args...)}
 	}
-	switch {
-	case c.Handler == nil:
-		return c, bad("Handler", "is nil")
-	case c.Deduper == nil && !c.Unclaimed:
-		return c, bad("Deduper", "is nil; set Unclaimed if the handler records messages itself")
-	case c.Deduper != nil && c.Unclaimed:
-		return c, bad("Unclaimed", "is set together with Deduper")
-	case c.Order > Unordered:
-		return c, bad("Order", "is %d; ByKey, ByPartition and Unordered are known", c.Order)
-	case c.LowWater >= c.HighWater:
-		return c, bad("LowWater", "is %d, not below HighWater (%d)", c.LowWater, c.HighWater)
-	case c.RetryBase > c.RetryMax:
-		return c, bad("RetryBase", "is %v, above RetryMax (%v)", c.RetryBase, c.RetryMax)
-	}
 	for _, f := range []struct {
 		name string
 		n    int
@@ -151,12 +141,37 @@ func (c Config) complete() (Config, error) {
 	for _, f := range []struct {
 		name string
 		d    time.Duration
-	}{{"BatchWait", c.BatchWait}, {"CommitEvery", c.CommitEvery}, {"Drain", c.Drain}, {"Timeout", c.Timeout}, {"RetryBase", c.RetryBase}, {"RetryMax", c.RetryMax}} {
+	}{{"BatchWait", c.BatchWait}, {"CommitEvery", c.CommitEvery}, {"Drain", c.Drain}, {"Timeout", c.Timeout}, {"RetryMax", c.RetryMax}, {"RetryBase", c.RetryBase}} {
 		if f.d < 0 {
 			return c, bad(f.name, "is %v; it must not be negative", f.d)
 		}
 	}
+	switch {
+	case c.Handler == nil:
+		return c, bad("Handler", "is nil")
+	case c.Deduper == nil && !c.Unclaimed:
+		return c, bad("Deduper", "is nil; set Unclaimed if the handler records messages itself")
+	case c.Deduper != nil && c.Unclaimed:
+		return c, bad("Unclaimed", "is set together with Deduper")
+	case c.Order > Unordered:
+		return c, bad("Order", "is %d; ByKey, ByPartition and Unordered are known", c.Order)
+	case scopeFault(c.Scope) != "":
+		return c, bad("Scope", "%s", scopeFault(c.Scope))
+	case c.LowWater >= c.HighWater:
+		return c, bad("LowWater", "is %d, not below HighWater (%d)", c.LowWater, c.HighWater)
+	case c.RetryBase > c.RetryMax:
+		return c, bad("RetryBase", "is %v, above RetryMax (%v)", c.RetryBase, c.RetryMax)
+	}
 	return c, nil
+}
+
+// scopeFault is what a Deduper would say of the scope with every message.
+func scopeFault(scope string) string {
+	_, err := dedup.NewID("n", scope, "k")
+	if input := (*dedup.InputError)(nil); errors.As(err, &input) {
+		return input.Reason
+	}
+	return ""
 }
 
 func (c *Config) setDefaults() {
@@ -184,6 +199,11 @@ func (c *Config) setDefaults() {
 	setDuration(&c.BatchWait, 2*time.Millisecond)
 	setDuration(&c.CommitEvery, 250*time.Millisecond)
 	setDuration(&c.Drain, 10*time.Second)
-	setDuration(&c.RetryBase, 100*time.Millisecond)
-	setDuration(&c.RetryMax, 30*time.Second)
+	switch base, limit := 100*time.Millisecond, 30*time.Second; {
+	case c.RetryBase == 0:
+		setDuration(&c.RetryMax, limit)
+		c.RetryBase = min(base, c.RetryMax)
+	default:
+		setDuration(&c.RetryMax, max(limit, c.RetryBase))
+	}
 }

@@ -5,8 +5,12 @@ import (
 	"fmt"
 )
 
-// ErrNoID: the message carries no id.
-var ErrNoID = errors.New("kafkaadapter: message has no id")
+var (
+	// ErrNoID: the message carries no id.
+	ErrNoID = errors.New("kafkaadapter: message has no id")
+	// ErrRunning: the Adapter's Run has not returned yet.
+	ErrRunning = errors.New("kafkaadapter: Run is running already")
+)
 
 // UnprocessableError stops a consumer: the message can neither be processed nor, with
 // no Config.Park, be put aside. Its offset is not committed.

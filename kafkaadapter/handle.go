@@ -2,7 +2,6 @@ package kafkaadapter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -11,9 +10,13 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
 )
 
+// yieldAfter is how long a message may wait in front of others that hold their claims.
+const yieldAfter = time.Second
+
 // process is one turn of a message on a worker. It ends in Done only when the message
 // is done: recorded, a duplicate of something recorded, or parked.
 func (p *partition) process(ctx context.Context, it *item) flow.Verdict {
+	p.queued.begin(it)
 	switch {
 	case it.bad != nil:
 		return p.park(ctx, it, it.bad)
@@ -21,10 +24,8 @@ func (p *partition) process(ctx context.Context, it *item) flow.Verdict {
 		it.msg.Attempt++
 		return p.unclaimed(ctx, it)
 	}
-	if it.run != nil && it.run.Err() != nil {
-		p.drop(it) // the lease was lost while the message waited for its turn
-	}
-	if it.claim == nil {
+	if it.claim == nil || it.run.Err() != nil { // lost, or given back, while it waited for its turn
+		p.drop(it)
 		if verdict, won := p.claimAgain(ctx, it); !won {
 			return verdict
 		}
@@ -38,10 +39,10 @@ func (p *partition) unclaimed(ctx context.Context, it *item) flow.Verdict {
 	case err == nil:
 		p.done(it)
 		return flow.Done()
-	case dedup.IsPermanent(err):
+	case dedup.IsPermanent(err) && ctx.Err() == nil:
 		return p.park(ctx, it, err)
 	}
-	return flow.RetryAfter(p.backoff(it))
+	return p.retry(it)
 }
 
 // claimed runs the handler under the claim and records what it did.
@@ -50,16 +51,31 @@ func (p *partition) claimed(ctx context.Context, it *item) flow.Verdict {
 	run, cancel := context.WithCancelCause(it.run)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
+	returned := false
+	defer func() {
+		if !returned { // the handler ended this goroutine
+			p.letGo(it)
+		}
+	}()
+	err := p.handle(run, it)
+	returned = true
 
-	switch err := p.handle(run, it); {
+	switch {
 	case err == nil:
 		return p.record(it)
-	case dedup.IsPermanent(err):
+	case dedup.IsPermanent(err) && run.Err() == nil: // what a cancelled handler calls permanent may be that
 		return p.park(ctx, it, err)
 	}
-	_ = it.claim.Release(p.base) // bounded by the lease; what fails lapses
+	p.letGo(it)
+	return p.retry(it)
+}
+
+// letGo releases the claim of a message that is not done.
+func (p *partition) letGo(it *item) {
+	if it.claim != nil {
+		_ = it.claim.Release(p.base) // a few tries; what fails lapses
+	}
 	p.drop(it)
-	return flow.RetryAfter(p.backoff(it))
 }
 
 // record completes the claim. The effect has landed, so this does not depend on the
@@ -74,23 +90,26 @@ func (p *partition) record(it *item) flow.Verdict {
 	// record is for the store to say. The offset is not marked on our word.
 	p.a.cfg.Logger.Warn("kafkaadapter: effect is not known to be recorded", "topic", p.topic, "partition", p.number, "offset", it.msg.Offset, "error", err)
 	p.drop(it)
-	return flow.RetryAfter(p.backoff(it))
+	return p.retry(it)
 }
 
 // claimAgain asks about one message that has to be asked about (again). It reports
 // whether its claim was won; otherwise the verdict says what to do.
+//
+// It is a batch of one: a single call would wait for as long as the Deduper's
+// configuration says, and on a worker which the owner of the key may need.
 func (p *partition) claimAgain(ctx context.Context, it *item) (flow.Verdict, bool) {
-	r := p.request(it)
-	c, err := p.a.cfg.Deduper.Claim(ctx, r.Key, func(to *dedup.Request) { *to = r })
-	var input *dedup.InputError
-	switch {
-	case errors.As(err, &input), errors.Is(err, dedup.ErrUnreadable):
+	answers, err := p.a.cfg.Deduper.ClaimBatch(ctx, []dedup.Request{p.request(it)})
+	if err != nil {
+		return flow.Stop(err), false
+	}
+	c := answers[0]
+	if err := unprocessable(c); err != nil {
 		return p.park(ctx, it, err), false
-	case err != nil:
-		return flow.RetryAfter(p.backoff(it)), false
 	}
 	switch c.Outcome {
 	case dedup.Acquired:
+		it.polls = 0
 		p.adopt(it, c)
 		return flow.Verdict{}, true
 	case dedup.Duplicate:
@@ -100,13 +119,26 @@ func (p *partition) claimAgain(ctx context.Context, it *item) (flow.Verdict, boo
 		if hook := p.a.cfg.Observer.Waiting; hook != nil {
 			hook(it.msg)
 		}
-		wait := p.backoff(it)
-		if left := c.Record.Remaining; left > 0 {
-			wait = min(wait, left+time.Millisecond)
-		}
-		return flow.RetryAfter(wait), false
 	}
-	return p.park(ctx, it, c.Err()), false
+	wait := p.poll(it)
+	if left := c.Record.Remaining; c.Outcome == dedup.InFlight && left > 0 {
+		wait = min(wait, left+time.Millisecond)
+	}
+	return flow.RetryAfter(wait), false
+}
+
+// poll is how long a message waits that is in flight elsewhere, or cannot be asked
+// about. Those behind it in its lane do not keep their claims for all that time.
+func (p *partition) poll(it *item) time.Duration {
+	if it.polls == 0 {
+		it.waiting, it.wait = time.Now(), 0
+	}
+	if time.Since(it.waiting) >= yieldAfter {
+		p.releaseClaims(p.queued.takeBehind(it, p.a.cfg.Order))
+	}
+	it.wait = p.a.retry.Delay(it.polls, it.wait, nil)
+	it.polls++
+	return it.wait
 }
 
 // handle calls the handler within its time. A panic is an error: the process has other
@@ -117,33 +149,43 @@ func (p *partition) handle(ctx context.Context, it *item) (err error) {
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	began := time.Now()
+	began, returned := time.Now(), false
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("kafkaadapter: handler panicked: %v", v)
-			p.a.cfg.Logger.Error("kafkaadapter: handler panicked", "topic", p.topic, "partition", p.number, "offset", it.msg.Offset, "panic", v, "stack", string(debug.Stack()))
+			err = p.panicked("handler", it, v)
+		} else if !returned {
+			err = flow.ErrNoVerdict // it ended the goroutine
 		}
 		if hook := p.a.cfg.Observer.Handled; hook != nil {
 			hook(it.msg, time.Since(began), err)
 		}
 	}()
-	return p.a.cfg.Handler(ctx, it.msg)
+	err = p.a.cfg.Handler(ctx, it.msg)
+	returned = true
+	return err
+}
+
+func (p *partition) panicked(what string, it *item, v any) error {
+	p.a.cfg.Logger.Error("kafkaadapter: "+what+" panicked", "topic", p.topic, "partition", p.number, "offset", it.msg.Offset, "panic", v, "stack", string(debug.Stack()))
+	return fmt.Errorf("kafkaadapter: %s panicked: %v", what, v)
 }
 
 // park puts a message aside for good, or stops the consumer: never a silent skip. The
 // claim is given back in the second case, so that a restart tries again.
 func (p *partition) park(ctx context.Context, it *item, reason error) flow.Verdict {
 	if p.a.cfg.Park == nil {
-		if it.claim != nil {
-			_ = it.claim.Release(p.base)
-			p.drop(it)
-		}
+		p.letGo(it)
 		return flow.Stop(&UnprocessableError{Topic: p.topic, Partition: p.number, Offset: it.msg.Offset, Err: reason})
 	}
-	if err := p.a.cfg.Park(ctx, it.msg, reason); err != nil {
+	if err := p.callPark(ctx, it, reason); err != nil {
 		p.a.cfg.Logger.Warn("kafkaadapter: message could not be parked", "topic", p.topic, "partition", p.number, "offset", it.msg.Offset, "error", err)
 		it.bad = reason // do not run it again before it is parked
-		return flow.RetryAfter(p.backoff(it))
+		if ctx.Err() != nil {
+			// The partition has been given up without waiting for this turn: nobody would
+			// come back for the claim, and it would be renewed for ever.
+			p.letGo(it)
+		}
+		return p.retry(it)
 	}
 	if it.claim != nil {
 		// The record spares duplicates a second run. Without it they would only be
@@ -155,4 +197,13 @@ func (p *partition) park(ctx context.Context, it *item, reason error) flow.Verdi
 	}
 	p.done(it)
 	return flow.Done()
+}
+
+func (p *partition) callPark(ctx context.Context, it *item, reason error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = p.panicked("Config.Park", it, v)
+		}
+	}()
+	return p.a.cfg.Park(ctx, it.msg, reason)
 }

@@ -1,6 +1,7 @@
 package kafkaadapter
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/IBM/sarama"
@@ -8,12 +9,13 @@ import (
 
 // IDFunc finds the id of a message: what makes two deliveries the same message. It
 // reports false when the message carries none. It must depend on nothing but the
-// message.
+// message, and is called concurrently. A message on which it panics cannot be processed.
 type IDFunc func(*sarama.ConsumerMessage) (id string, ok bool)
 
 // Header takes the id from the first of the named headers that is present with a
 // non-empty value. Names are compared without regard to case. Of a header that is
-// repeated the last counts, as with the Java client's lastHeader.
+// repeated the last counts, as with the Java client's lastHeader, so one that is empty at
+// last is not there.
 func Header(names ...string) IDFunc {
 	return func(m *sarama.ConsumerMessage) (string, bool) {
 		for _, name := range names {
@@ -34,7 +36,9 @@ func CloudEvents() IDFunc {
 		if source == "" || id == "" {
 			return "", false
 		}
-		return source + " " + id, true // a source is a URI reference and has no space
+		// A source is a URI reference, where a space is written so. A bare one would let
+		// "a b" with "c" be taken for "a" with "b c", and one of the two be skipped.
+		return strings.ReplaceAll(source, " ", "%20") + " " + id, true
 	}
 }
 
@@ -66,4 +70,18 @@ func lastHeader(m *sarama.ConsumerMessage, name string) string {
 		}
 	}
 	return ""
+}
+
+// idOf finds the id of a message, or what is wrong with it.
+func (a *Adapter) idOf(m *sarama.ConsumerMessage) (id string, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("kafkaadapter: Config.ID panicked: %v", v)
+		}
+	}()
+	id, ok := a.cfg.ID(m)
+	if !ok && !a.cfg.Unclaimed {
+		return id, ErrNoID
+	}
+	return id, nil
 }

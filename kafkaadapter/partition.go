@@ -1,6 +1,7 @@
 package kafkaadapter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
 )
 
@@ -32,8 +32,10 @@ type partition struct {
 	committer *flow.Committer
 	tracker   flow.Tracker
 	gate      *flow.Gate
+	valve     valve
 	lanes     *flow.Lanes[*item]
 	pending   pending
+	queued    queued
 
 	// base carries the session's values and outlives it: a handler that cannot be
 	// stopped still has to be able to renew and record.
@@ -42,7 +44,9 @@ type partition struct {
 	stop context.CancelCauseFunc
 }
 
-// item is one message on its way.
+// item is one message on its way. It is worked on by one goroutine at a time: the
+// intake, the claimer, the worker that has its turn, and whoever gives the partition up.
+// Only the claim of a queued one is shared; see queued.
 type item struct {
 	msg   *Message
 	slot  flow.Slot
@@ -50,8 +54,11 @@ type item struct {
 	run   context.Context    // of the kept claim
 	end   context.CancelFunc // ends the renewal
 	bad   error              // why it must not run at all
-	tries int                // failures in a row, for the backoff
-	wait  time.Duration      // last backoff
+
+	tries   int           // failures in a row, for the backoff
+	polls   int           // questions in a row that did not win the claim, likewise
+	waiting time.Time     // since when
+	wait    time.Duration // last backoff
 }
 
 func (a *Adapter) newPartition(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) (*partition, error) {
@@ -70,14 +77,14 @@ func (a *Adapter) newPartition(session sarama.ConsumerGroupSession, claim sarama
 	var err error
 	p.gate, err = flow.NewGate(flow.GateConfig{
 		High: a.cfg.HighWater, Low: a.cfg.LowWater, Level: p.tracker.Len,
-		Pause:  func() { a.pause(p.topic, p.number, true) },
-		Resume: func() { a.pause(p.topic, p.number, false) },
+		Pause:  func() { p.pause(true) },
+		Resume: func() { p.pause(false) },
 	})
 	if err != nil {
 		return nil, err
 	}
 	p.lanes, err = flow.NewLanes(p.base, flow.LanesConfig{
-		Workers: a.cfg.Workers, Order: laneOrder(a.cfg.Order), OnStop: func(err error) { p.stop(err) },
+		Workers: a.cfg.Workers, Order: laneOrder(a.cfg.Order), OnStop: p.fail,
 	}, p.process)
 	return p, err
 }
@@ -85,42 +92,49 @@ func (a *Adapter) newPartition(session sarama.ConsumerGroupSession, claim sarama
 // consume runs the partition until it is revoked or has to stop, then gives it up.
 func (p *partition) consume() error {
 	ctx, stop := context.WithCancelCause(p.session.Context())
+	defer stop(errRevoked)
 	p.stop = stop
 	if err := p.committer.Add(p.topic, p.number, &p.tracker); err != nil {
 		return fmt.Errorf("kafkaadapter: %s/%d: %w", p.topic, p.number, err)
 	}
+	var claimer error
 	var claiming sync.WaitGroup
 	if !p.a.cfg.Unclaimed {
-		claiming.Go(func() { p.claimLoop(ctx) })
+		claiming.Go(func() {
+			if claimer = p.claimLoop(ctx); claimer != nil {
+				p.fail(claimer)
+			}
+		})
 	}
-	err := p.intake(ctx)
+	intake := p.intake(ctx)
 	stop(errRevoked) // sarama closed the channel: the claimer ends too
 	claiming.Wait()
 	p.giveUp()
-	if cause := context.Cause(ctx); err == nil && isFatal(cause) {
-		err = cause
+	if err := p.lanes.Err(); errors.Is(err, flow.ErrNoVerdict) {
+		return fmt.Errorf("kafkaadapter: %s/%d: a handler ended its goroutine: %w", p.topic, p.number, err)
 	}
-	return err
+	return cmp.Or(p.lanes.Err(), claimer, intake)
 }
 
-// isFatal tells what must stop the consumer from the ordinary ends of a session.
-func isFatal(cause error) bool {
-	var fatal *UnprocessableError
-	return errors.As(cause, &fatal)
+// fail stops the consumer: this partition at once, the others with Run.
+func (p *partition) fail(err error) {
+	p.a.cfg.Logger.Error("kafkaadapter: stopping", "topic", p.topic, "partition", p.number, "error", err)
+	p.stop(err)
+	p.a.stopRun()
 }
 
 // intake takes messages until the channel closes or ctx ends. It never waits for the
-// store or for a handler.
+// store or for a handler, unless nobody can pause the partition for it.
 func (p *partition) intake(ctx context.Context) error {
 	in, err := flow.NewIntake(p.claim.Messages(), flow.IntakeConfig{BatchMax: p.a.cfg.BatchMax, BatchWait: p.a.cfg.BatchWait})
 	if err != nil {
 		return err
 	}
 	var batch []*sarama.ConsumerMessage
-	for {
+	for p.valve.wait(ctx) == nil {
 		batch, err = in.Next(ctx, batch[:0])
 		if err != nil {
-			return nil // revoked, session over, or stopped: consume knows why
+			break // revoked, session over, or stopped: consume knows why
 		}
 		items := make([]*item, 0, len(batch))
 		for _, m := range batch {
@@ -137,6 +151,7 @@ func (p *partition) intake(ctx context.Context) error {
 		}
 		p.gate.Check()
 	}
+	return nil
 }
 
 // receive tracks a message, before anything else happens to it, and finds its id.
@@ -149,18 +164,16 @@ func (p *partition) receive(m *sarama.ConsumerMessage) (*item, error) {
 		hook(m)
 	}
 	it := &item{msg: &Message{ConsumerMessage: m}, slot: slot, end: func() {}}
-	id, ok := p.a.cfg.ID(m)
-	it.msg.ID = id
-	if !ok && !p.a.cfg.Unclaimed {
-		it.bad = ErrNoID
-	}
+	it.msg.ID, it.bad = p.a.idOf(m)
 	return it, nil
 }
 
+// submit hands items to the lanes. Lanes that have stopped take none: the items go the
+// way of those that were never claimed, and are given back.
 func (p *partition) submit(items []*item) {
 	for _, it := range items {
 		if err := p.lanes.Submit(laneKey(it.msg), it); err != nil {
-			p.drop(it) // draining: the next owner gets it
+			p.pending.add([]*item{it})
 		}
 	}
 }
@@ -184,119 +197,24 @@ func laneOrder(o Order) flow.Order {
 	}
 }
 
-// giveUp ends the claim: what was not started is given back, what runs may end within
-// the drain budget and is cancelled then, what is finished is committed. A handler that
-// still runs keeps its lease, renewed, for as long as it runs: Kafka fences offsets,
-// only the token can fence its effect.
-func (p *partition) giveUp() {
-	ctx, cancel := context.WithTimeout(p.base, p.a.cfg.Drain)
-	defer cancel()
-	left := p.lanes.Drain(ctx)
-	if len(left.Running) > 0 { // they have been cancelled: let those that listen come back
-		grace, cancel := context.WithTimeout(p.base, drainGrace)
-		defer cancel()
-		again := p.lanes.Drain(grace)
-		left.Pending, left.Running = append(left.Pending, again.Pending...), again.Running
-	}
-	p.release(append(left.Pending, p.pending.take(-1)...))
-	commit, cancel := context.WithTimeout(p.base, commitTimeout)
-	defer cancel()
-	if err := p.committer.Remove(commit, p.topic, p.number); err != nil {
-		p.a.cfg.Logger.Warn("kafkaadapter: last commit of a partition is not known to be done", "topic", p.topic, "partition", p.number, "error", err)
-	}
-	p.gate.Close()
-	if hook := p.a.cfg.Observer.Revoked; hook != nil {
-		hook(p.topic, p.number, len(left.Pending), len(left.Running))
+// done finishes a message: its record exists, or it is parked durably.
+func (p *partition) done(it *item) {
+	p.drop(it)
+	if it.slot.Done() {
+		p.committer.Finished(1)
+		p.gate.Check()
 	}
 }
 
-// release gives back the claims of what was not started, in one round trip.
-func (p *partition) release(items []*item) {
-	var done []dedup.Completion
-	for _, it := range items {
-		if it.claim != nil {
-			done = append(done, dedup.Completion{Claim: it.claim, Err: errRevoked})
-		}
-	}
-	if len(done) > 0 {
-		ctx, cancel := context.WithTimeout(p.base, releaseTimeout)
-		defer cancel()
-		p.a.cfg.Deduper.CompleteBatch(ctx, done) // what fails lapses
-	}
-	for _, it := range items {
-		p.drop(it)
-	}
-}
-
-const (
-	// releaseTimeout bounds giving claims back: a lease that is not released lapses.
-	releaseTimeout = 2 * time.Second
-	// drainGrace is for handlers that return when they are cancelled.
-	drainGrace = 500 * time.Millisecond
-	// commitTimeout bounds the last commit: a late one costs redeliveries.
-	commitTimeout = 5 * time.Second
-)
-
-// drop forgets an item without finishing it.
+// drop forgets an item's claim: it has ended, or lapses.
 func (p *partition) drop(it *item) {
 	it.end()
 	it.claim, it.run = nil, nil
 }
 
-// pause of an item that failed or has to wait, growing with its tries.
-func (p *partition) backoff(it *item) time.Duration {
+// retry runs a message again after a failure.
+func (p *partition) retry(it *item) flow.Verdict {
 	it.wait = p.a.retry.Delay(it.tries, it.wait, nil)
 	it.tries++
-	return it.wait
-}
-
-// outage waits before the store is asked again, with the partition paused.
-func (p *partition) outage(ctx context.Context, n int) error {
-	p.gate.Hold(flow.StoreDown)
-	return backoff.Sleep(ctx, p.a.retry.Delay(n, 0, nil))
-}
-
-// pending is the queue between intake and claimer.
-type pending struct {
-	mu    sync.Mutex
-	items []*item
-	ready chan struct{} // holds one when items may have come
-}
-
-func (q *pending) add(items []*item) {
-	q.mu.Lock()
-	q.items = append(q.items, items...)
-	q.mu.Unlock()
-	select {
-	case q.ready <- struct{}{}:
-	default:
-	}
-}
-
-// take removes up to n items, all of them for a negative n.
-func (q *pending) take(n int) []*item {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if n < 0 || n >= len(q.items) {
-		items := q.items
-		q.items = nil
-		return items
-	}
-	items := q.items[:n:n]
-	q.items = q.items[n:]
-	return items
-}
-
-// next waits for items and takes up to n.
-func (q *pending) next(ctx context.Context, n int) ([]*item, error) {
-	for {
-		if items := q.take(n); len(items) > 0 {
-			return items, nil
-		}
-		select {
-		case <-q.ready:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
+	return flow.RetryAfter(it.wait)
 }

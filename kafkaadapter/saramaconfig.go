@@ -66,8 +66,8 @@ func (a *Adapter) CheckConfig(c *sarama.Config) error {
 		return bad("Consumer.Offsets.Initial", "is not OffsetOldest: messages from before the first commit would be skipped; set Config.AllowSkip if that is meant")
 	case group.ResetInvalidOffsets && !a.cfg.AllowSkip:
 		return bad("Consumer.Group.ResetInvalidOffsets", "is on: an invalid offset would silently skip messages; set Config.AllowSkip if that is meant")
-	case a.cfg.Drain >= group.Rebalance.Timeout:
-		return bad("Consumer.Group.Rebalance.Timeout", "is %v, not more than Config.Drain (%v): the partition would be given away while handlers run", group.Rebalance.Timeout, a.cfg.Drain)
+	case a.cfg.Drain > group.Rebalance.Timeout-handover:
+		return bad("Consumer.Group.Rebalance.Timeout", "is %v, less than Config.Drain (%v) and %v: the partition would be given away while handlers run", group.Rebalance.Timeout, a.cfg.Drain, handover)
 	case c.Consumer.Fetch.Max != 0:
 		return bad("Consumer.Fetch.Max", "is %d: a larger message would be skipped; it must be 0", c.Consumer.Fetch.Max)
 	case !c.Version.IsAtLeast(sarama.V0_11_0_0):

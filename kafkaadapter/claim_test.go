@@ -1,0 +1,395 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
+)
+
+// What is done already is skipped, with the cause why it came again, and committed.
+func TestDuplicateIsSkipped(t *testing.T) {
+	var causes []dedup.Cause
+	inBubble(t, 1, nil, func(_ *rig, c *Config) {
+		c.Observer.Skipped = func(_ *Message, cause dedup.Cause) { causes = append(causes, cause) }
+	}, func(r *rig) {
+		r.group.add(message("x", "a"))
+		r.after(time.Second)
+		r.group.add(message("x", "a"), message("x", "b"))
+		r.after(time.Second)
+		r.wantRuns("x", 1)
+		r.wantCommitted(3)
+		if want := []dedup.Cause{dedup.ProducerRetry, dedup.ProducerRetry}; !slices.Equal(causes, want) {
+			t.Errorf("causes %v, want %v", causes, want)
+		}
+	})
+}
+
+// The same id twice in a batch runs once: the second is in flight as long as the first
+// one runs, and then a duplicate. Its own key and the first one's make no difference.
+func TestSameIDTwiceInABatch(t *testing.T) {
+	for _, keys := range [][2]string{{"a", "a"}, {"a", "b"}, {"", ""}} {
+		t.Run(keys[0]+"-"+keys[1], func(t *testing.T) {
+			handler := func(context.Context, *Message) error {
+				<-time.After(5 * time.Second)
+				return nil
+			}
+			inBubble(t, 1, handler, nil, func(r *rig) {
+				r.group.add(message("x", keys[0]), message("x", keys[1]), message("y", "c"))
+				r.after(4 * time.Second)
+				r.wantCommitted(0)
+				r.after(10 * time.Second)
+				r.wantRuns("x", 1)
+				r.wantCommitted(3)
+			})
+		})
+	}
+}
+
+// A message that another process handles is not done: nothing is committed from it on
+// until it is, and its key waits while others go on.
+func TestInFlightElsewhereIsNotDone(t *testing.T) {
+	var waited atomic.Int32
+	inBubble(t, 1, nil, func(_ *rig, c *Config) {
+		c.Observer.Waiting = func(m *Message) {
+			if m.ID == "x" {
+				waited.Add(1)
+			}
+		}
+	}, func(r *rig) {
+		other := r.claimElsewhere(r.otherProcess(), "x")
+		_, stop := other.KeepAlive(context.Background())
+		defer stop()
+		r.group.add(message("x", "a"), message("behind", "a"), message("other", "b"))
+		r.after(3 * lease)
+		r.wantRuns("x", 0)
+		r.wantRuns("behind", 0)
+		r.wantRuns("other", 1)
+		r.wantCommitted(0)
+		if waited.Load() < 2 {
+			t.Errorf("waited %d times", waited.Load())
+		}
+		if err := other.Complete(context.Background(), nil); err != nil {
+			r.t.Fatal(err)
+		}
+		r.after(5 * time.Second)
+		r.wantRuns("x", 0)
+		r.wantRuns("behind", 1)
+		r.wantCommitted(3)
+	})
+}
+
+// Its owner dies: the message is taken over when the lease has lapsed, and not before.
+func TestDeadOwnerIsTakenOver(t *testing.T) {
+	inBubble(t, 1, nil, nil, func(r *rig) {
+		r.claimElsewhere(r.otherProcess(), "x")
+		r.group.add(message("x", "a"))
+		r.after(lease - time.Second)
+		r.wantRuns("x", 0)
+		r.wantCommitted(0)
+		r.after(2 * time.Second)
+		r.wantRuns("x", 1)
+		r.wantCommitted(1)
+	})
+}
+
+// A Deduper that waits for keys in flight must not do so on a worker: the owner of the
+// key may be queueing for it.
+func TestWaitingDeduperHoldsNoWorker(t *testing.T) {
+	handler := func(context.Context, *Message) error {
+		<-time.After(time.Second)
+		return nil
+	}
+	inBubble(t, 1, handler, func(r *rig, c *Config) {
+		c.Workers = 1
+		c.Deduper, _ = dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: lease, Wait: time.Hour})
+	}, func(r *rig) {
+		other := r.claimElsewhere(r.otherProcess(), "x")
+		_, stop := other.KeepAlive(context.Background())
+		defer stop()
+		r.group.add(message("x", "a"), message("y", "b"))
+		r.after(5 * time.Second)
+		r.wantRuns("y", 1)
+		_ = other.Complete(context.Background(), nil)
+	})
+}
+
+// Two partitions whose queues hold what the other one waits for: the claims behind a
+// waiting message are given back, or both would wait for ever.
+func TestQueuesDoNotWaitForEachOther(t *testing.T) {
+	for _, order := range []Order{ByKey, ByPartition} {
+		inBubble(t, 1, nil, func(_ *rig, c *Config) { c.Order = order }, func(r *rig) {
+			// The other process holds x behind y, for as long as y is not free.
+			other := r.otherProcess()
+			x := r.claimElsewhere(other, "x")
+			_, stop := x.KeepAlive(context.Background())
+			defer stop()
+			finished := make(chan struct{})
+			go func() {
+				defer close(finished)
+				for {
+					<-time.After(time.Second)
+					if y := r.claimElsewhere(other, "y"); y.Outcome == dedup.Acquired {
+						_ = y.Complete(context.Background(), nil)
+						_ = x.Complete(context.Background(), nil)
+						return
+					}
+				}
+			}()
+			r.group.add(message("x", "k"), message("y", "k"))
+			r.after(30 * time.Second)
+			select {
+			case <-finished:
+			default:
+				r.t.Fatalf("order %v: both wait for each other", order)
+			}
+			r.wantRuns("x", 0)
+			r.wantRuns("y", 0)
+			r.wantCommitted(2)
+		})
+	}
+}
+
+// In an outage the partition is paused, nothing new runs and nothing is marked; then it
+// goes on.
+func TestStoreOutageFailsClosed(t *testing.T) {
+	var mu sync.Mutex
+	var pauses []bool
+	inBubble(t, 1, nil, func(_ *rig, c *Config) {
+		c.Observer.Paused = func(_ string, _ int32, on bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			pauses = append(pauses, on)
+		}
+	}, func(r *rig) {
+		r.group.add(message("before", "a"))
+		r.after(time.Second)
+		r.outage()
+		r.group.add(ids(3)...)
+		r.after(time.Minute)
+		if !r.group.isPaused(0) {
+			t.Error("not paused during the outage")
+		}
+		r.wantRuns("id0", 0)
+		r.wantCommitted(1)
+		r.group.add(message("later", "a"))
+		r.heal()
+		r.after(10 * time.Second)
+		r.wantRuns("id0", 1)
+		r.wantRuns("later", 1)
+		r.wantCommitted(5)
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Equal(pauses, []bool{true, false}) {
+			t.Errorf("paused %v", pauses)
+		}
+	})
+}
+
+// One item of a batch that the store cannot tell about holds up the batch, not more: the
+// others are not asked about twice, and run once.
+func TestUnknownItemIsAskedAgain(t *testing.T) {
+	inBubble(t, 1, nil, nil, func(r *rig) {
+		r.store.SetPlan(func(c deduptest.Call) deduptest.Fault {
+			if c.Op == deduptest.OpClaim && c.Number <= 6 {
+				return deduptest.Fault{Kind: deduptest.FailItem, Item: 0}
+			}
+			return deduptest.Fault{}
+		})
+		r.group.add(ids(4)...)
+		r.after(30 * time.Second)
+		for _, id := range []string{"id0", "id1", "id2", "id3"} {
+			r.wantRuns(id, 1)
+		}
+		r.wantCommitted(4)
+	})
+}
+
+// The outage begins while a handler runs: its effect cannot be recorded, so the message
+// is not marked on its word. What the store says later decides.
+func TestEffectThatCannotBeRecordedIsNotDone(t *testing.T) {
+	handler := func(context.Context, *Message) error {
+		<-time.After(2 * time.Second)
+		return nil
+	}
+	inBubble(t, 1, handler, nil, func(r *rig) {
+		r.group.add(message("x", "a"))
+		r.after(time.Second)
+		r.outage()
+		r.after(3 * lease)
+		r.wantRuns("x", 1)
+		r.wantCommitted(0)
+		r.heal()
+		r.after(10 * time.Second)
+		r.wantRuns("x", 2) // level Claimed: no record, so it runs again
+		r.wantCommitted(1)
+	})
+}
+
+// The reply of the record is lost, not the record: the message is done once.
+func TestLostReplyOfARecordRunsNothingTwice(t *testing.T) {
+	inBubble(t, 1, nil, nil, func(r *rig) {
+		r.store.SetPlan(deduptest.Script(deduptest.OpFinish, deduptest.Fault{Kind: deduptest.DropReply}))
+		r.group.add(message("x", "a"))
+		r.after(10 * time.Second)
+		r.wantRuns("x", 1)
+		r.wantCommitted(1)
+	})
+}
+
+func TestHandlerSlowerThanTheLease(t *testing.T) {
+	handler := func(ctx context.Context, _ *Message) error {
+		select {
+		case <-time.After(5 * lease):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	inBubble(t, 1, handler, nil, func(r *rig) {
+		r.group.add(message("x", "a"))
+		r.after(4 * lease)
+		r.wantHeld("x")
+		r.wantCommitted(0)
+		r.after(2 * lease)
+		r.wantRuns("x", 1)
+		r.wantCommitted(1)
+	})
+}
+
+// A handler that loses its lease is cancelled, and whatever it says, the message is not
+// done on its word.
+func TestLostLease(t *testing.T) {
+	for name, answer := range map[string]error{"nil": nil, "error": errBroken, "permanent": dedup.Permanent(errBroken)} {
+		t.Run(name, func(t *testing.T) {
+			var cause error
+			var calls atomic.Int32
+			handler := func(ctx context.Context, _ *Message) error {
+				if calls.Add(1) > 1 {
+					return nil
+				}
+				<-ctx.Done()
+				cause = context.Cause(ctx)
+				return answer
+			}
+			inBubble(t, 1, handler, nil, func(r *rig) {
+				r.group.add(message("x", "a"))
+				r.after(time.Second)
+				r.outage() // no renewal, so the lease ends
+				r.after(lease)
+				if !errors.Is(cause, dedup.ErrLeaseLost) {
+					r.t.Fatalf("cancelled with %v", cause)
+				}
+				r.wantCommitted(0)
+				r.heal()
+				other := r.claimElsewhere(r.otherProcess(), "x")
+				if other.Outcome != dedup.Acquired {
+					r.t.Fatalf("x is %v elsewhere", other.Outcome)
+				}
+				r.after(5 * time.Second)
+				r.wantCommitted(0) // it runs elsewhere now
+				r.wantRuns("x", 1)
+				_ = other.Release(context.Background())
+				r.after(5 * time.Second)
+				r.wantRuns("x", 2)
+				r.wantCommitted(1)
+				r.wantRunning()
+			})
+		})
+	}
+}
+
+// The lease is lost while the message waits for its turn: it is claimed again, or found
+// done, before it runs.
+func TestLeaseLostInTheQueue(t *testing.T) {
+	handler := func(_ context.Context, m *Message) error {
+		if m.ID == "slow" {
+			<-time.After(5 * lease)
+		}
+		return nil
+	}
+	inBubble(t, 1, handler, nil, func(r *rig) {
+		r.group.add(message("slow", "a"), message("taken", "a"), message("free", "a"))
+		r.after(time.Second)
+		r.outage()
+		r.after(2 * lease)
+		r.heal()
+		other := r.claimElsewhere(r.otherProcess(), "taken")
+		if err := other.Complete(context.Background(), nil); err != nil {
+			r.t.Fatal(err)
+		}
+		r.after(10 * lease)
+		r.wantRuns("taken", 0)
+		r.wantRuns("free", 1)
+		r.wantCommitted(3)
+	})
+}
+
+// Messages that queue behind a slow one keep their claims meanwhile.
+func TestQueuedClaimsAreKept(t *testing.T) {
+	handler := func(_ context.Context, m *Message) error {
+		if m.ID == "slow" {
+			<-time.After(5 * lease)
+		}
+		return nil
+	}
+	inBubble(t, 1, handler, nil, func(r *rig) {
+		r.group.add(message("slow", "a"), message("queued", "a"))
+		r.after(4 * lease)
+		r.wantHeld("queued")
+		r.after(2 * lease)
+		r.wantRuns("queued", 1)
+		r.wantCommitted(2)
+	})
+}
+
+// A Deduper that is closed under the consumer stops it: it would never answer again.
+func TestClosedDeduperStopsTheConsumer(t *testing.T) {
+	for _, queued := range []bool{false, true} {
+		inBubble(t, 1, func(_ context.Context, m *Message) error {
+			if m.ID == "slow" {
+				<-time.After(time.Second)
+				return errBroken // to be claimed again
+			}
+			return nil
+		}, nil, func(r *rig) {
+			if queued {
+				r.group.add(message("slow", "a"))
+				r.after(500 * time.Millisecond)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+			defer cancel()
+			go func() { _ = r.dedup.Close(ctx) }()
+			r.after(10 * time.Millisecond)
+			if !queued {
+				r.group.add(message("x", "a"))
+			}
+			r.after(30 * time.Second)
+			if err := r.wantEnd(); !errors.Is(err, dedup.ErrClosed) {
+				t.Errorf("Run: %v, want dedup.ErrClosed", err)
+			}
+			r.wantCommitted(0)
+		})
+	}
+}
+
+// Scope is part of the key: two groups have an effect each.
+func TestScopeSeparatesGroups(t *testing.T) {
+	inBubble(t, 1, nil, func(r *rig, c *Config) {
+		c.Scope = "mine"
+		r.group.finished = nil
+	}, func(r *rig) {
+		other := r.claimElsewhere(r.otherProcess(), "x") // without a scope
+		_ = other.Complete(context.Background(), nil)
+		r.group.add(message("x", "a"))
+		r.after(time.Second)
+		r.wantRuns("x", 1)
+		r.wantCommitted(1)
+	})
+}

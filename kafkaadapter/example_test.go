@@ -1,0 +1,104 @@
+package kafkaadapter_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+func newDeduper() *dedup.Deduper {
+	d, err := dedup.New(dedup.Memory(1<<20), dedup.Config{Namespace: "payments", Window: 24 * time.Hour, LeaseTTL: 10 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return d
+}
+
+// A consumer that charges every order once, until it is told to end.
+func Example() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	a, err := kafkaadapter.New(kafkaadapter.Config{
+		Deduper: newDeduper(), // with redisadapter in place of dedup.Memory
+		Handler: func(ctx context.Context, m *kafkaadapter.Message) error {
+			attempt, _ := dedup.FromContext(ctx)
+			return charge(ctx, m.Value, attempt.DownstreamKey("charge"))
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	cfg := kafkaadapter.SafeConfig(nil)
+	if err := a.CheckConfig(cfg); err != nil {
+		log.Fatal(err)
+	}
+	group, err := sarama.NewConsumerGroup([]string{"localhost:9092"}, "payments", cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = group.Close() }()
+	if err := a.Run(ctx, group, []string{"orders"}); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func charge(context.Context, []byte, string) error { return nil }
+
+// Messages that cannot be processed are kept in a table, and the others go on.
+func ExampleConfig_park() {
+	var db *sql.DB
+	_, err := kafkaadapter.New(kafkaadapter.Config{
+		Deduper: newDeduper(),
+		Handler: func(context.Context, *kafkaadapter.Message) error {
+			return dedup.Permanent(errors.New("no such account"))
+		},
+		Park: func(ctx context.Context, m *kafkaadapter.Message, reason error) error {
+			_, err := db.ExecContext(ctx, "INSERT INTO parked (topic, part, pos, id, value, reason) VALUES ($1, $2, $3, $4, $5, $6)",
+				m.Topic, m.Partition, m.Offset, m.ID, m.Value, reason.Error())
+			return err
+		},
+	})
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+// Settings under which messages would be lost are refused by name.
+func ExampleAdapter_CheckConfig() {
+	a, err := kafkaadapter.New(kafkaadapter.Config{
+		Deduper: newDeduper(),
+		Handler: func(context.Context, *kafkaadapter.Message) error { return nil },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(a.CheckConfig(sarama.NewConfig()))
+	fmt.Println(a.CheckConfig(kafkaadapter.SafeConfig(nil)))
+	// Output:
+	// dedup: sarama.Consumer.Offsets.AutoCommit.Enable is on: offsets would be committed by the clock, not after the record
+	// <nil>
+}
+
+// An id that a library of the house puts into a header of its own.
+func ExampleFirstOf() {
+	find := kafkaadapter.FirstOf(kafkaadapter.Header("x-event-id"), kafkaadapter.DefaultID())
+	m := &sarama.ConsumerMessage{Headers: []*sarama.RecordHeader{
+		{Key: []byte("ce_source"), Value: []byte("/shop")},
+		{Key: []byte("ce_id"), Value: []byte("42")},
+	}}
+	fmt.Println(find(m))
+	m.Headers = append(m.Headers, &sarama.RecordHeader{Key: []byte("X-Event-Id"), Value: []byte("e-7")})
+	fmt.Println(find(m))
+	// Output:
+	// /shop 42 true
+	// e-7 true
+}

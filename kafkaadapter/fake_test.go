@@ -1,0 +1,364 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+const topic = "orders"
+
+// fakeGroup is a broker and a consumer group of one member in fake time: a log per
+// partition, committed offsets, and sarama's rules for sessions and claims. It checks
+// every commit against what the test says is done.
+type fakeGroup struct {
+	t *testing.T
+	// finished tells whether a message may lie below a committed offset. Nil: all may.
+	finished func(*sarama.ConsumerMessage) bool
+
+	mu         sync.Mutex
+	log        map[int32][]*sarama.ConsumerMessage
+	marked     map[int32]int64
+	committed  map[int32]int64
+	swallow    int    // commits that fail without a word
+	onCommit   func() // called by each commit before anything else
+	commits    int
+	paused     map[int32]bool
+	changed    chan struct{} // closed and replaced at every change
+	errs       chan error
+	generation int32
+	session    *fakeSession
+	refuse     []error // of the next calls of Consume
+	joins      int
+}
+
+func newFakeGroup(t *testing.T, partitions int32) *fakeGroup {
+	g := &fakeGroup{
+		t: t, log: map[int32][]*sarama.ConsumerMessage{}, marked: map[int32]int64{}, committed: map[int32]int64{},
+		paused: map[int32]bool{}, changed: make(chan struct{}), errs: make(chan error, 16),
+	}
+	for p := range partitions {
+		g.log[p] = nil
+	}
+	return g
+}
+
+// change runs f under the lock and wakes the claims.
+func (g *fakeGroup) change(f func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f()
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// add appends a message to its partition, at the next offset unless it names one.
+func (g *fakeGroup) add(messages ...*sarama.ConsumerMessage) {
+	g.change(func() {
+		for _, m := range messages {
+			m.Topic = topic
+			if log := g.log[m.Partition]; m.Offset == 0 && len(log) > 0 {
+				m.Offset = log[len(log)-1].Offset + 1
+			}
+			g.log[m.Partition] = append(g.log[m.Partition], m)
+		}
+	})
+}
+
+func (g *fakeGroup) committedTo(partition int32) int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.committed[partition]
+}
+
+func (g *fakeGroup) isPaused(partition int32) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.paused[partition]
+}
+
+// rebalance ends the session; Consume returns when its claims have.
+func (g *fakeGroup) rebalance() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.session.cancel(errors.New("rebalance"))
+}
+
+// Consume implements sarama.ConsumerGroup.
+func (g *fakeGroup) Consume(ctx context.Context, _ []string, h sarama.ConsumerGroupHandler) error {
+	g.mu.Lock()
+	g.joins++
+	if len(g.refuse) > 0 {
+		err := g.refuse[0]
+		g.refuse = g.refuse[1:]
+		g.mu.Unlock()
+		return err
+	}
+	g.generation++
+	s := &fakeSession{group: g, generation: g.generation, handler: h, claims: map[int32]*fakeClaim{}}
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	g.session = s
+	g.marked = maps.Clone(g.committed)
+	partitions := slices.Sorted(maps.Keys(g.log))
+	g.mu.Unlock()
+	defer s.cancel(nil)
+
+	if err := h.Setup(s); err != nil {
+		return err
+	}
+	for _, p := range partitions {
+		s.start(p)
+	}
+	<-s.ctx.Done()
+	s.running.Wait()
+	err := h.Cleanup(s)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s.over = true
+	return err
+}
+
+// Errors implements sarama.ConsumerGroup.
+func (g *fakeGroup) Errors() <-chan error { return g.errs }
+
+// Close implements sarama.ConsumerGroup.
+func (g *fakeGroup) Close() error { return nil }
+
+// Pause implements sarama.ConsumerGroup.
+func (g *fakeGroup) Pause(set map[string][]int32) { g.setPaused(set, true) }
+
+// Resume implements sarama.ConsumerGroup.
+func (g *fakeGroup) Resume(set map[string][]int32) { g.setPaused(set, false) }
+
+func (g *fakeGroup) setPaused(set map[string][]int32, on bool) {
+	g.change(func() {
+		for _, p := range set[topic] {
+			g.paused[p] = on
+		}
+	})
+}
+
+// PauseAll implements sarama.ConsumerGroup.
+func (g *fakeGroup) PauseAll() { g.t.Error("PauseAll was called") }
+
+// ResumeAll implements sarama.ConsumerGroup.
+func (g *fakeGroup) ResumeAll() { g.t.Error("ResumeAll was called") }
+
+// fakeSession is one membership in one generation.
+type fakeSession struct {
+	group      *fakeGroup
+	handler    sarama.ConsumerGroupHandler
+	generation int32
+	ctx        context.Context
+	cancel     context.CancelCauseFunc
+	running    sync.WaitGroup
+
+	claims map[int32]*fakeClaim // guarded by group.mu, like over
+	over   bool
+}
+
+// start begins a claim at the committed offset.
+func (s *fakeSession) start(partition int32) *fakeClaim {
+	c := &fakeClaim{session: s, partition: partition, messages: make(chan *sarama.ConsumerMessage, 4), ended: make(chan struct{})}
+	c.ctx, c.revoke = context.WithCancelCause(s.ctx)
+	s.group.mu.Lock()
+	s.claims[partition] = c
+	from := s.group.committed[partition]
+	s.group.mu.Unlock()
+	s.running.Go(func() { c.feed(from) })
+	s.running.Go(func() {
+		defer close(c.ended)
+		c.err = s.handler.ConsumeClaim(s, c)
+		if c.err != nil {
+			s.group.errs <- c.err
+		}
+		if context.Cause(c.ctx) != errFakeRevoked { //nolint:errorlint // identity
+			s.cancel(errors.New("a claim has exited"))
+		}
+	})
+	return c
+}
+
+// Claims implements sarama.ConsumerGroupSession.
+func (s *fakeSession) Claims() map[string][]int32 {
+	s.group.mu.Lock()
+	defer s.group.mu.Unlock()
+	return map[string][]int32{topic: slices.Sorted(maps.Keys(s.claims))}
+}
+
+// MemberID implements sarama.ConsumerGroupSession.
+func (s *fakeSession) MemberID() string { return "member" }
+
+// GenerationID implements sarama.ConsumerGroupSession.
+func (s *fakeSession) GenerationID() int32 { return s.generation }
+
+// MarkOffset implements sarama.ConsumerGroupSession.
+func (s *fakeSession) MarkOffset(_ string, partition int32, offset int64, _ string) {
+	s.group.mu.Lock()
+	defer s.group.mu.Unlock()
+	c := s.claims[partition]
+	switch {
+	case s.over || c == nil:
+	case c.returned():
+		s.group.t.Errorf("partition %d was marked %d after its claim had ended", partition, offset)
+	default:
+		s.group.marked[partition] = max(s.group.marked[partition], offset)
+	}
+}
+
+// Commit implements sarama.ConsumerGroupSession. It may fail in silence, as sarama's.
+func (s *fakeSession) Commit() {
+	if f := s.group.onCommit; f != nil {
+		f()
+	}
+	s.group.mu.Lock()
+	defer s.group.mu.Unlock()
+	s.group.commits++
+	if s.over || s.group.swallow > 0 {
+		s.group.swallow--
+		return
+	}
+	for p, offset := range s.group.marked {
+		s.group.check(p, offset)
+		s.group.committed[p] = offset
+	}
+}
+
+// check is the oracle: nothing is committed before it is finished.
+func (g *fakeGroup) check(partition int32, offset int64) {
+	for _, m := range g.log[partition] {
+		if m.Offset >= g.committed[partition] && m.Offset < offset && g.finished != nil && !g.finished(m) {
+			g.t.Errorf("partition %d was committed to %d, but %d is not finished", partition, offset, m.Offset)
+		}
+	}
+}
+
+// ResetOffset implements sarama.ConsumerGroupSession.
+func (s *fakeSession) ResetOffset(string, int32, int64, string) {
+	s.group.t.Error("ResetOffset was called")
+}
+
+// MarkMessage implements sarama.ConsumerGroupSession.
+func (s *fakeSession) MarkMessage(*sarama.ConsumerMessage, string) {
+	s.group.t.Error("MarkMessage was called")
+}
+
+// Context implements sarama.ConsumerGroupSession.
+func (s *fakeSession) Context() context.Context { return s.ctx }
+
+// fakeClaim is one partition of a session.
+type fakeClaim struct {
+	session   *fakeSession
+	partition int32
+	messages  chan *sarama.ConsumerMessage
+	ctx       context.Context
+	revoke    context.CancelCauseFunc
+	ended     chan struct{}
+	err       error // what ConsumeClaim returned, once ended
+}
+
+var errFakeRevoked = errors.New("revoked")
+
+func (c *fakeClaim) returned() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// feed sends the log from an offset on, while it is not paused.
+func (c *fakeClaim) feed(from int64) {
+	defer close(c.messages)
+	g := c.session.group
+	for {
+		g.mu.Lock()
+		i := slices.IndexFunc(g.log[c.partition], func(m *sarama.ConsumerMessage) bool { return m.Offset >= from })
+		var next *sarama.ConsumerMessage
+		if i >= 0 && !g.paused[c.partition] {
+			next = g.log[c.partition][i]
+		}
+		changed := g.changed
+		g.mu.Unlock()
+		if next == nil {
+			select {
+			case <-changed:
+			case <-c.ctx.Done():
+				return
+			}
+			continue
+		}
+		select {
+		case c.messages <- next:
+			from = next.Offset + 1
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// Topic implements sarama.ConsumerGroupClaim.
+func (c *fakeClaim) Topic() string { return topic }
+
+// Partition implements sarama.ConsumerGroupClaim.
+func (c *fakeClaim) Partition() int32 { return c.partition }
+
+// InitialOffset implements sarama.ConsumerGroupClaim.
+func (c *fakeClaim) InitialOffset() int64 { return 0 }
+
+// HighWaterMarkOffset implements sarama.ConsumerGroupClaim.
+func (c *fakeClaim) HighWaterMarkOffset() int64 { return 0 }
+
+// Messages implements sarama.ConsumerGroupClaim.
+func (c *fakeClaim) Messages() <-chan *sarama.ConsumerMessage { return c.messages }
+
+// message makes a message with an id, a key and the id as its value.
+func message(id, key string) *sarama.ConsumerMessage {
+	m := &sarama.ConsumerMessage{Value: []byte(id), Headers: []*sarama.RecordHeader{{Key: []byte("message-id"), Value: []byte(id)}}}
+	if key != "" {
+		m.Key = []byte(key)
+	}
+	return m
+}
+
+// idIn is the id of a message.
+func idIn(m *sarama.ConsumerMessage) string {
+	id, _ := DefaultID()(m)
+	return id
+}
+
+// at puts a message elsewhere.
+func at(partition int32, offset int64, m *sarama.ConsumerMessage) *sarama.ConsumerMessage {
+	m.Partition, m.Offset = partition, offset
+	return m
+}
+
+func ids(n int) []*sarama.ConsumerMessage {
+	var all []*sarama.ConsumerMessage
+	for i := range n {
+		all = append(all, message(fmt.Sprint("id", i), fmt.Sprint("key", i)))
+	}
+	return all
+}
+
+// recorded is the oracle over a store: a message is finished when its id is on record.
+func recorded(t *testing.T, store dedup.Store) func(*sarama.ConsumerMessage) bool {
+	return func(m *sarama.ConsumerMessage) bool {
+		key, err := dedup.NewID("t", "", idIn(m))
+		if err != nil {
+			t.Errorf("message %d: %v", m.Offset, err)
+			return false
+		}
+		s := store.Lookup(context.Background(), []dedup.ID{key})[0].Record.State
+		return s == dedup.StateSucceeded || s == dedup.StateFailed
+	}
+}

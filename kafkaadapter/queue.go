@@ -1,0 +1,164 @@
+package kafkaadapter
+
+import (
+	"bytes"
+	"context"
+	"sync"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// pending is the queue between intake and claimer.
+type pending struct {
+	mu    sync.Mutex
+	items []*item
+	ready chan struct{} // holds one when items may have come
+}
+
+func (q *pending) add(items []*item) {
+	q.mu.Lock()
+	q.items = append(q.items, items...)
+	q.mu.Unlock()
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take removes up to n items, all of them for a negative n.
+func (q *pending) take(n int) []*item {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n < 0 || n >= len(q.items) {
+		items := q.items
+		q.items = nil
+		return items
+	}
+	items := q.items[:n:n]
+	q.items = q.items[n:]
+	return items
+}
+
+// next waits for items and takes up to n.
+func (q *pending) next(ctx context.Context, n int) ([]*item, error) {
+	for {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if items := q.take(n); len(items) > 0 {
+			return items, nil
+		}
+		select {
+		case <-q.ready:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// queued are the messages of the lanes that hold a claim and have not had their turn.
+// Whoever takes such a claim away, to begin or to give it back, does so under the lock.
+//
+// They are known so that they can be given back by a message that waits in front of
+// them. Without that, two partitions could wait for each other for ever: A waits for a
+// key that B holds behind a message which waits for a key that A holds behind its own.
+type queued struct {
+	mu    sync.Mutex
+	items map[*item]struct{}
+}
+
+// add notes a message whose claim was won before its turn.
+func (q *queued) add(it *item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.items == nil {
+		q.items = make(map[*item]struct{})
+	}
+	q.items[it] = struct{}{}
+}
+
+// begin ends the queueing of a message: its turn has come.
+func (q *queued) begin(it *item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.items, it)
+}
+
+// take takes the claim of a message that does not run, nil if it holds none.
+func (q *queued) take(it *item) *dedup.Claim {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.items, it)
+	c := it.claim
+	it.claim = nil
+	return c
+}
+
+// takeBehind takes the claims of all that cannot run before the message at the head of
+// its lane.
+func (q *queued) takeBehind(head *item, order Order) []*dedup.Claim {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var claims []*dedup.Claim
+	for it := range q.items {
+		if !sameLane(it, head, order) {
+			continue
+		}
+		delete(q.items, it)
+		claims = append(claims, it.claim)
+		it.claim = nil
+	}
+	return claims
+}
+
+func sameLane(a, b *item, order Order) bool {
+	switch order {
+	case ByPartition:
+		return true
+	case ByKey:
+		key := laneKey(a.msg)
+		return key != nil && bytes.Equal(key, laneKey(b.msg))
+	default:
+		return false
+	}
+}
+
+// valve stops the intake where nobody can pause the partition.
+type valve struct {
+	mu   sync.Mutex
+	shut chan struct{} // closed when it opens; nil while open
+}
+
+func (v *valve) set(open bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch {
+	case open && v.shut != nil:
+		close(v.shut)
+		v.shut = nil
+	case !open && v.shut == nil:
+		v.shut = make(chan struct{})
+	}
+}
+
+// wait returns when the valve is open, or an error when ctx ends.
+func (v *valve) wait(ctx context.Context) error {
+	v.mu.Lock()
+	shut := v.shut
+	v.mu.Unlock()
+	if shut == nil {
+		return nil
+	}
+	select {
+	case <-shut:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// pause pauses or resumes the partition.
+func (p *partition) pause(on bool) {
+	if paused := p.a.pause(p.topic, p.number, on); !paused {
+		p.valve.set(!on)
+	}
+}

@@ -1,0 +1,188 @@
+package kafkaadapter
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
+)
+
+const lease = 10 * time.Second
+
+// rig is an adapter under Run over a fakeGroup and a store in memory.
+type rig struct {
+	t     *testing.T
+	group *fakeGroup
+	store *deduptest.Faulty
+	dedup *dedup.Deduper
+	a     *Adapter
+	stop  context.CancelFunc
+	ended chan error
+
+	mu   sync.Mutex
+	runs map[string]int
+	seen []string // what happened, in order
+}
+
+// inBubble runs f in fake time, with a rig that is stopped after it.
+func inBubble(t *testing.T, partitions int32, handler Handler, change func(*rig, *Config), f func(*rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, partitions, handler, change)
+		f(r)
+		r.stop()
+		synctest.Wait()
+	})
+}
+
+func newRig(t *testing.T, partitions int32, handler Handler, change func(*rig, *Config)) *rig {
+	t.Helper()
+	r := &rig{t: t, group: newFakeGroup(t, partitions), ended: make(chan error, 1), runs: map[string]int{}}
+	memory := dedup.Memory(1 << 16)
+	r.store = deduptest.NewFaulty(memory, nil)
+	r.dedup = r.otherProcess()
+	r.group.finished = recorded(t, memory)
+	cfg := Config{Deduper: r.dedup, RetryBase: 100 * time.Millisecond, RetryMax: 2 * time.Second}
+	cfg.Handler = func(ctx context.Context, m *Message) error {
+		r.ran(m)
+		if handler == nil {
+			return nil
+		}
+		return handler(ctx, m)
+	}
+	if change != nil {
+		change(r, &cfg)
+	}
+	if cfg.Unclaimed {
+		cfg.Deduper = nil
+	}
+	var err error
+	if r.a, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	t.Cleanup(stop)
+	go func() { r.ended <- r.a.Run(ctx, r.group, []string{topic}) }()
+	return r
+}
+
+// otherProcess is a Deduper of its own over the same store.
+func (r *rig) otherProcess() *dedup.Deduper {
+	d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: lease, Hold: time.Hour})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return d
+}
+
+func (r *rig) ran(m *Message) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.runs[m.ID]++
+}
+
+func (r *rig) note(what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen = append(r.seen, what)
+}
+
+func (r *rig) noted() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.seen)
+}
+
+func (r *rig) times(id string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.runs[id]
+}
+
+// after lets time pass until everybody waits again.
+func (r *rig) after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// wantRuns requires the number of runs of an id.
+func (r *rig) wantRuns(id string, n int) {
+	r.t.Helper()
+	if got := r.times(id); got != n {
+		r.t.Errorf("%s ran %d times, want %d", id, got, n)
+	}
+}
+
+// wantCommitted requires the committed offset of partition 0.
+func (r *rig) wantCommitted(offset int64) {
+	r.t.Helper()
+	if got := r.group.committedTo(0); got != offset {
+		r.t.Errorf("committed to %d, want %d", got, offset)
+	}
+}
+
+// wantEnd requires that Run has returned, and returns its error.
+func (r *rig) wantEnd() error {
+	r.t.Helper()
+	synctest.Wait()
+	select {
+	case err := <-r.ended:
+		return err
+	default:
+		r.t.Error("Run has not returned")
+		return nil
+	}
+}
+
+// wantRunning requires that Run has not returned.
+func (r *rig) wantRunning() {
+	r.t.Helper()
+	synctest.Wait()
+	select {
+	case err := <-r.ended:
+		r.t.Errorf("Run has returned: %v", err)
+	default:
+	}
+}
+
+// claimElsewhere takes the claim of an id as another process would.
+func (r *rig) claimElsewhere(d *dedup.Deduper, id string) *dedup.Claim {
+	r.t.Helper()
+	c, err := d.Claim(context.Background(), id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return c
+}
+
+// wantFree requires that another process can claim the id now.
+func (r *rig) wantFree(id string) {
+	r.t.Helper()
+	c := r.claimElsewhere(r.otherProcess(), id)
+	if c.Outcome != dedup.Acquired {
+		r.t.Errorf("%s is %v elsewhere, want it free", id, c.Outcome)
+		return
+	}
+	_ = c.Release(context.Background())
+}
+
+// wantHeld requires that another process finds the id in flight.
+func (r *rig) wantHeld(id string) {
+	r.t.Helper()
+	if c := r.claimElsewhere(r.otherProcess(), id); c.Outcome != dedup.InFlight {
+		r.t.Errorf("%s is %v elsewhere, want it in flight", id, c.Outcome)
+	}
+}
+
+// outage makes the store unreachable, in every direction.
+func (r *rig) outage() {
+	r.store.SetPlan(func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.DropRequest} })
+}
+
+func (r *rig) heal() { r.store.SetPlan(nil) }
