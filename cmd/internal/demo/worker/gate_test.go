@@ -52,6 +52,11 @@ func TestVictimIsAlone(t *testing.T) {
 		if p := <-victim; p != AfterEffect {
 			t.Errorf("victim at %q", p)
 		}
+		short, stop := context.WithTimeout(ctx, time.Second)
+		defer stop()
+		if _, err := g.enter(short, "latest"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("enter = %v while the victim runs", err)
+		}
 		cancel() // the others' handlers are cancelled, as in a rebalance
 		for range 2 {
 			if err := <-others; !errors.Is(err, context.Canceled) {
