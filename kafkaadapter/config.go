@@ -199,11 +199,6 @@ func (c *Config) setDefaults() {
 	setDuration(&c.BatchWait, 2*time.Millisecond)
 	setDuration(&c.CommitEvery, 250*time.Millisecond)
 	setDuration(&c.Drain, 10*time.Second)
-	switch base, limit := 100*time.Millisecond, 30*time.Second; {
-	case c.RetryBase == 0:
-		setDuration(&c.RetryMax, limit)
-		c.RetryBase = min(base, c.RetryMax)
-	default:
-		setDuration(&c.RetryMax, max(limit, c.RetryBase))
-	}
+	setDuration(&c.RetryMax, max(30*time.Second, c.RetryBase))
+	setDuration(&c.RetryBase, min(100*time.Millisecond, c.RetryMax))
 }

@@ -19,7 +19,7 @@ import (
 func newDeduper() *dedup.Deduper {
 	d, err := dedup.New(dedup.Memory(1<<20), dedup.Config{Namespace: "payments", Window: 24 * time.Hour, LeaseTTL: 10 * time.Second})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	return d
 }
