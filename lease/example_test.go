@@ -19,7 +19,7 @@ func Example() {
 	}
 	defer server.Close()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	ctx := context.Background()
 
 	leases, err := lease.New(client, lease.Options{})

@@ -89,7 +89,7 @@ func TestServerErrors(t *testing.T) {
 				if c.is != nil && !errors.Is(err, c.is) {
 					t.Errorf("%s: %v is no %v", call, err, c.is)
 				}
-				if c.is != dedup.ErrUnreadable && !dedup.Retryable(err) {
+				if !errors.Is(c.is, dedup.ErrUnreadable) && !dedup.Retryable(err) {
 					t.Errorf("%s: %v is not retryable", call, err)
 				}
 			}

@@ -93,7 +93,7 @@ func (f *fake) serve(conn net.Conn) {
 		if err != nil {
 			return
 		}
-		reply := ""
+		var reply string
 		switch strings.ToUpper(args[0]) {
 		case "HELLO":
 			reply = "-ERR unknown command 'HELLO'\r\n"
