@@ -2,6 +2,7 @@ package dedup_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +55,31 @@ func TestRenewalThatFindsAnotherOwnerCancelsTheHandler(t *testing.T) {
 		if c.Stored == nil || c.Stored.State != dedup.StateSucceeded {
 			t.Fatalf("found %+v", c.Stored)
 		}
+	})
+}
+
+// A renewal is executed in time, and its answer comes when the lease has ended here:
+// the handler has been told to stop, and stays told.
+func TestRenewalAnsweredTooLateRevivesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPaused(t)
+		c := acquire(t, p.a, "k")
+		run, stop := c.KeepAlive(t.Context())
+		defer stop()
+		p.store.setAfter(only("Renew", func(call) error { time.Sleep(lease); return nil }))
+		start := time.Now()
+		<-run.Done()
+		if took := time.Since(start); took != valid || !errors.Is(context.Cause(run), dedup.ErrLeaseLost) {
+			t.Errorf("%v after %v", context.Cause(run), took)
+		}
+		time.Sleep(lease)
+		renewals := p.store.count("Renew")
+		time.Sleep(lease)
+		if n := p.store.count("Renew") - renewals; n != 0 {
+			t.Errorf("%d renewals of a lost claim", n)
+		}
+		p.seen.want(t, "lease lost", 1)
+		wantErr(t, c.Complete(t.Context(), nil), dedup.ErrLeaseLost)
 	})
 }
 

@@ -199,7 +199,7 @@ func TestCompleteFollowsItsContext(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, nil)
 		c := acquire(t, d, "k")
-		store.setAfter(only("Finish", hang))
+		store.setBefore(only("Finish", func(call) error { time.Sleep(1500 * time.Millisecond); return nil }))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
@@ -209,7 +209,11 @@ func TestCompleteFollowsItsContext(t *testing.T) {
 		if !dedup.OutcomeUnknown(err) || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
 			t.Fatalf("%v after %v", err, time.Since(start))
 		}
-		store.setAfter(nil)
+		store.setBefore(nil)
+		time.Sleep(time.Second) // what was on its way has arrived
+		if rec := wantState(t, store, "k", dedup.StateSucceeded); string(rec.Result) != "v" {
+			t.Fatalf("%q", rec.Result)
+		}
 		if err := c.Complete(t.Context(), []byte("v")); err != nil {
 			t.Fatal(err)
 		}

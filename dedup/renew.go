@@ -296,14 +296,11 @@ func (r *renewer) send(batch []*kept) {
 	}
 }
 
-// renewed notes a renewal. Its answer may have come after the lease had ended here:
-// then the claim has been lost, and stays so.
+// renewed notes a renewal. When its answer came after the lease had ended here, k is
+// gone, and its claim stays lost.
 func (r *renewer) renewed(k *kept, until time.Time) {
 	k.claim.mu.Lock()
-	if !k.claim.lost && until.After(k.claim.validUntil) && time.Now().Before(k.claim.validUntil) {
-		k.claim.validUntil = until
-	}
-	until = k.claim.validUntil
+	k.claim.validUntil = until
 	k.claim.mu.Unlock()
 	r.schedule(k, until, r.early(until))
 }

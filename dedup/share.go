@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -21,7 +22,7 @@ type flights struct {
 // flight is one claim attempt under way.
 type flight struct {
 	done      chan struct{}
-	claim     *Claim // set before done is closed
+	claim     *Claim // what followers are told; set before done is closed
 	cancelled bool   // it ended because its own caller was cancelled
 }
 
@@ -88,9 +89,13 @@ func (d *Deduper) lead(ctx context.Context, key string, req ClaimRequest, fl *fl
 	defer d.flights.end(req.ID, fl)
 	a := d.ask(ctx, []ClaimRequest{req}, d.sendClaim)[0]
 	d.cache.learn(req.ID, a.answer, asking)
-	fl.claim = d.newClaim(ctx, key, req, a, false)
+	c := d.newClaim(ctx, key, req, a, false)
+	// The caller may write into its result before the last follower has read it.
+	rec := c.Record
+	rec.Result = bytes.Clone(rec.Result)
+	fl.claim = &Claim{Observed: c.Observed, Record: rec, req: req, err: c.err}
 	fl.cancelled = ctx.Err() != nil
-	return fl.claim
+	return c
 }
 
 // waiters counts the calls that wait for keys in flight, and wakes those whose key

@@ -174,6 +174,30 @@ func TestFollowerLeavesWhenItsOwnContextEnds(t *testing.T) {
 	})
 }
 
+// Whoever takes part in another's attempt gets bytes of its own to write into.
+func TestFollowersDoNotShareTheirResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		d := newDeduper(t, store, nil)
+		if _, err := do(t, d, "k", returns("abc")); err != nil {
+			t.Fatal(err)
+		}
+		store.setBefore(only("Claim", func(call) error { time.Sleep(time.Second); return nil }))
+		var wg sync.WaitGroup
+		for i := range 10 {
+			wg.Go(func() {
+				res, err := dedup.Do(t.Context(), d, "k", func(context.Context) ([]byte, error) { return nil, errNet })
+				if err != nil || string(res.Value) != "abc" {
+					t.Errorf("%q, %v", res.Value, err)
+					return
+				}
+				res.Value[0] = byte(i)
+			})
+		}
+		wg.Wait()
+	})
+}
+
 // One claim attempt is shared by calls with other payloads: each is compared with what
 // the attempt has learnt.
 func TestSharedAttemptComparesEveryFingerprint(t *testing.T) {

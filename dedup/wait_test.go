@@ -15,7 +15,7 @@ func waiting(wait time.Duration) func(*dedup.Config) {
 }
 
 // waitFor claims in the background and returns how that went and how long it took.
-func waitFor(t *testing.T, d *dedup.Deduper, ctx context.Context) func() (*dedup.Claim, time.Duration) {
+func waitFor(t *testing.T, ctx context.Context, d *dedup.Deduper) func() (*dedup.Claim, time.Duration) {
 	t.Helper()
 	type answer struct {
 		c     *dedup.Claim
@@ -54,7 +54,7 @@ func TestWaiterIsWokenAtOnceWhenTheOwnerInItsProcessEnds(t *testing.T) {
 				c := acquire(t, d, "k")
 				_, stop := c.KeepAlive(t.Context())
 				defer stop()
-				wait := waitFor(t, d, t.Context())
+				wait := waitFor(t, t.Context(), d)
 				time.Sleep(30 * time.Second)
 				synctest.Wait()
 				polls := store.count("Claim")
@@ -86,7 +86,7 @@ func TestWaiterPollsForAnOwnerElsewhere(t *testing.T) {
 		store := dedup.Memory(10)
 		a, b := newDeduper(t, store, nil), newDeduper(t, store, waiting(time.Minute))
 		c := acquire(t, a, "k")
-		wait := waitFor(t, b, t.Context())
+		wait := waitFor(t, t.Context(), b)
 		time.Sleep(5 * time.Second)
 		if err := c.Complete(t.Context(), []byte("v")); err != nil {
 			t.Fatal(err)
@@ -105,7 +105,7 @@ func TestWaiterTakesOverWhenTheLeaseLapses(t *testing.T) {
 		store := dedup.Memory(10)
 		a, b := newDeduper(t, store, nil), newDeduper(t, store, waiting(time.Minute))
 		acquire(t, a, "k") // and dies
-		got, after := waitFor(t, b, t.Context())()
+		got, after := waitFor(t, t.Context(), b)()
 		wantOutcome(t, got, dedup.Acquired)
 		if after < lease || after > lease+time.Millisecond || got.Attempt != 2 {
 			t.Errorf("attempt %d after %v", got.Attempt, after)
@@ -115,14 +115,23 @@ func TestWaiterTakesOverWhenTheLeaseLapses(t *testing.T) {
 
 func TestWaitIsBoundedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := dedup.Memory(10)
+		store := hook()
 		a, b := newDeduper(t, store, nil), newDeduper(t, store, waiting(3*time.Second))
 		acquire(t, a, "k")
-		got, after := waitFor(t, b, t.Context())()
+		got, after := waitFor(t, t.Context(), b)()
 		wantOutcome(t, got, dedup.InFlight)
 		wantErr(t, got.Err(), dedup.ErrInFlight)
 		if after != 3*time.Second {
 			t.Errorf("gave up after %v", after)
+		}
+		// Every question is an attempt of its own: a claim counts from the first send of
+		// its token, which must not be an older question's.
+		tokens := map[dedup.Token]bool{}
+		for _, c := range store.of("Claim") {
+			tokens[c.token] = true
+		}
+		if len(tokens) != store.count("Claim") {
+			t.Errorf("%d tokens for %d claims", len(tokens), store.count("Claim"))
 		}
 	})
 }
@@ -135,7 +144,7 @@ func TestWaitIsBoundedInNumber(t *testing.T) {
 		acquire(t, a, "k")
 		var waits []func() (*dedup.Claim, time.Duration)
 		for range 5 {
-			waits = append(waits, waitFor(t, b, t.Context()))
+			waits = append(waits, waitFor(t, t.Context(), b))
 			synctest.Wait()
 		}
 		waited := 0
@@ -154,7 +163,7 @@ func TestWaitIsBoundedInNumber(t *testing.T) {
 			t.Errorf("%d callers waited, want 3", waited)
 		}
 		// Their places are free again.
-		if _, after := waitFor(t, b, t.Context())(); after != 3*time.Second {
+		if _, after := waitFor(t, t.Context(), b)(); after != 3*time.Second {
 			t.Errorf("the next caller was answered after %v", after)
 		}
 	})
