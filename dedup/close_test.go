@@ -53,6 +53,24 @@ func TestCloseWaitsForHandlersAndKeptClaims(t *testing.T) {
 	})
 }
 
+// Ending a claim ends its KeepAlive, also when there was no claim to renew.
+func TestEndOfAShadowClaimFreesClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		d := newDeduper(t, store, func(c *dedup.Config) { c.FailOpen = true })
+		store.setBefore(only("Claim", down))
+		c := acquire(t, d, "k")
+		run, _ := c.KeepAlive(t.Context())
+		if err := c.Complete(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, context.Cause(run), context.Canceled)
+		if err := closeWithin(d, time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestClosedRefusesEveryCallButTheEndOfAClaim(t *testing.T) {
 	store := hook()
 	d := newDeduper(t, store, nil)

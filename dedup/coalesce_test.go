@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,13 +137,13 @@ func TestCancelledCallDoesNotDisturbItsBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &batches{do: echo(time.Second)}
 		c := newTestCoalescer(b)
-		orphans := 0
+		var orphans atomic.Int32
 		c.orphans = func(reqs []Change, answers []Answer) {
 			if len(reqs) != len(answers) {
 				t.Errorf("%d orphans, %d answers", len(reqs), len(answers))
 			}
 			for i := range reqs {
-				orphans++
+				orphans.Add(1)
 				if reqs[i].Attempt%2 == 0 || answers[i].Record.Attempt != reqs[i].Attempt {
 					t.Errorf("orphan %d with the answer of %d", reqs[i].Attempt, answers[i].Record.Attempt)
 				}
@@ -150,8 +151,7 @@ func TestCancelledCallDoesNotDisturbItsBatch(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
-		var queued, sent int
-		var mu sync.Mutex
+		var queued, sent atomic.Int32
 		for n := range 2 * coalesceSends * coalesceBatch {
 			wg.Go(func() {
 				if n%2 == 0 {
@@ -165,12 +165,10 @@ func TestCancelledCallDoesNotDisturbItsBatch(t *testing.T) {
 					t.Errorf("cancelled call %d got %+v", n, ans)
 					return
 				}
-				mu.Lock()
-				defer mu.Unlock()
 				if left.queued {
-					queued++
+					queued.Add(1)
 				} else {
-					sent++
+					sent.Add(1)
 				}
 			})
 		}
@@ -178,8 +176,8 @@ func TestCancelledCallDoesNotDisturbItsBatch(t *testing.T) {
 		cancel()
 		wg.Wait()
 		drained(t, c)
-		if sent != orphans || sent == 0 || queued == 0 {
-			t.Errorf("%d cancelled when sent, %d before; %d orphans", sent, queued, orphans)
+		if sent.Load() != orphans.Load() || sent.Load() == 0 || queued.Load() == 0 {
+			t.Errorf("%d cancelled when sent, %d before; %d orphans", sent.Load(), queued.Load(), orphans.Load())
 		}
 		for _, batch := range b.sent[coalesceSends:] {
 			for _, ch := range batch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -178,15 +179,16 @@ func TestDoAnswersEveryOutcome(t *testing.T) {
 	})
 }
 
-// uncertain answers every claim as a store does that found a dangerous attempt dead.
+// uncertain answers as a store does that found a dangerous attempt dead.
 type uncertain struct{ dedup.Store }
 
+func (uncertain) Lookup(_ context.Context, ids []dedup.ID) []dedup.Answer {
+	return slices.Repeat([]dedup.Answer{{Record: dedup.Record{State: dedup.StateUncertain}}}, len(ids))
+}
+
 func (uncertain) Claim(_ context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-	answers := make([]dedup.Answer, len(reqs))
-	for i := range answers {
-		answers[i] = dedup.Answer{Outcome: dedup.Uncertain, Record: dedup.Record{State: dedup.StateUncertain, Attempt: 3}}
-	}
-	return answers
+	rec := dedup.Record{State: dedup.StateUncertain, Attempt: 3}
+	return slices.Repeat([]dedup.Answer{{Outcome: dedup.Uncertain, Record: rec}}, len(reqs))
 }
 
 func TestDoDoesNotRunOnAnUncertainKey(t *testing.T) {

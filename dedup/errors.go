@@ -80,8 +80,9 @@ func IsPermanent(err error) bool {
 func OutcomeUnknown(err error) bool { return errors.Is(err, ErrUnknown) }
 
 // Retryable reports whether the same call may succeed later without anybody's help:
-// it is false for bad input, a mismatch, a stored failure, an uncertain or unreadable
-// record, and a closed Deduper.
+// it is false for nil, bad input, a mismatch, a failure stored or to be stored, an
+// uncertain or unreadable record, a result that was not kept, a closed Deduper, and a
+// caller that was cancelled.
 func Retryable(err error) bool {
 	var input *InputError
 	var failed *FailedError

@@ -217,6 +217,9 @@ func (d *Deduper) beginEnd(item Completion) (*ending, error) {
 	}
 	if c.shadow {
 		c.ended = change.State
+		if c.kept != nil {
+			c.d.renewals.drop(c.kept)
+		}
 		return nil, nil
 	}
 	if change.State == StateSucceeded {

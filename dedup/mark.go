@@ -8,7 +8,9 @@ import "context"
 // [Deduper.Claim] where that matters. In Observe mode it answers false.
 //
 // A key that is only in flight is not seen. One round trip, shared with concurrent
-// callers. An error for which [OutcomeUnknown] is true means that nothing is known.
+// callers. The error is an [*InputError], [ErrClosed], [ErrMismatch] when the key is done
+// with another fingerprint, [ErrUncertain] when somebody has to find out whether it is
+// done, or one for which [OutcomeUnknown] is true when nothing is known.
 func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, error) {
 	if err := d.check(ctx); err != nil {
 		return false, err
@@ -29,12 +31,14 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 			d.storeError(req.ID, ans.Err)
 			return false, unknown(ans.Err)
 		}
-		ans.Outcome = Acquired
-		if ans.Record.State.terminal() {
+		switch ans.Outcome = Acquired; {
+		case ans.Record.State == StateUncertain:
+			ans.Outcome = Uncertain
+		case !ans.Record.State.terminal():
+		case ans.Record.Fingerprint.Conflicts(req.Fingerprint):
+			ans.Outcome = Mismatch
+		default:
 			ans.Outcome = Duplicate
-			if ans.Record.Fingerprint.Conflicts(req.Fingerprint) {
-				ans.Outcome = Mismatch
-			}
 		}
 		d.cache.learn(req.ID, ans, asking)
 	}
@@ -48,6 +52,8 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 		return false, nil
 	case ans.Outcome == Mismatch:
 		return false, ErrMismatch
+	case ans.Outcome == Uncertain:
+		return false, ErrUncertain
 	}
 	return true, nil
 }

@@ -165,6 +165,13 @@ func TestSeenComparesFingerprints(t *testing.T) {
 	wantErr(t, err, dedup.ErrMismatch)
 }
 
+// Nobody knows whether an uncertain key is done: running it is not the answer.
+func TestSeenDoesNotSendAnUncertainKeyToItsEffect(t *testing.T) {
+	d := newDeduper(t, uncertain{dedup.Memory(1)}, nil)
+	_, err := d.Seen(t.Context(), "k")
+	wantErr(t, err, dedup.ErrUncertain)
+}
+
 func TestLookupReadsAndChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()

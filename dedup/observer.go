@@ -8,17 +8,22 @@ import "time"
 // anybody.
 type Observer struct {
 	// Claimed: a claim, or a Seen, was answered. Outcome, Cause, Age and Attempt are
-	// set; Cached tells that no store was asked.
+	// set, and Err when the Outcome is Unknown; Cached tells that the store was not asked
+	// for it. A key that Seen has not seen has Outcome Acquired.
 	Claimed func(Event)
-	// WouldSkip: in Observe mode, Outcome is what Enforce would have answered.
+	// WouldSkip: in Observe mode, Outcome is what Enforce would have answered. The
+	// fields are those of Claimed.
 	WouldSkip func(Event)
-	// Ended: Complete, Fail, Release or Mark was written. State is what was asked.
+	// Ended: Complete, Fail, Release or Mark is on record. State is what was asked;
+	// Attempt is set.
 	Ended func(Event)
-	// LeaseLost: a renewal or an end found another owner, or the lease ran out.
+	// LeaseLost: a renewal or an end found another owner, or the lease ran out. Attempt
+	// and Err are set.
 	LeaseLost func(Event)
-	// StoreError: a store could not answer an item. Err tells why.
+	// StoreError: a store could not answer an item, or not yet. Err tells why.
 	StoreError func(Event)
-	// FailedOpen: the effect runs without a claim, as Config.FailOpen allows.
+	// FailedOpen: the effect runs without a claim, as Config.FailOpen allows. The fields
+	// are those of Claimed.
 	FailedOpen func(Event)
 }
 
