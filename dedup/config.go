@@ -42,8 +42,9 @@ type Config struct {
 	Hold time.Duration
 
 	// Wait is how long a call waits for a key that is in flight elsewhere before it
-	// answers InFlight. It polls with jitter, and is woken at once when the owner is in
-	// the same process. Default 0: answer at once.
+	// answers InFlight. One of the waiters of a key polls for all of them, with jitter
+	// and at least once a second; they are woken at once when the owner is in the same
+	// process. Default 0: answer at once.
 	Wait time.Duration
 
 	// MaxWaiters bounds the calls that wait at the same time; the next one answers
@@ -58,10 +59,10 @@ type Config struct {
 	// recorded as done, and its replay answers ErrNoResult. Default 256 KiB.
 	ResultLimit int
 
-	// CacheSize bounds the in-process cache of finished keys, in entries of about 200
-	// bytes. An entry lives a minute at most and never outlives its record; Forget
-	// clears it in this process, and another process may answer Duplicate for up to
-	// that minute. Default 0: no cache.
+	// CacheSize bounds the in-process cache of finished keys, in entries of about 300
+	// bytes and their result; a result of more than 1 KiB is not cached. An entry lives a
+	// minute at most and never outlives its record; Forget clears it in this process, and
+	// another process may answer Duplicate for up to that minute. Default 0: no cache.
 	CacheSize int
 
 	// LateAfter is the age beyond which a duplicate is classified as Late, at most

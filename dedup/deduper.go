@@ -78,8 +78,11 @@ func (d *Deduper) Lookup(ctx context.Context, key string, opts ...Option) (Recor
 
 // Forget makes a key claimable again, for operators. A key under a live lease is
 // refused with [ErrInFlight]: nobody deletes a live owner's claim. An owner from before
-// the Forget can write nothing any more. Other processes' caches may answer Duplicate
-// for up to a minute. One round trip.
+// the Forget can write nothing for Config.Hold after it. Other processes' caches may
+// answer Duplicate for up to a minute. One round trip.
+//
+// Errors are otherwise an [*InputError], [ErrClosed], or one for which [OutcomeUnknown]
+// is true; asking again is harmless.
 func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error {
 	if err := d.check(ctx); err != nil {
 		return err

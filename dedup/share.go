@@ -4,13 +4,6 @@ import (
 	"bytes"
 	"context"
 	"sync"
-	"sync/atomic"
-	"time"
-)
-
-const (
-	pollBase   = 10 * time.Millisecond
-	pollAtMost = time.Second
 )
 
 // flights lets concurrent calls of one key in this process share one claim attempt.
@@ -96,103 +89,4 @@ func (d *Deduper) lead(ctx context.Context, key string, req ClaimRequest, fl *fl
 	fl.claim = &Claim{Observed: c.Observed, Record: rec, req: req, err: c.err}
 	fl.cancelled = ctx.Err() != nil
 	return c
-}
-
-// waiters counts the calls that wait for keys in flight, and wakes those whose key
-// ends in this process.
-type waiters struct {
-	count atomic.Int64
-	mu    sync.Mutex
-	by    map[ID]*waiting
-}
-
-type waiting struct {
-	ended chan struct{}
-	n     int
-}
-
-// on returns the channel that is closed when the key ends here, and what to call when
-// it is not waited for any more.
-func (w *waiters) on(id ID) (ended <-chan struct{}, off func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.by == nil {
-		w.by = make(map[ID]*waiting)
-	}
-	x := w.by[id]
-	if x == nil {
-		x = &waiting{ended: make(chan struct{})}
-		w.by[id] = x
-	}
-	x.n++
-	return x.ended, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if x.n--; x.n == 0 && w.by[id] == x {
-			delete(w.by, id)
-		}
-	}
-}
-
-func (w *waiters) wake(id ID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if x := w.by[id]; x != nil {
-		close(x.ended)
-		delete(w.by, id)
-	}
-}
-
-// ended makes those look again who wait for the key, or share an attempt that was
-// answered before its end.
-func (d *Deduper) ended(id ID) {
-	d.flights.leave(id)
-	d.waiters.wake(id)
-}
-
-// claimWaiting claims, and while the key is in flight elsewhere asks again until
-// Config.Wait has passed. Polling with full jitter spreads the losers of a hot key; the
-// next poll is never later than the end of the lease that was seen.
-func (d *Deduper) claimWaiting(ctx context.Context, key string, req ClaimRequest) *Claim {
-	if d.cfg.Wait == 0 {
-		return d.claimShared(ctx, key, req)
-	}
-	deadline := time.Now().Add(d.cfg.Wait)
-	for try := 0; ; try++ {
-		// Listening begins before asking: an end between the answer and the wait would
-		// otherwise wake nobody.
-		ended, off := d.waiters.on(req.ID)
-		c := d.claimShared(ctx, key, req)
-		if c.Outcome != InFlight || !d.waitTurn(ctx, c, ended, deadline, try) {
-			off()
-			return c
-		}
-		off()
-		req.Token = newToken()
-	}
-}
-
-// waitTurn waits until it is time to ask again, and reports false when that will not be.
-func (d *Deduper) waitTurn(ctx context.Context, c *Claim, ended <-chan struct{}, deadline time.Time, try int) bool {
-	left := time.Until(deadline)
-	if left <= 0 {
-		return false
-	}
-	defer d.waiters.count.Add(-1)
-	if d.waiters.count.Add(1) > int64(d.cfg.MaxWaiters) {
-		return false
-	}
-	pause := min(left, pollBase+jitter(pollBase, pollAtMost, try))
-	if lease := c.Record.Remaining; lease > 0 {
-		pause = min(pause, lease+time.Millisecond)
-	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ended:
-	case <-ctx.Done():
-		return false
-	}
-	return true
 }

@@ -59,13 +59,19 @@ func TestThousandWaitingCallsOfOneKeyGetOneResult(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, func(c *dedup.Config) { c.Wait = time.Minute })
 		var runs atomic.Int32
+		polls := 0
+		store.setBefore(only("Claim", func(call) error { time.Sleep(time.Millisecond); return nil }))
 		outcomes := crowd(t, d, 1000, func(context.Context) (string, error) {
 			runs.Add(1)
 			time.Sleep(30 * time.Second)
+			polls = store.count("Claim")
 			return "v", nil
 		})
 		if runs.Load() != 1 || outcomes[dedup.Acquired] != 1 || outcomes[dedup.Duplicate] != 999 {
 			t.Fatalf("%d effects, %v", runs.Load(), outcomes)
+		}
+		if polls < 30 || polls > 150 {
+			t.Errorf("a thousand waiters polled %d times in half a minute", polls)
 		}
 	})
 }

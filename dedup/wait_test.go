@@ -99,6 +99,46 @@ func TestWaiterPollsForAnOwnerElsewhere(t *testing.T) {
 	})
 }
 
+// The one that polls for all goes away: another one takes its turn. And what one of
+// them learns is told to all at once.
+func TestWaitersOfOneKeyPollInTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		a, b := newDeduper(t, store.inner, nil), newDeduper(t, store, waiting(time.Minute))
+		c := acquire(t, a, "k")
+		run, stop := c.KeepAlive(t.Context())
+		defer stop()
+		for range 5 {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			waitFor(t, ctx, b)
+			synctest.Wait()
+		}
+		var waits []func() (*dedup.Claim, time.Duration)
+		for range 5 {
+			waits = append(waits, waitFor(t, t.Context(), b))
+		}
+		time.Sleep(10 * time.Second)
+		polls := store.count("Claim")
+		time.Sleep(10 * time.Second)
+		if n := store.count("Claim") - polls; n < 10 || n > 60 {
+			t.Errorf("five waiters polled %d times in ten seconds", n)
+		}
+		if err := c.Complete(run, nil); err != nil {
+			t.Fatal(err)
+		}
+		var last time.Duration
+		for i, wait := range waits {
+			got, after := wait()
+			wantOutcome(t, got, dedup.Duplicate)
+			if i > 0 && after != last || after > 21010*time.Millisecond {
+				t.Errorf("waiter %d learnt after %v, another after %v", i, after, last)
+			}
+			last = after
+		}
+	})
+}
+
 // A dead owner's key is taken over as soon as its lease has lapsed, not a poll later.
 func TestWaiterTakesOverWhenTheLeaseLapses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
