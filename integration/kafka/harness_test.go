@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,10 +19,12 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// embedded starts a broker in this process.
-func embedded(t *testing.T) *kfake.Cluster {
+// embedded starts three brokers in this process.
+func embedded(t *testing.T) *kfake.Cluster { return embeddedNodes(t, 3) }
+
+func embeddedNodes(t *testing.T, n int) *kfake.Cluster {
 	t.Helper()
-	c, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.GroupMinSessionTimeout(200*time.Millisecond))
+	c, err := kfake.NewCluster(kfake.NumBrokers(n), kfake.GroupMinSessionTimeout(200*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +32,9 @@ func embedded(t *testing.T) *kfake.Cluster {
 	return c
 }
 
-// clientConfig has timeouts short enough for a test to see a dead member.
+// clientConfig has timeouts short enough for a test to see a dead member, and retries
+// that do not wait much longer than what they wait for: a rebalance that meets another
+// one sleeps through Rebalance.Retry.Backoff, two seconds by default.
 func clientConfig() *sarama.Config {
 	cfg := kafkaadapter.SafeConfig(sarama.NewConfig())
 	cfg.Consumer.Group.Session.Timeout = 1500 * time.Millisecond
@@ -37,6 +42,7 @@ func clientConfig() *sarama.Config {
 	cfg.Consumer.Group.Rebalance.Timeout = 5 * time.Second
 	cfg.Consumer.MaxWaitTime = 100 * time.Millisecond
 	cfg.Consumer.Retry.Backoff = 100 * time.Millisecond
+	cfg.Consumer.Group.Rebalance.Retry.Backoff = 100 * time.Millisecond
 	cfg.Metadata.Retry.Backoff = 100 * time.Millisecond
 	cfg.Producer.Return.Successes = true
 	cfg.Producer.RequiredAcks = sarama.WaitForAll
@@ -67,24 +73,36 @@ type record struct {
 	value     []byte
 }
 
-// produce sends the records in order and returns the id at every position.
+func (r record) message(topic string) *sarama.ProducerMessage {
+	return &sarama.ProducerMessage{
+		Topic: topic, Partition: r.partition, Key: sarama.StringEncoder(r.key), Value: sarama.ByteEncoder(r.value),
+		Headers: []sarama.RecordHeader{{Key: []byte("message-id"), Value: []byte(r.id)}},
+	}
+}
+
+// produce sends the records in order to an empty topic and returns the id at every
+// position.
 func produce(t *testing.T, brokers []string, topic string, records []record) map[int32][]string {
+	t.Helper()
+	at := make(map[int32][]string)
+	produceAt(t, brokers, topic, at, records)
+	return at
+}
+
+// produceAt sends the records in order behind those that are in at, and adds them.
+func produceAt(t *testing.T, brokers []string, topic string, at map[int32][]string, records []record) {
 	t.Helper()
 	p, err := sarama.NewSyncProducer(brokers, clientConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = p.Close() }()
-	at := make(map[int32][]string)
 	const batch = 500
 	for len(records) > 0 {
 		n := min(batch, len(records))
 		msgs := make([]*sarama.ProducerMessage, n)
 		for i, r := range records[:n] {
-			msgs[i] = &sarama.ProducerMessage{
-				Topic: topic, Partition: r.partition, Key: sarama.StringEncoder(r.key), Value: sarama.ByteEncoder(r.value),
-				Headers: []sarama.RecordHeader{{Key: []byte("message-id"), Value: []byte(r.id)}},
-			}
+			msgs[i] = r.message(topic)
 		}
 		if err := p.SendMessages(msgs); err != nil {
 			t.Fatal(err)
@@ -98,7 +116,6 @@ func produce(t *testing.T, brokers []string, topic string, records []record) map
 		}
 		records = records[n:]
 	}
-	return at
 }
 
 // member is one consumer of a group that can leave, or crash.
@@ -109,43 +126,92 @@ type member struct {
 	dedup  *dedup.Deduper
 	cancel context.CancelFunc
 	done   chan error
+
+	began, running atomic.Int64 // handlers
+	alarm          atomic.Pointer[alarm]
 }
 
-// start makes a member of the group over its own view of the store. wrap may put
-// something between sarama and the adapter.
-func start(t *testing.T, brokers []string, groupID, topic string, store dedup.Store, handler kafkaadapter.Handler,
-	observer kafkaadapter.Observer, wrap func(sarama.ConsumerGroup) sarama.ConsumerGroup,
-) *member {
+// alarm goes off when so many handlers have begun.
+type alarm struct {
+	at   int64
+	once sync.Once
+	off  chan struct{}
+}
+
+// after returns a channel that is closed when n more handlers have begun, by the last of
+// them: it is running then.
+func (m *member) after(n int64) <-chan struct{} {
+	a := &alarm{at: m.began.Load() + n, off: make(chan struct{})}
+	m.alarm.Store(a)
+	return a.off
+}
+
+// memberConfig is what a member needs to know. Broker addresses, group, topic, store and
+// handler are required.
+type memberConfig struct {
+	brokers  []string
+	group    string
+	topic    string
+	store    dedup.Store // it gets a view of its own
+	handler  kafkaadapter.Handler
+	observer kafkaadapter.Observer
+	adapter  func(*kafkaadapter.Config)                      // changes the adapter's settings
+	client   func(*sarama.Config)                            // changes the client's
+	wrap     func(sarama.ConsumerGroup) sarama.ConsumerGroup // between sarama and the adapter
+}
+
+// start makes a member of the group.
+func start(t *testing.T, mc memberConfig) *member {
 	t.Helper()
-	m := &member{dialer: &cutDialer{conns: map[net.Conn]bool{}}, store: &mortal{Store: store}, done: make(chan error, 1)}
+	m := &member{dialer: &cutDialer{conns: map[net.Conn]bool{}}, store: &mortal{Store: mc.store}, done: make(chan error, 1)}
 	var err error
 	m.dedup, err = dedup.New(m.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Second, Hold: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := clientConfig()
-	cfg.Net.Proxy.Enable, cfg.Net.Proxy.Dialer = true, m.dialer
-	a, err := kafkaadapter.New(kafkaadapter.Config{
-		Deduper: m.dedup, Handler: handler, Observer: observer, Drain: time.Second,
+	cfg := kafkaadapter.Config{
+		Deduper: m.dedup, Handler: m.count(mc.handler), Observer: mc.observer, Drain: time.Second,
 		CommitEvery: 50 * time.Millisecond, CommitCount: 200, RetryBase: 20 * time.Millisecond, RetryMax: 500 * time.Millisecond,
-	})
+	}
+	if mc.adapter != nil {
+		mc.adapter(&cfg)
+	}
+	a, err := kafkaadapter.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.CheckConfig(cfg); err != nil {
+	client := clientConfig()
+	client.Net.Proxy.Enable, client.Net.Proxy.Dialer = true, m.dialer
+	if mc.client != nil {
+		mc.client(client)
+	}
+	if err := a.CheckConfig(client); err != nil {
 		t.Fatal(err)
 	}
-	if m.group, err = sarama.NewConsumerGroup(brokers, groupID, cfg); err != nil {
+	if m.group, err = sarama.NewConsumerGroup(mc.brokers, mc.group, client); err != nil {
 		t.Fatal(err)
 	}
 	group := m.group
-	if wrap != nil {
-		group = wrap(group)
+	if mc.wrap != nil {
+		group = mc.wrap(group)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	m.cancel = cancel
-	go func() { m.done <- a.Run(ctx, group, []string{topic}) }()
+	go func() { m.done <- a.Run(ctx, group, []string{mc.topic}) }()
 	return m
+}
+
+// count notes how many handlers began and how many are running.
+func (m *member) count(h kafkaadapter.Handler) kafkaadapter.Handler {
+	return func(ctx context.Context, msg *kafkaadapter.Message) error {
+		m.running.Add(1)
+		defer m.running.Add(-1)
+		n := m.began.Add(1)
+		if a := m.alarm.Load(); a != nil && n >= a.at {
+			a.once.Do(func() { close(a.off) })
+		}
+		return h(ctx, msg)
+	}
 }
 
 // leave stops the member as a deployment would.
@@ -168,6 +234,20 @@ func (m *member) crash() {
 		<-m.done
 		_ = m.group.Close()
 	}()
+}
+
+// crashAtWork crashes the member as soon as n more handlers have begun, and tells how
+// many of them were running then.
+func (m *member) crashAtWork(n int64) <-chan int64 {
+	working := m.after(n)
+	crashed := make(chan int64, 1)
+	go func() {
+		<-working
+		running := m.running.Load()
+		m.crash()
+		crashed <- running
+	}()
+	return crashed
 }
 
 // cutDialer dials until it is cut.

@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -14,7 +15,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // oracle sees every commit request at the broker and checks that every offset below it
@@ -23,19 +23,23 @@ type oracle struct {
 	store dedup.Store
 	ids   map[int32][]string
 
-	mu         sync.Mutex
-	checked    map[int32]int64
-	commits    int
-	violations []string
+	mu          sync.Mutex
+	checked     map[int32]int64
+	last        map[int32]int64
+	generations map[int32]bool
+	commits     int
+	rewinds     int // commits below the one before
+	violations  []string
 }
 
 func watch(c *kfake.Cluster, store dedup.Store) *oracle {
-	o := &oracle{store: store, checked: map[int32]int64{}}
-	c.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) { //nolint:staticcheck // the order of results is kfake's
+	o := &oracle{store: store, checked: map[int32]int64{}, last: map[int32]int64{}, generations: map[int32]bool{}}
+	c.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
-		for _, topic := range req.(*kmsg.OffsetCommitRequest).Topics {
+		commit := req.(*kmsg.OffsetCommitRequest)
+		for _, topic := range commit.Topics {
 			for _, p := range topic.Partitions {
-				o.commit(p.Partition, p.Offset)
+				o.commit(commit.Generation, p.Partition, p.Offset)
 			}
 		}
 		return nil, nil, false
@@ -47,13 +51,25 @@ func watch(c *kfake.Cluster, store dedup.Store) *oracle {
 func (o *oracle) expect(ids map[int32][]string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.ids = ids
+	o.ids = maps.Clone(ids)
 }
 
-func (o *oracle) commit(partition int32, offset int64) {
+// skip tells the oracle that a partition begins late.
+func (o *oracle) skip(partition int32, offset int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.checked[partition] = offset
+}
+
+func (o *oracle) commit(generation, partition int32, offset int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.commits++
+	o.generations[generation] = true
+	if offset < o.last[partition] {
+		o.rewinds++
+	}
+	o.last[partition] = offset
 	from := o.checked[partition]
 	if offset <= from || o.ids == nil {
 		return
@@ -74,28 +90,6 @@ func (o *oracle) commit(partition int32, offset int64) {
 	o.checked[partition] = offset
 }
 
-// complete reports whether every partition is committed to its end.
-func (o *oracle) complete() (bool, string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for p, ids := range o.ids {
-		if o.checked[p] < int64(len(ids)) {
-			return false, fmt.Sprintf("partition %d is committed to %d of %d", p, o.checked[p], len(ids))
-		}
-	}
-	return true, ""
-}
-
-func (o *oracle) total() int64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	var n int64
-	for _, c := range o.checked {
-		n += c
-	}
-	return n
-}
-
 // stream is n messages over the partitions; every fifth repeats an earlier id, on
 // whatever partition.
 func stream(rnd *rand.Rand, n, partitions int) (records []record, unique int) {
@@ -113,99 +107,96 @@ func stream(rnd *rand.Rand, n, partitions int) (records []record, unique int) {
 }
 
 // Under crashes and rebalances nothing is committed before its record, and nothing is
-// lost.
+// lost. Every crash hits a member that is at work, and every rebalance moves partitions
+// of members that are.
 func TestCommitsNeverRunAheadOfRecords(t *testing.T) {
-	const messages, partitions, rounds = 12_000, 6, 5
-	seed := uint64(time.Now().UnixNano())
+	const messages, partitions, rounds, atWork = 12_000, 6, 5, 30
+	seed := uint64(time.Now().UnixNano()) //nolint:gosec // a seed
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test
-	store := dedup.Memory(1 << 20)
-	c := embedded(t)
-	o := watch(c, store)
-	createTopic(t, c.ListenAddrs(), "orders", partitions, 1)
+	s := newScene(t, 3, partitions)
 	records, unique := stream(rnd, messages, partitions)
-	o.expect(produce(t, c.ListenAddrs(), "orders", records))
-
-	var effects sync.Map
-	var ran, delivered, rebalances atomic.Int64
-	handler := func(ctx context.Context, m *kafkaadapter.Message) error {
-		select { // the effect takes a moment, so that crashes hit it
-		case <-time.After(time.Duration(len(m.ID)%3) * time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		n, _ := effects.LoadOrStore(m.ID, new(atomic.Int64))
-		n.(*atomic.Int64).Add(1)
-		ran.Add(1)
-		return nil
+	more := func() { // a part of the stream, so that there is work at every moment
+		n := min(messages/(2*rounds), len(records))
+		s.produce(records[:n]...)
+		records = records[n:]
 	}
-	observer := kafkaadapter.Observer{
-		Delivered: func(*sarama.ConsumerMessage) { delivered.Add(1) },
-		Revoked:   func(string, int32, int, int) { rebalances.Add(1) },
-	}
+	var delivered, revoked atomic.Int64
 	join := func() *member {
-		return start(t, c.ListenAddrs(), "g", "orders", store, handler, observer, nil)
+		return s.join(func(ctx context.Context, m *kafkaMessage) error {
+			return pause(ctx, time.Duration(5+m.Offset%10)*time.Millisecond) // so that crashes hit it
+		}, func(mc *memberConfig) {
+			mc.observer.Delivered = func(*sarama.ConsumerMessage) { delivered.Add(1) }
+			mc.observer.Revoked = func(string, int32, int, int) { revoked.Add(1) }
+		})
 	}
 	members := []*member{join(), join()}
 	for round := range rounds {
-		goal := int64(messages*(round+1)/(rounds+1)) / 2
-		eventually(t, 60*time.Second, func() (bool, string) { return o.total() >= goal, fmt.Sprint("committed ", o.total()) })
-		extra := join() // a rebalance that comes
+		s.wantMembers(len(members))
 		victim := rnd.IntN(len(members))
-		members[victim].crash()
+		crashed := members[victim].crashAtWork(atWork)
+		more()
+		if waitFor(t, crashed, "the member to crash is not at work") == 0 {
+			t.Errorf("round %d: the member that crashed was idle", round)
+		}
 		members[victim] = join()
-		goal += messages / (rounds + 1) / 4
-		eventually(t, 60*time.Second, func() (bool, string) { return o.total() >= goal, fmt.Sprint("committed ", o.total()) })
+		extra := join() // a rebalance that comes
+		s.wantMembers(len(members) + 1)
+		working := extra.after(atWork)
+		more()
+		waitFor(t, working, "the member that has joined gets nothing to do")
 		extra.leave(t) // and one that goes
 	}
-	eventually(t, 120*time.Second, o.complete)
+	s.wantCommittedToEnd(60 * time.Second)
 	for _, m := range members {
 		m.leave(t)
 	}
 
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	seen, doubled := 0, int64(0)
-	effects.Range(func(_, n any) bool { seen++; doubled += n.(*atomic.Int64).Load() - 1; return true })
-	t.Logf("%d messages, %d ids, %d deliveries, %d effects (%d doubled by %d crashes), %d commits, %d partitions revoked",
-		messages, unique, delivered.Load(), ran.Load(), doubled, rounds, o.commits, rebalances.Load())
-	if len(o.violations) > 0 {
-		t.Errorf("%d commits ran ahead, first: %s", len(o.violations), o.violations[0])
-	}
-	if seen != unique {
-		t.Errorf("%d ids had an effect, %d were sent", seen, unique)
+	doubled := s.totalEffects() - unique
+	s.oracle.mu.Lock()
+	defer s.oracle.mu.Unlock()
+	t.Logf("%d messages, %d ids, %d deliveries, %d effects doubled by %d crashes, %d commits in %d generations, %d partitions revoked",
+		messages, unique, delivered.Load(), doubled, rounds, s.oracle.commits, len(s.oracle.generations), revoked.Load())
+	if seen := len(s.effects); seen != unique || len(records) > 0 {
+		t.Errorf("%d ids had an effect, %d were sent, %d messages were not", seen, unique, len(records))
 	}
 	if delivered.Load() <= messages {
 		t.Error("nothing was redelivered: the crashes hit nothing")
 	}
+	if n := len(s.oracle.generations); n <= rounds {
+		t.Errorf("%d generations committed, want more than %d", n, rounds)
+	}
+}
+
+func waitFor[T any](t *testing.T, c <-chan T, otherwise string) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(30 * time.Second):
+		t.Fatal(otherwise)
+	}
+	return v
 }
 
 // The oracle catches a wrapper that marks a message when it arrives.
 func TestOracleCatchesEarlyMarks(t *testing.T) {
-	store := dedup.Memory(1 << 20)
-	c := embedded(t)
-	o := watch(c, store)
-	createTopic(t, c.ListenAddrs(), "orders", 2, 1)
-	var records []record
-	for i := range 400 {
-		records = append(records, record{id: idOf(i), partition: partitionsOf(2, i), key: fmt.Sprint(i)})
-	}
-	o.expect(produce(t, c.ListenAddrs(), "orders", records))
-	handler := func(ctx context.Context, _ *kafkaadapter.Message) error {
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-		}
-		return context.Cause(ctx)
-	}
-	m := start(t, c.ListenAddrs(), "g", "orders", store, handler, kafkaadapter.Observer{},
-		func(g sarama.ConsumerGroup) sarama.ConsumerGroup { return earlyGroup{g} })
-	eventually(t, 30*time.Second, o.complete)
+	t.Parallel()
+	s := newScene(t, 3, 2)
+	s.early = true
+	s.produce(numbered(0, 0, 200)...)
+	s.produce(numbered(1, 200, 200)...)
+	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 20*time.Millisecond) },
+		func(mc *memberConfig) {
+			mc.wrap = func(g sarama.ConsumerGroup) sarama.ConsumerGroup { return earlyGroup{g} }
+		})
+	s.wantCommittedToEnd(30 * time.Second)
 	m.leave(t)
-	if len(o.violations) == 0 {
+	s.oracle.mu.Lock()
+	defer s.oracle.mu.Unlock()
+	if len(s.oracle.violations) == 0 {
 		t.Fatal("the oracle saw nothing wrong in a handler that marks before the effect")
 	}
-	t.Logf("%d violations in %d commits, first: %s", len(o.violations), o.commits, o.violations[0])
+	t.Logf("%d violations in %d commits, first: %s", len(s.oracle.violations), s.oracle.commits, s.oracle.violations[0])
 }
 
 // earlyGroup marks every message on arrival.

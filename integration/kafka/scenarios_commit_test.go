@@ -1,0 +1,145 @@
+package kafka_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+func commitFault(err *kerr.Error, count int) kfake.Fault {
+	return kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Group: sceneGroup, Err: err, Count: count}
+}
+
+// A member records everything and dies before any commit has arrived: all of it is
+// delivered again, skipped, and committed.
+func TestCrashBetweenRecordAndCommit(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	s := newScene(t, 3, 2)
+	refused := s.cluster.Fault(commitFault(kerr.NotCoordinator, -1))
+	s.produce(numbered(0, 0, n/2)...)
+	s.produce(numbered(1, n/2, n/2)...)
+	first := s.join(nil)
+	eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() == n && refused.Hits() > 0, "no commit was tried" })
+	first.crash()
+	if at := s.committed(0) + s.committed(1); at != 0 {
+		t.Fatalf("%d offsets were committed in spite of the fault", at)
+	}
+	refused.Remove()
+
+	second := s.join(nil)
+	s.wantCommittedToEnd(10 * time.Second)
+	second.leave(t)
+	s.wantOnce()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.skipped[dedup.RebalanceReplay] != n {
+		t.Errorf("skipped %v, want %d for %v", s.skipped, n, dedup.RebalanceReplay)
+	}
+}
+
+// Commits that are refused, in words or without: everything is committed in the end, by
+// the same member or after it has joined again, and nothing runs twice. Then the commit
+// of the very last message is refused, and nothing more arrives that could bring the
+// next one.
+func TestRefusedCommitsAreRepeated(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		err  *kerr.Error
+	}{
+		{"silent: coordinator not available", kerr.CoordinatorNotAvailable},
+		{"silent: not coordinator", kerr.NotCoordinator},
+		{"silent: coordinator is loading", kerr.CoordinatorLoadInProgress},
+		{"illegal generation", kerr.IllegalGeneration},
+		{"unknown member", kerr.UnknownMemberID},
+		{"rebalance in progress", kerr.RebalanceInProgress},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, 3, 1)
+			first := s.cluster.Fault(commitFault(c.err, 2))
+			m := s.join(nil)
+			s.produce(numbered(0, 0, 100)...)
+			s.wantCommittedToEnd(10 * time.Second)
+			if first.Hits() != 2 {
+				t.Errorf("%d commits were refused, want 2", first.Hits())
+			}
+			last := s.cluster.Fault(commitFault(c.err, 1))
+			s.produce(numbered(0, 100, 1)...)
+			eventually(t, 5*time.Second, func() (bool, string) { return last.Hits() == 1, "no commit of the last message" })
+			began := time.Now()
+			s.wantCommittedToEnd(5 * time.Second)
+			t.Logf("committed %v after the refusal", time.Since(began).Round(time.Millisecond))
+			m.leave(t)
+			s.wantOnce()
+			s.wantNothingHeld()
+		})
+	}
+}
+
+// A commit that was applied and answered with a timeout is made again: nothing goes back
+// and nothing runs twice.
+func TestCommitAppliedButTimedOut(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 3, 1)
+	fault := s.cluster.Fault(commitFault(kerr.RequestTimedOut, 5))
+	m := s.join(nil)
+	s.produce(numbered(0, 0, 500)...)
+	eventually(t, 10*time.Second, func() (bool, string) { return fault.Hits() == 5, "too few commits" })
+	s.wantCommittedToEnd(10 * time.Second)
+	m.leave(t)
+	s.wantOnce()
+	s.oracle.mu.Lock()
+	defer s.oracle.mu.Unlock()
+	if s.oracle.rewinds > 0 {
+		t.Errorf("%d commits went back", s.oracle.rewinds)
+	}
+}
+
+// Offsets with gaps: a log that begins late, and transactions, whose markers and aborted
+// messages lie between those that are delivered.
+func TestCommittedAcrossGaps(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 3, 1)
+	s.produce(numbered(0, 0, 100)...)
+	if err := s.cluster.DeleteRecords(sceneTopic, 0, 40); err != nil {
+		t.Fatal(err)
+	}
+	s.oracle.skip(0, 40)
+	m := s.join(nil)
+	eventually(t, 10*time.Second, func() (bool, string) { return s.committed(0) == 100, "the end was not committed" })
+	if n := s.totalEffects(); n != 60 {
+		t.Errorf("%d effects, want the 60 from the start of the log on", n)
+	}
+	// Offsets 100-109 aborted, 110 its marker, 111-120 committed, 121 its marker.
+	s.oracle.expect(nil) // markers have no id to be on record under
+	transact(t, s.cluster.ListenAddrs(), numbered(0, 200, 10), false)
+	transact(t, s.cluster.ListenAddrs(), numbered(0, 300, 10), true)
+	eventually(t, 10*time.Second, func() (bool, string) { return s.committed(0) == 121, "the last message was not committed" })
+	m.leave(t)
+	if s.effectsOf(idOf(200)) != 0 || s.effectsOf(idOf(300)) != 1 || s.effectsOf(idOf(309)) != 1 {
+		t.Errorf("effects: %d of an aborted message, %d of a committed one", s.effectsOf(idOf(200)), s.effectsOf(idOf(300)))
+	}
+}
+
+// The coordinator of the group moves to another broker while a member works.
+func TestCoordinatorMoves(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 3, 2)
+	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 2*time.Millisecond) })
+	for round := range 3 {
+		s.produce(numbered(int32(round%2), 500*round, 500)...) //nolint:gosec // small
+		eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 500*round+100, "no progress" })
+		s.cluster.RehashCoordinators()
+	}
+	s.wantCommittedToEnd(10 * time.Second)
+	m.leave(t)
+	s.wantOnce()
+}

@@ -1,0 +1,219 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+type kafkaMessage = kafkaadapter.Message
+
+// pause is an effect that takes its time.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// transact produces the records in a transaction.
+func transact(t *testing.T, brokers []string, records []record, commit bool) {
+	t.Helper()
+	cfg := clientConfig()
+	cfg.Producer.Idempotent, cfg.Producer.Transaction.ID, cfg.Net.MaxOpenRequests = true, "tx", 1
+	p, err := sarama.NewSyncProducer(brokers, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	if err := p.BeginTxn(); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		if _, _, err := p.SendMessage(r.message(sceneTopic)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := p.AbortTxn
+	if commit {
+		end = p.CommitTxn
+	}
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// One key is stuck: the others go on, the watermark stays below it, and what is in
+// flight above it is bounded.
+func TestOneStuckKey(t *testing.T) {
+	t.Parallel()
+	const n = 6000
+	s := newScene(t, 3, 1)
+	stuck := make(chan struct{})
+	handler := func(ctx context.Context, m *kafkaMessage) error {
+		if m.ID == idOf(100) {
+			select {
+			case <-stuck:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	}
+	records := numbered(0, 0, n)
+	for i := range records {
+		records[i].value = make([]byte, 500)
+	}
+	for i := 0; i < n; i += 100 { // batches that are small against what may be in flight
+		s.produce(records[i : i+100]...)
+	}
+	m := s.join(handler, func(mc *memberConfig) {
+		mc.adapter = func(c *kafkaadapter.Config) { c.HighWater, c.LowWater = 500, 200 }
+		mc.client = func(c *sarama.Config) { c.Consumer.Fetch.Default, c.ChannelBufferSize = 16<<10, 16 }
+	})
+	eventually(t, 10*time.Second, func() (bool, string) { return s.committed(0) == 100, fmt.Sprint("committed ", s.committed(0)) })
+	eventually(t, 10*time.Second, func() (bool, string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.paused > 0, "not paused"
+	})
+	settled := settle(t, func() int64 { return int64(s.totalEffects()) })
+	if settled < 500 || settled > 1500 {
+		t.Errorf("%d messages were handled beside the stuck one; HighWater is 500", settled)
+	}
+	if at := s.committed(0); at != 100 {
+		t.Errorf("committed to %d past the stuck message at 100", at)
+	}
+	close(stuck)
+	s.wantCommittedToEnd(15 * time.Second)
+	m.leave(t)
+	s.wantOnce()
+}
+
+// settle waits until a number has not changed for a while, and returns it.
+func settle(t *testing.T, read func() int64) int64 {
+	t.Helper()
+	last, since := read(), time.Now()
+	eventually(t, 15*time.Second, func() (bool, string) {
+		if now := read(); now != last {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > 500*time.Millisecond, fmt.Sprint("still changing: ", last)
+	})
+	return last
+}
+
+// A slow partition does not hold up a fast one of the same broker.
+func TestSlowPartitionBesideAFastOne(t *testing.T) {
+	const n = 20_000
+	// In the fast partition's way would be: a reader that waits for the slow one.
+	rate := func(beside int) time.Duration {
+		s := newScene(t, 1, 2)
+		s.produce(numbered(0, 0, beside)...)
+		s.produce(numbered(1, 100_000, n)...)
+		var fast atomic.Int64
+		ended := make(chan struct{})
+		handler := func(ctx context.Context, m *kafkaMessage) error {
+			if m.Partition == 0 {
+				return pause(ctx, 20*time.Millisecond)
+			}
+			if fast.Add(1) == n {
+				close(ended)
+			}
+			return nil
+		}
+		began := time.Now()
+		m := s.join(handler, func(mc *memberConfig) {
+			mc.adapter = func(c *kafkaadapter.Config) { c.Workers, c.HighWater, c.LowWater = 1, 200, 100 }
+		})
+		select {
+		case <-ended:
+		case <-time.After(30 * time.Second):
+			t.Errorf("the fast partition got %d of %d messages through", fast.Load(), n)
+		}
+		took := time.Since(began)
+		m.crash() // the slow partition has work for minutes
+		return took
+	}
+	alone, beside := rate(0), rate(5000)
+	t.Logf("%d messages took %v alone, %v beside a slow partition", n, alone.Round(time.Millisecond), beside.Round(time.Millisecond))
+	// Throttled by sarama it would be one message in 20 ms. The machine may be busy.
+	if limit := 3*alone + 2*time.Second; beside > limit {
+		t.Errorf("the fast partition took %v beside a slow one, want at most %v", beside, limit)
+	}
+}
+
+// A member that is told to end while it works finishes what runs, commits it, gives the
+// rest back, and leaves nothing running.
+func TestShutdown(t *testing.T) {
+	for name, protocol := range protocols {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, 3, 2)
+			s.produce(numbered(0, 0, 500)...)
+			s.produce(numbered(1, 500, 500)...)
+			handler := func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 100*time.Millisecond) }
+			m := s.join(handler, protocol, func(mc *memberConfig) {
+				mc.adapter = func(c *kafkaadapter.Config) { c.Workers = 4 }
+			})
+			eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 20 && m.running.Load() > 0, "no progress" })
+			began := time.Now()
+			m.leave(t)
+			if took := time.Since(began); took > 3*time.Second {
+				t.Errorf("leaving took %v", took)
+			}
+			if err := m.group.Close(); err != nil {
+				t.Errorf("the second Close: %v", err)
+			}
+			if n := m.running.Load(); n != 0 {
+				t.Errorf("%d handlers are still running", n)
+			}
+			done := s.totalEffects()
+			if at := s.committed(0) + s.committed(1); at < 1 || at > int64(done) {
+				t.Errorf("committed %d offsets for %d effects", at, done)
+			}
+			s.wantNothingHeld()
+			wantNoGoroutines(t)
+
+			again := s.join(nil, protocol)
+			s.wantCommittedToEnd(10 * time.Second)
+			again.leave(t)
+			s.wantOnce()
+		})
+	}
+}
+
+// Closing the group under the adapter ends Run with sarama's error, after the drain.
+func TestGroupClosedWhileDraining(t *testing.T) {
+	s := newScene(t, 3, 1)
+	s.produce(numbered(0, 0, 10)...)
+	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 500*time.Millisecond) })
+	eventually(t, 10*time.Second, func() (bool, string) { return m.running.Load() > 0, "nothing runs" })
+	closed := make(chan error, 2)
+	for range 2 { // twice, and at once
+		go func() { closed <- m.group.Close() }()
+	}
+	if err := <-m.done; !errors.Is(err, sarama.ErrClosedConsumerGroup) {
+		t.Errorf("Run: %v", err)
+	}
+	for range 2 {
+		if err := <-closed; err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	s.wantNothingHeld()
+	wantNoGoroutines(t)
+	if n := s.totalEffects(); n != 10 || s.committed(0) != 10 {
+		t.Errorf("%d effects, committed to %d, want 10 and 10", n, s.committed(0))
+	}
+}

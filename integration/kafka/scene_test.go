@@ -1,0 +1,235 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+const sceneTopic, sceneGroup = "orders", "g"
+
+// scene is an embedded broker with a topic, a store, the commit oracle over both, and a
+// ledger of effects.
+type scene struct {
+	t       *testing.T
+	cluster *kfake.Cluster
+	store   dedup.Store
+	oracle  *oracle
+	log     map[int32][]string // what will be at every position
+	sent    map[int32][]string // what is
+	early   bool               // commits are meant to run ahead
+
+	mu      sync.Mutex
+	effects map[string]int
+	skipped map[dedup.Cause]int
+	waited  map[string]int
+	paused  int
+	order   []string // of effects
+}
+
+func newScene(t *testing.T, nodes int, partitions int32) *scene {
+	t.Helper()
+	s := &scene{
+		t: t, cluster: embeddedNodes(t, nodes), store: dedup.Memory(1 << 20), log: map[int32][]string{}, sent: map[int32][]string{},
+		effects: map[string]int{}, skipped: map[dedup.Cause]int{}, waited: map[string]int{},
+	}
+	s.oracle = watch(s.cluster, s.store)
+	createTopic(t, s.cluster.ListenAddrs(), sceneTopic, partitions, 1)
+	t.Cleanup(func() {
+		s.oracle.mu.Lock()
+		defer s.oracle.mu.Unlock()
+		if n := len(s.oracle.violations); n > 0 && !s.early {
+			t.Errorf("%d commits ran ahead, first: %s", n, s.oracle.violations[0])
+		}
+	})
+	return s
+}
+
+// produce appends records and tells the oracle where they will lie before anybody can
+// commit them.
+func (s *scene) produce(records ...record) {
+	s.t.Helper()
+	for _, r := range records {
+		s.log[r.partition] = append(s.log[r.partition], r.id)
+	}
+	s.oracle.expect(s.log)
+	produceAt(s.t, s.cluster.ListenAddrs(), sceneTopic, s.sent, records)
+}
+
+// numbered are n records on one partition, each under a key of its own.
+func numbered(partition int32, from, n int) []record {
+	var records []record
+	for i := range n {
+		id := idOf(from + i)
+		records = append(records, record{id: id, partition: partition, key: id, value: []byte(id)})
+	}
+	return records
+}
+
+// join adds a member. A nil handler has its effect at once.
+func (s *scene) join(handler kafkaadapter.Handler, change ...func(*memberConfig)) *member {
+	s.t.Helper()
+	mc := memberConfig{
+		brokers: s.cluster.ListenAddrs(), group: sceneGroup, topic: sceneTopic, store: s.store,
+		observer: kafkaadapter.Observer{
+			Skipped: func(_ *kafkaadapter.Message, cause dedup.Cause) { s.note(func() { s.skipped[cause]++ }) },
+			Waiting: func(m *kafkaadapter.Message) { s.note(func() { s.waited[m.ID]++ }) },
+			Paused:  func(string, int32, bool) { s.note(func() { s.paused++ }) },
+		},
+		handler: func(ctx context.Context, m *kafkaadapter.Message) error {
+			if handler != nil {
+				if err := handler(ctx, m); err != nil {
+					return err
+				}
+			}
+			s.note(func() {
+				s.effects[m.ID]++
+				s.order = append(s.order, m.ID)
+			})
+			return nil
+		},
+	}
+	for _, f := range change {
+		f(&mc)
+	}
+	return start(s.t, mc)
+}
+
+func (s *scene) note(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// effectsOf is how often the effect of an id has happened.
+func (s *scene) effectsOf(id string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.effects[id]
+}
+
+func (s *scene) totalEffects() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.order)
+}
+
+// committed is what the broker has of a partition, 0 before a commit.
+func (s *scene) committed(partition int32) int64 {
+	info := s.cluster.GroupInfo(sceneGroup)
+	if info == nil {
+		return 0
+	}
+	return info.Commits[sceneTopic][partition].Offset
+}
+
+// wantCommittedToEnd waits until every partition is committed to what was produced.
+func (s *scene) wantCommittedToEnd(limit time.Duration) {
+	s.t.Helper()
+	eventually(s.t, limit, func() (bool, string) {
+		for p, ids := range s.log {
+			if at := s.committed(p); at != int64(len(ids)) {
+				return false, fmt.Sprintf("partition %d is committed to %d of %d", p, at, len(ids))
+			}
+		}
+		return true, ""
+	})
+}
+
+// wantOnce requires one effect of every id that was produced.
+func (s *scene) wantOnce() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sent := map[string]bool{}
+	for _, ids := range s.log {
+		for _, id := range ids {
+			sent[id] = true
+		}
+	}
+	for id := range sent {
+		if n := s.effects[id]; n != 1 {
+			s.t.Errorf("%s had %d effects, want 1", id, n)
+		}
+	}
+	if len(s.effects) != len(sent) {
+		s.t.Errorf("%d ids had an effect, %d were sent", len(s.effects), len(sent))
+	}
+}
+
+// wantNothingHeld requires that no claim is left behind: every id is done, or free.
+func (s *scene) wantNothingHeld() {
+	s.t.Helper()
+	for _, ids := range s.log {
+		for _, id := range ids {
+			key, err := dedup.NewID("t", "", id)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			rec := s.store.Lookup(context.Background(), []dedup.ID{key})[0].Record
+			if rec.State == dedup.StateInProgress {
+				s.t.Errorf("%s is left %v for %v", id, rec.State, rec.Remaining)
+			}
+		}
+	}
+}
+
+// wantNoGoroutines waits until none of this module's shipped code is left running.
+func wantNoGoroutines(t *testing.T) {
+	t.Helper()
+	eventually(t, 10*time.Second, func() (bool, string) {
+		buf := make([]byte, 1<<22)
+		left := slices.DeleteFunc(strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n"), func(g string) bool {
+			return !strings.Contains(g, "onceward/kafkaadapter") && !strings.Contains(g, "onceward/dedup")
+		})
+		return len(left) == 0, strings.Join(left, "\n\n")
+	})
+}
+
+// assigned is which member has which partitions, as the broker knows it, in no order.
+func (s *scene) assigned() [][]int32 {
+	var all [][]int32
+	if info := s.cluster.GroupInfo(sceneGroup); info != nil {
+		for _, m := range info.Members {
+			all = append(all, slices.Sorted(slices.Values(m.Assignment[sceneTopic])))
+		}
+	}
+	return all
+}
+
+// wantMembers waits until the group is stable with n members that all have something.
+func (s *scene) wantMembers(n int) {
+	s.t.Helper()
+	eventually(s.t, 10*time.Second, func() (bool, string) {
+		info := s.cluster.GroupInfo(sceneGroup)
+		if info == nil {
+			return false, "no group"
+		}
+		all := s.assigned()
+		ok := info.State == "Stable" && len(all) == n && !slices.ContainsFunc(all, func(p []int32) bool { return len(p) == 0 })
+		return ok, fmt.Sprint(info.State, " ", all)
+	})
+}
+
+// cooperative makes the member's group rebalance in the cooperative way.
+func cooperative(mc *memberConfig) {
+	mc.client = func(c *sarama.Config) {
+		c.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyCooperativeSticky()}
+	}
+}
+
+// eager is how groups rebalance by default.
+func eager(*memberConfig) {}
+
+var protocols = map[string]func(*memberConfig){"eager": eager, "cooperative": cooperative}
