@@ -3,11 +3,15 @@ package kafkaadapter
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
 )
+
+// aheadPatience is how long a partition's claimer waits for a message to have its turn.
+const aheadPatience = 250 * time.Millisecond
 
 // claimLoop claims what the intake brings, batch by batch, and hands it to the lanes. It
 // returns nil when ctx ends, and an error for what must stop the consumer.
@@ -16,6 +20,12 @@ func (p *partition) claimLoop(ctx context.Context) error {
 		batch, err := p.pending.next(ctx, p.a.cfg.BatchMax)
 		if err != nil {
 			return nil //nolint:nilerr // the partition ends, and knows why
+		}
+		if !p.queued.room(ctx, p.a.cfg.ClaimAhead, aheadPatience) {
+			// Everything claimed ahead is stuck behind keys that take long. Other keys
+			// must not wait for them: their workers claim, one by one, when they run.
+			p.submit(batch)
+			continue
 		}
 		claims, err := p.claimBatch(ctx, batch)
 		p.sortBatch(batch, claims, ctx.Err() == nil && err == nil)

@@ -89,6 +89,11 @@ type Config struct {
 	// BatchWait is how long an incomplete batch waits for more. Default 2 ms.
 	BatchWait time.Duration
 
+	// ClaimAhead is how many messages of a partition may hold a claim before their turn,
+	// give or take a batch. Each is renewed while it waits, so a large backlog of claims
+	// costs the store more than the work itself. Default 512.
+	ClaimAhead int
+
 	// HighWater pauses a partition when so many of its messages are in flight, LowWater
 	// resumes it. What has been fetched already still comes in. Default 4096 and half
 	// of HighWater.
@@ -133,7 +138,7 @@ func (c Config) complete() (Config, error) {
 	for _, f := range []struct {
 		name string
 		n    int
-	}{{"Workers", c.Workers}, {"BatchMax", c.BatchMax}, {"HighWater", c.HighWater}, {"LowWater", c.LowWater}, {"CommitCount", c.CommitCount}} {
+	}{{"Workers", c.Workers}, {"BatchMax", c.BatchMax}, {"ClaimAhead", c.ClaimAhead}, {"HighWater", c.HighWater}, {"LowWater", c.LowWater}, {"CommitCount", c.CommitCount}} {
 		if f.n < 0 {
 			return c, bad(f.name, "is %d; it must not be negative", f.n)
 		}
@@ -193,6 +198,7 @@ func (c *Config) setDefaults() {
 	}
 	setInt(&c.Workers, 32)
 	setInt(&c.BatchMax, 256)
+	setInt(&c.ClaimAhead, 512)
 	setInt(&c.HighWater, 4096)
 	setInt(&c.LowWater, c.HighWater/2)
 	setInt(&c.CommitCount, 1000)

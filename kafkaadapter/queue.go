@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"sync"
+	"time"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -64,6 +65,48 @@ func (q *pending) next(ctx context.Context, n int) ([]*item, error) {
 type queued struct {
 	mu    sync.Mutex
 	items map[*item]struct{}
+	fewer chan struct{} // closed when one leaves; nil while nobody waits for that
+}
+
+// room waits until fewer than limit messages hold a claim before their turn, and reports
+// false when none has left for as long as patience.
+//
+// Each of them is renewed every third of a lease. Without a bound a backlog is claimed
+// as fast as it is fetched, and the renewals of what cannot run yet leave the store no
+// time for the completions of what does: nothing ends any more, and nothing is lost but
+// progress.
+func (q *queued) room(ctx context.Context, limit int, patience time.Duration) bool {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		q.mu.Lock()
+		if len(q.items) < limit {
+			q.mu.Unlock()
+			return true
+		}
+		if q.fewer == nil {
+			q.fewer = make(chan struct{})
+		}
+		fewer := q.fewer
+		q.mu.Unlock()
+		select {
+		case <-fewer:
+			timer.Reset(patience)
+		case <-timer.C:
+			return false
+		case <-ctx.Done():
+			return true // the claimer sees it, and what it holds is given back
+		}
+	}
+}
+
+// remove takes a message out; q.mu is held.
+func (q *queued) remove(it *item) {
+	delete(q.items, it)
+	if q.fewer != nil {
+		close(q.fewer)
+		q.fewer = nil
+	}
 }
 
 // add notes a message whose claim was won before its turn.
@@ -80,14 +123,14 @@ func (q *queued) add(it *item) {
 func (q *queued) begin(it *item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.items, it)
+	q.remove(it)
 }
 
 // take takes the claim of a message that does not run, nil if it holds none.
 func (q *queued) take(it *item) *dedup.Claim {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.items, it)
+	q.remove(it)
 	c := it.claim
 	it.claim = nil
 	return c
@@ -103,7 +146,7 @@ func (q *queued) takeBehind(head *item, order Order) []*dedup.Claim {
 		if !sameLane(it, head, order) {
 			continue
 		}
-		delete(q.items, it)
+		q.remove(it)
 		claims = append(claims, it.claim)
 		it.claim = nil
 	}

@@ -1,0 +1,83 @@
+package kafkaadapter
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// A backlog is not claimed as fast as it is fetched: what waits for its turn is renewed
+// all the time, and thousands of renewals leave the store no time for completions. It
+// was found with 20,000 messages, a lease of 2 s and six partitions, which stood still.
+func TestClaimsAheadAreBounded(t *testing.T) {
+	const messages, ahead, batch, workers = 2000, 64, 32, 8
+	var blocked chan struct{} // made inside the bubble: time stands still for others
+	handler := func(ctx context.Context, _ *Message) error {
+		select {
+		case <-blocked:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	change := func(_ *rig, c *Config) {
+		blocked = make(chan struct{})
+		c.Workers, c.BatchMax, c.ClaimAhead = workers, batch, ahead
+	}
+	inBubble(t, 1, handler, change, func(r *rig) {
+		r.group.add(ids(messages)...)
+		r.after(2 * lease)
+		if held := r.inProgress(messages); held > ahead+batch+workers {
+			t.Errorf("%d messages are claimed while %d run, want at most %d", held, workers, ahead+batch+workers)
+		}
+		close(blocked)
+		r.after(time.Minute)
+		r.wantCommitted(messages)
+	})
+}
+
+// inProgress counts the claims that the store holds.
+func (r *rig) inProgress(n int) (held int) {
+	r.t.Helper()
+	for _, m := range ids(n) {
+		rec, err := r.dedup.Lookup(context.Background(), idIn(m))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if rec.State == dedup.StateInProgress {
+			held++
+		}
+	}
+	return held
+}
+
+// A key that takes for ever, with more messages behind it than may be claimed ahead,
+// does not stop the others.
+func TestFullBacklogOfOneKeyDoesNotStopOthers(t *testing.T) {
+	const ahead = 16
+	handler := func(ctx context.Context, m *Message) error {
+		if string(m.Key) == "slow" {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		return nil
+	}
+	change := func(_ *rig, c *Config) { c.BatchMax, c.ClaimAhead = 8, ahead }
+	inBubble(t, 1, handler, change, func(r *rig) {
+		var messages []*sarama.ConsumerMessage
+		for i := range 4 * ahead {
+			messages = append(messages, message(fmt.Sprint("slow", i), "slow"))
+		}
+		messages = append(messages, message("quick", "other"))
+		r.group.add(messages...)
+		r.after(20 * time.Second)
+		r.wantRuns("quick", 1)
+		r.stop()
+		r.after(time.Minute) // the drain ends the slow one
+	})
+}
