@@ -122,9 +122,13 @@ func TestWaitingDeduperHoldsNoWorker(t *testing.T) {
 
 // Two partitions whose queues hold what the other one waits for: the claims behind a
 // waiting message are given back, or both would wait for ever.
+// Where giving back fails, they are not renewed any more.
 func TestQueuesDoNotWaitForEachOther(t *testing.T) {
-	for _, order := range []Order{ByKey, ByPartition} {
-		inBubble(t, 1, nil, func(_ *rig, c *Config) { c.Order = order }, func(r *rig) {
+	for _, c := range []struct {
+		order Order
+		lost  bool // what is given back does not arrive
+	}{{ByKey, false}, {ByPartition, false}, {ByKey, true}} {
+		inBubble(t, 1, nil, func(_ *rig, cfg *Config) { cfg.Order = c.order }, func(r *rig) {
 			// The other process holds x behind y, for as long as y is not free.
 			other := r.otherProcess()
 			x := r.claimElsewhere(other, "x")
@@ -143,11 +147,21 @@ func TestQueuesDoNotWaitForEachOther(t *testing.T) {
 				}
 			}()
 			r.group.add(message("x", "k"), message("y", "k"))
+			if c.lost {
+				r.store.SetPlan(func(call deduptest.Call) deduptest.Fault {
+					if call.Op == deduptest.OpFinish {
+						return deduptest.Fault{Kind: deduptest.DropRequest}
+					}
+					return deduptest.Fault{}
+				})
+				r.after(6 * time.Second)
+				r.heal()
+			}
 			r.after(30 * time.Second)
 			select {
 			case <-finished:
 			default:
-				r.t.Fatalf("order %v: both wait for each other", order)
+				r.t.Fatalf("%+v: both wait for each other", c)
 			}
 			r.wantRuns("x", 0)
 			r.wantRuns("y", 0)

@@ -65,14 +65,22 @@ func (p *partition) release(items []*item) {
 			claims = append(claims, c)
 		}
 	}
-	p.releaseClaims(claims)
-	for _, it := range items {
-		it.end()
-	}
+	p.releaseClaims(items, claims)
 }
 
-// releaseClaims is bounded in time: what it does not reach lapses.
-func (p *partition) releaseClaims(claims []*dedup.Claim) {
+// yield gives back the claims behind a message that waits.
+func (p *partition) yield(head *item) {
+	p.releaseClaims(p.queued.takeBehind(head, p.a.cfg.Order))
+}
+
+// releaseClaims is bounded in time. Claims that it does not reach lapse, for nobody
+// renews them after it.
+func (p *partition) releaseClaims(items []*item, claims []*dedup.Claim) {
+	defer func() {
+		for _, it := range items {
+			it.end()
+		}
+	}()
 	if len(claims) == 0 {
 		return
 	}

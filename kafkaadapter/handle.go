@@ -134,7 +134,7 @@ func (p *partition) poll(it *item) time.Duration {
 		it.waiting, it.wait = time.Now(), 0
 	}
 	if time.Since(it.waiting) >= yieldAfter {
-		p.releaseClaims(p.queued.takeBehind(it, p.a.cfg.Order))
+		p.yield(it)
 	}
 	it.wait = p.a.retry.Delay(it.polls, it.wait, nil)
 	it.polls++

@@ -137,20 +137,19 @@ func (q *queued) take(it *item) *dedup.Claim {
 }
 
 // takeBehind takes the claims of all that cannot run before the message at the head of
-// its lane.
-func (q *queued) takeBehind(head *item, order Order) []*dedup.Claim {
+// its lane. It returns those messages too.
+func (q *queued) takeBehind(head *item, order Order) (behind []*item, claims []*dedup.Claim) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var claims []*dedup.Claim
 	for it := range q.items {
 		if !sameLane(it, head, order) {
 			continue
 		}
-		q.remove(it)
-		claims = append(claims, it.claim)
+		delete(q.items, it)
+		behind, claims = append(behind, it), append(claims, it.claim)
 		it.claim = nil
 	}
-	return claims
+	return behind, claims
 }
 
 func sameLane(a, b *item, order Order) bool {
