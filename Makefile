@@ -54,6 +54,12 @@ demo: ## duplicates and crashes go in, each effect comes out once (needs only Go
 bench: ## run the benchmarks of every module
 	@. scripts/lib/phase.sh && for dir in $$(modules); do go -C "$$dir" test -run '^$$' -bench . -benchmem ./... || failed=1; done; [ -z "$$failed" ]
 
+.PHONY: bench-redis
+bench-redis: ## the Redis path beside its limits, into bench/results/redis.json
+	@dir=$$(mktemp -d)/redis && trap 'scripts/servers.sh private-down $$dir' EXIT && \
+	  scripts/servers.sh private redis $$dir 26290 && \
+	  go -C bench run ./cmd/redisbench -redis 127.0.0.1:26290 -out results/redis.json
+
 .PHONY: servers-install
 servers-install: ## find or install Redis, PostgreSQL, MariaDB, Java and Apache Kafka
 	@scripts/servers.sh install
