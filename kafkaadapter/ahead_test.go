@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
 )
 
 // A backlog is not claimed as fast as it is fetched: what waits for its turn is renewed
@@ -80,4 +81,85 @@ func TestFullBacklogOfOneKeyDoesNotStopOthers(t *testing.T) {
 		r.stop()
 		r.after(time.Minute) // the drain ends the slow one
 	})
+}
+
+// Nor does it while others are in flight elsewhere, and are asked about all the time.
+func TestFullBacklogAmongPollsDoesNotStopOthers(t *testing.T) {
+	const ahead = 16
+	handler := func(ctx context.Context, m *Message) error {
+		if string(m.Key) == "slow" {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		return nil
+	}
+	inBubble(t, 1, handler, func(_ *rig, c *Config) {
+		c.BatchMax, c.ClaimAhead, c.RetryBase, c.RetryMax = 8, ahead, 50*time.Millisecond, 50*time.Millisecond
+	}, func(r *rig) {
+		var messages []*sarama.ConsumerMessage
+		for i := range 2 * ahead {
+			messages = append(messages, message(fmt.Sprint("slow", i), "slow"))
+		}
+		for i := range 8 {
+			id := fmt.Sprint("elsewhere", i)
+			_, stop := r.claimElsewhere(r.otherProcess(), id).KeepAlive(context.Background())
+			defer stop()
+			messages = append([]*sarama.ConsumerMessage{message(id, id)}, messages...)
+		}
+		r.group.add(append(messages, message("quick", "other"))...)
+		r.after(20 * time.Second)
+		r.wantRuns("quick", 1)
+		r.stop()
+		r.after(time.Minute)
+	})
+}
+
+// Two partitions whose queues hold what the other one waits for: the claims behind a
+// waiting message are given back, or both would wait for ever.
+// Where giving back fails, they are not renewed any more.
+func TestQueuesDoNotWaitForEachOther(t *testing.T) {
+	for _, c := range []struct {
+		order Order
+		lost  bool // what is given back does not arrive
+	}{{ByKey, false}, {ByPartition, false}, {ByKey, true}} {
+		inBubble(t, 1, nil, func(_ *rig, cfg *Config) { cfg.Order = c.order }, func(r *rig) {
+			// The other process holds x behind y, for as long as y is not free.
+			other := r.otherProcess()
+			x := r.claimElsewhere(other, "x")
+			_, stop := x.KeepAlive(context.Background())
+			defer stop()
+			finished := make(chan struct{})
+			go func() {
+				defer close(finished)
+				for {
+					<-time.After(time.Second)
+					if y := r.claimElsewhere(other, "y"); y.Outcome == dedup.Acquired {
+						_ = y.Complete(context.Background(), nil)
+						_ = x.Complete(context.Background(), nil)
+						return
+					}
+				}
+			}()
+			r.group.add(message("x", "k"), message("y", "k"))
+			if c.lost {
+				r.store.SetPlan(func(call deduptest.Call) deduptest.Fault {
+					if call.Op == deduptest.OpFinish {
+						return deduptest.Fault{Kind: deduptest.DropRequest}
+					}
+					return deduptest.Fault{}
+				})
+				r.after(6 * time.Second)
+				r.heal()
+			}
+			r.after(30 * time.Second)
+			select {
+			case <-finished:
+			default:
+				r.t.Fatalf("%+v: both wait for each other", c)
+			}
+			r.wantRuns("x", 0)
+			r.wantRuns("y", 0)
+			r.wantCommitted(2)
+		})
+	}
 }

@@ -120,56 +120,6 @@ func TestWaitingDeduperHoldsNoWorker(t *testing.T) {
 	})
 }
 
-// Two partitions whose queues hold what the other one waits for: the claims behind a
-// waiting message are given back, or both would wait for ever.
-// Where giving back fails, they are not renewed any more.
-func TestQueuesDoNotWaitForEachOther(t *testing.T) {
-	for _, c := range []struct {
-		order Order
-		lost  bool // what is given back does not arrive
-	}{{ByKey, false}, {ByPartition, false}, {ByKey, true}} {
-		inBubble(t, 1, nil, func(_ *rig, cfg *Config) { cfg.Order = c.order }, func(r *rig) {
-			// The other process holds x behind y, for as long as y is not free.
-			other := r.otherProcess()
-			x := r.claimElsewhere(other, "x")
-			_, stop := x.KeepAlive(context.Background())
-			defer stop()
-			finished := make(chan struct{})
-			go func() {
-				defer close(finished)
-				for {
-					<-time.After(time.Second)
-					if y := r.claimElsewhere(other, "y"); y.Outcome == dedup.Acquired {
-						_ = y.Complete(context.Background(), nil)
-						_ = x.Complete(context.Background(), nil)
-						return
-					}
-				}
-			}()
-			r.group.add(message("x", "k"), message("y", "k"))
-			if c.lost {
-				r.store.SetPlan(func(call deduptest.Call) deduptest.Fault {
-					if call.Op == deduptest.OpFinish {
-						return deduptest.Fault{Kind: deduptest.DropRequest}
-					}
-					return deduptest.Fault{}
-				})
-				r.after(6 * time.Second)
-				r.heal()
-			}
-			r.after(30 * time.Second)
-			select {
-			case <-finished:
-			default:
-				r.t.Fatalf("%+v: both wait for each other", c)
-			}
-			r.wantRuns("x", 0)
-			r.wantRuns("y", 0)
-			r.wantCommitted(2)
-		})
-	}
-}
-
 // In an outage the partition is paused, nothing new runs and nothing is marked; then it
 // goes on.
 func TestStoreOutageFailsClosed(t *testing.T) {

@@ -99,7 +99,10 @@ func unprocessable(c *dedup.Claim) error {
 
 // outage waits before the store is asked again, with the partition paused.
 func (p *partition) outage(ctx context.Context, n int, err error) error {
-	if n == 0 && ctx.Err() == nil {
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // nobody is asking any more: that is no outage
+	}
+	if n == 0 {
 		p.a.cfg.Logger.Warn("kafkaadapter: paused, the store cannot be asked", "topic", p.topic, "partition", p.number, "error", err)
 	}
 	p.gate.Hold(flow.StoreDown)

@@ -46,6 +46,7 @@ func TestNewRefusesBadInput(t *testing.T) {
 		{"Scope", func(c *Config) { c.Scope = strings.Repeat("x", 256) }},
 		{"Workers", func(c *Config) { c.Workers = -1 }},
 		{"BatchMax", func(c *Config) { c.BatchMax = -1 }},
+		{"ClaimAhead", func(c *Config) { c.ClaimAhead = -1 }},
 		{"BatchWait", func(c *Config) { c.BatchWait = -1 }},
 		{"HighWater", func(c *Config) { c.HighWater = -5 }},
 		{"LowWater", func(c *Config) { c.LowWater = -1 }},
@@ -71,7 +72,7 @@ func TestNewRefusesBadInput(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	cfg := newAdapter(t, Config{}).cfg
-	if cfg.Workers != 32 || cfg.BatchMax != 256 || cfg.BatchWait != 2*time.Millisecond || cfg.HighWater != 4096 || cfg.LowWater != 2048 ||
+	if cfg.Workers != 32 || cfg.BatchMax != 256 || cfg.BatchWait != 2*time.Millisecond || cfg.ClaimAhead != 512 || cfg.HighWater != 4096 || cfg.LowWater != 2048 ||
 		cfg.CommitEvery != 250*time.Millisecond || cfg.CommitCount != 1000 || cfg.Drain != 10*time.Second ||
 		cfg.RetryBase != 100*time.Millisecond || cfg.RetryMax != 30*time.Second || cfg.Order != ByKey {
 		t.Errorf("defaults are not those that are documented: %+v", cfg)

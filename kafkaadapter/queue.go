@@ -100,10 +100,12 @@ func (q *queued) room(ctx context.Context, limit int, patience time.Duration) bo
 	}
 }
 
-// remove takes a message out; q.mu is held.
+// remove takes a message out; q.mu is held. Only one that was in tells who waits for
+// room: a message that is asked about again and again would use up nobody's patience.
 func (q *queued) remove(it *item) {
+	before := len(q.items)
 	delete(q.items, it)
-	if q.fewer != nil {
+	if len(q.items) < before && q.fewer != nil {
 		close(q.fewer)
 		q.fewer = nil
 	}
@@ -145,7 +147,7 @@ func (q *queued) takeBehind(head *item, order Order) (behind []*item, claims []*
 		if !sameLane(it, head, order) {
 			continue
 		}
-		delete(q.items, it)
+		q.remove(it)
 		behind, claims = append(behind, it), append(claims, it.claim)
 		it.claim = nil
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
 )
 
@@ -315,6 +316,26 @@ func TestRevokeDuringAClaim(t *testing.T) {
 		if want := []string{"partition 0: 3 returned, 0 abandoned"}; !slices.Equal(r.noted(), want) {
 			t.Errorf("observed %q, want %q", r.noted(), want)
 		}
+	})
+}
+
+// A claim that is cancelled because the partition goes is no outage of the store.
+func TestRevokeIsNoOutage(t *testing.T) {
+	inBubble(t, 1, nil, func(r *rig, c *Config) {
+		revoked(r, c)
+		c.Observer.Paused = func(string, int32, bool) { r.note("paused") }
+		r.store.SetPlan(func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.Hang} })
+	}, func(r *rig) {
+		r.group.add(ids(3)...)
+		r.after(time.Second)
+		r.stop()
+		if err := r.wantEnd(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if want := []string{"partition 0: 3 returned, 0 abandoned"}; !slices.Equal(r.noted(), want) {
+			t.Errorf("observed %q, want %q", r.noted(), want)
+		}
+		r.after(lease) // what the Deduper gives back has hung too
 	})
 }
 
