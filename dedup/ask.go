@@ -138,9 +138,7 @@ func (d *Deduper) renewMineOnce(ctx context.Context, reqs []ClaimRequest, out []
 		changes[n] = Change{ID: reqs[i].ID, Token: reqs[i].Token, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold}
 	}
 	sent := time.Now()
-	sending, cancel := context.WithTimeout(ctx, d.cfg.StoreTimeout)
-	defer cancel()
-	for n, ans := range answered(d.store.Renew(sending, changes), len(changes)) {
+	for n, ans := range inBatches(ctx, d.cfg.StoreTimeout, changes, d.store.Renew) {
 		a := &out[mine[n]]
 		switch {
 		case ans.Err != nil:
@@ -186,13 +184,13 @@ func (d *Deduper) giveBack(changes []Change) {
 	d.life.begin()
 	go func() {
 		defer d.life.end()
-		ctx, cancel := context.WithTimeout(context.Background(), d.cfg.StoreTimeout)
-		defer cancel()
 		var answers []Answer
 		if len(changes) == 1 { // thousands of these may come at once
+			ctx, cancel := context.WithTimeout(context.Background(), d.cfg.StoreTimeout)
+			defer cancel()
 			answers = []Answer{d.ends.do(ctx, changes[0])}
 		} else {
-			answers = answered(d.store.Finish(ctx, changes), len(changes))
+			answers = d.sendChanges(context.Background(), changes)
 		}
 		for i, ans := range answers {
 			if ans.Err != nil {
@@ -205,12 +203,7 @@ func (d *Deduper) giveBack(changes []Change) {
 
 // sendClaims is the direct way of a batch to the store, under its timeout.
 func (d *Deduper) sendClaims(ctx context.Context, reqs []ClaimRequest) []Answer {
-	if ctx.Err() != nil {
-		return repeat(Answer{Err: &abandonedError{gone(ctx), true}}, len(reqs))
-	}
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.StoreTimeout)
-	defer cancel()
-	return answered(d.store.Claim(ctx, reqs), len(reqs))
+	return inBatches(ctx, d.cfg.StoreTimeout, reqs, d.store.Claim)
 }
 
 // sendClaim is the way of a single call, which shares a batch with others.

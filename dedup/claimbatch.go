@@ -5,7 +5,7 @@ import (
 	"context"
 )
 
-// ClaimBatch claims many keys in one round trip (one per node of a Redis Cluster) and
+// ClaimBatch claims many keys in one round trip per 1024 (on a Redis Cluster per node) and
 // returns one Claim per request, in order. Outcomes are per item: an item that is bad,
 // or could not be learnt, has Outcome Unknown and says why through [Claim.Err]. A key
 // that occurs again in the batch is an alias of its first occurrence: see Claim.Alias.

@@ -3,7 +3,6 @@ package dedup
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"sync"
 	"time"
 )
@@ -169,11 +168,8 @@ func (s *memoryStore) forget(id ID, hold, now time.Duration) error {
 // clearing up that is due, and copies the results once the mutex is free.
 func memoryBatch[T any](ctx context.Context, s *memoryStore, items []T, do func(*T, time.Duration) Answer) []Answer {
 	answers := make([]Answer, len(items))
-	if err := memoryEnded(ctx); err != nil {
-		for i := range answers {
-			answers[i].Err = err
-		}
-		return answers
+	if ctx.Err() != nil {
+		return repeat(Answer{Err: gone(ctx)}, len(items))
 	}
 	s.run(func(now time.Duration) {
 		for i := range items {
@@ -193,16 +189,4 @@ func (s *memoryStore) run(do func(now time.Duration)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	do(time.Since(s.start))
-}
-
-// memoryEnded is the error of a ctx that is done, with its cause.
-func memoryEnded(ctx context.Context) error {
-	err := ctx.Err()
-	if err == nil {
-		return nil
-	}
-	if cause := context.Cause(ctx); cause != err { //nolint:errorlint // identity: is there a cause of its own
-		return fmt.Errorf("%w: %w", err, cause)
-	}
-	return err
 }

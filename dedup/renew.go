@@ -252,9 +252,9 @@ func (r *renewer) step() (time.Duration, bool) {
 	wait := time.Until(r.queue[0].next)
 	r.mu.Unlock()
 
-	if len(due) > 0 {
+	for part := range slices.Chunk(due, storeBatch) {
 		r.d.life.begin()
-		go r.send(due)
+		go r.send(part)
 	}
 	if len(ended) == 0 {
 		return max(wait, 0), true
