@@ -116,7 +116,7 @@ func settle(t *testing.T, read func() int64) int64 {
 
 // A slow partition does not hold up a fast one of the same broker.
 func TestSlowPartitionBesideAFastOne(t *testing.T) {
-	const n = 20_000
+	const n = 10_000
 	// In the fast partition's way would be: a reader that waits for the slow one.
 	rate := func(beside int) time.Duration {
 		s := newScene(t, 1, 2)
