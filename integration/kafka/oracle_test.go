@@ -20,8 +20,9 @@ import (
 // oracle sees every commit request at the broker and checks that every offset below it
 // has a record in the store at that moment.
 type oracle struct {
-	store dedup.Store
-	ids   map[int32][]string
+	store      dedup.Store
+	ids        map[int32][]string
+	committing chan struct{} // closed by the first commit, after its check
 
 	mu          sync.Mutex
 	checked     map[int32]int64
@@ -33,7 +34,8 @@ type oracle struct {
 }
 
 func watch(c *kfake.Cluster, store dedup.Store) *oracle {
-	o := &oracle{store: store, checked: map[int32]int64{}, last: map[int32]int64{}, generations: map[int32]bool{}}
+	o := &oracle{store: store, committing: make(chan struct{}), checked: map[int32]int64{}, last: map[int32]int64{}, generations: map[int32]bool{}}
+	var first sync.Once
 	c.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		commit := req.(*kmsg.OffsetCommitRequest)
@@ -42,6 +44,7 @@ func watch(c *kfake.Cluster, store dedup.Store) *oracle {
 				o.commit(commit.Generation, p.Partition, p.Offset)
 			}
 		}
+		first.Do(func() { close(o.committing) })
 		return nil, nil, false
 	})
 	return o
@@ -185,10 +188,20 @@ func TestOracleCatchesEarlyMarks(t *testing.T) {
 	s.early = true
 	s.produce(numbered(0, 0, 200)...)
 	s.produce(numbered(1, 200, 200)...)
-	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 20*time.Millisecond) },
-		func(mc *memberConfig) {
-			mc.wrap = func(g sarama.ConsumerGroup) sarama.ConsumerGroup { return earlyGroup{g} }
-		})
+	handler := func(ctx context.Context, m *kafkaMessage) error {
+		if m.Offset == 0 {
+			return nil // something to commit for
+		}
+		select { // the others have no effect before a commit
+		case <-s.oracle.committing:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	m := s.join(handler, func(mc *memberConfig) {
+		mc.wrap = func(g sarama.ConsumerGroup) sarama.ConsumerGroup { return earlyGroup{g} }
+	})
 	s.wantCommittedToEnd(30 * time.Second)
 	m.leave(t)
 	s.oracle.mu.Lock()
