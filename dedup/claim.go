@@ -29,7 +29,8 @@ type Claim struct {
 	// Cause of a Duplicate or Mismatch.
 	Cause Cause
 	// Alias is the first Claim of the same key in the same batch; this one shares its
-	// fate: it is InFlight as long as that one runs, and done when that one is.
+	// fate: it is InFlight as long as that one runs, and done when that one is. It is not
+	// to be run, and cannot be ended.
 	Alias *Claim
 	// Stored is the record that was found when Complete, Fail or Release answered
 	// ErrLeaseLost; nil before, and when the store was not asked because the loss was

@@ -7,10 +7,17 @@ import (
 
 // ClaimBatch claims many keys in one round trip per 1024 (on a Redis Cluster per node) and
 // returns one Claim per request, in order. Outcomes are per item: an item that is bad,
-// or could not be learnt, has Outcome Unknown and says why through [Claim.Err]. A key
-// that occurs again in the batch is an alias of its first occurrence: see Claim.Alias.
-// Only when the first is a Mismatch and the repetition is none, it is asked for too.
-// Config.Wait does not apply: a batch never waits.
+// or could not be learnt, has Outcome Unknown and says why through [Claim.Err].
+//
+// A key that occurs again in the batch is an alias of its first occurrence, which is in
+// its Claim.Alias. Do not run it: it shares the fate of the first, so acknowledge it
+// when that one is recorded, and let it come again when that one is released. Ending it
+// is an [*InputError]. Only when the first is a Mismatch and the repetition is none, it
+// is asked for too, and is no alias.
+//
+// Each claim that was won lasts for Config.LeaseTTL from the call on, unless
+// [Claim.KeepAlive] renews it: keep alive what may wait or run for longer. Config.Wait
+// does not apply: a batch never waits.
 //
 // The error is non-nil only when nothing was asked: [ErrClosed], or a nil ctx.
 func (d *Deduper) ClaimBatch(ctx context.Context, reqs []Request) ([]*Claim, error) {

@@ -33,7 +33,9 @@ type Config struct {
 
 	// LeaseTTL is how long a claim lasts without renewal: after a crash the key stays
 	// in flight for up to this long. Renewal is automatic while a handler runs, so it
-	// need not exceed the handler's running time. Required, at least 50 ms.
+	// need not exceed the handler's running time. It is also how long recording may hold
+	// up a call after its effect while the store is down: for request handlers, choose it
+	// below the time after which the sender gives up. Required, at least 50 ms.
 	LeaseTTL time.Duration
 
 	// Hold is how much longer than its lease, or after its release, an unfinished key
@@ -51,8 +53,9 @@ type Config struct {
 	// InFlight at once. Default 1000.
 	MaxWaiters int
 
-	// StoreTimeout bounds one round trip to the store. Default: a third of LeaseTTL, at
-	// most two seconds. It must be shorter than LeaseTTL.
+	// StoreTimeout bounds one round trip to the store. Claiming takes up to four of them,
+	// and less than 100 ms of backoff, before a store that is down is told to the caller.
+	// Default: a third of LeaseTTL, at most two seconds. It must be shorter than LeaseTTL.
 	StoreTimeout time.Duration
 
 	// ResultLimit bounds a stored result in bytes. A larger one is not kept: the key is

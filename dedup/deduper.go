@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"sync"
 )
 
@@ -28,10 +29,11 @@ type Deduper struct {
 }
 
 // New returns a Deduper over store. It starts no goroutine and sends nothing. A nil
-// store or a bad field of cfg is an [*InputError].
+// store (also a nil pointer of its type: the store whose error was not looked at), a
+// [Memory] without capacity, or a bad field of cfg is an [*InputError].
 func New(store Store, cfg Config) (*Deduper, error) {
-	if store == nil {
-		return nil, &InputError{Field: "Store", Reason: "is nil"}
+	if err := checkStore(store); err != nil {
+		return nil, err
 	}
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -51,6 +53,24 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	}
 	d.renewals = newRenewer(d)
 	return d, nil
+}
+
+// checkStore refuses what could only fail later, in a goroutine of the Deduper: there a
+// nil store would end the program.
+func checkStore(store Store) error {
+	if store == nil {
+		return &InputError{Field: "Store", Reason: "is nil"}
+	}
+	switch v := reflect.ValueOf(store); v.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Func, reflect.Slice, reflect.Chan:
+		if v.IsNil() {
+			return &InputError{Field: "Store", Reason: fmt.Sprintf("is a nil %T", store)}
+		}
+	}
+	if m, ok := store.(*memoryStore); ok {
+		return m.checkCapacity()
+	}
+	return nil
 }
 
 // Lookup reads the record of a key; an absent key is a Record with StateAbsent and no

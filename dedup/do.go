@@ -24,8 +24,8 @@ type Result[T any] struct {
 //
 //   - fn returns nil: the value is recorded, then returned. []byte and string are
 //     stored as they are, struct{} as nothing, everything else as JSON.
-//   - fn returns an error made by [Permanent]: it is recorded and replayed as a
-//     [*FailedError].
+//   - fn returns an error for which [IsPermanent] is true: it is recorded and replayed
+//     as a [*FailedError].
 //   - fn returns any other error, panics, or calls runtime.Goexit: the claim is
 //     released, so that a retry can run at once. A panic goes on.
 //
@@ -38,10 +38,19 @@ type Result[T any] struct {
 // was not kept, [ErrUnreadable] when it is no T; [ErrLeaseLost], with the value, when
 // fn succeeded after its claim was lost; [ErrClosed]; one for which [OutcomeUnknown] is
 // true when the store could not be asked, or, with the value, when the effect landed
-// and its record could not be confirmed. Only a nil error may be acknowledged. A nil d,
-// fn or ctx, and a bad key, are an [*InputError] before anything happens.
+// and its record could not be confirmed. A nil d, fn or ctx, and a bad key, are an
+// [*InputError] before anything happens.
 //
-// Recording goes on for up to one lease after ctx has ended: the effect has happened.
+// A nil error may be acknowledged, and so may a failure for good: [IsPermanent] is true
+// and the error is no ErrLeaseLost. (When such a failure could not be recorded, what fn
+// returned is returned all the same, and a later delivery runs fn again.) On any other
+// error do not acknowledge: let the message come again.
+//
+// While the store is down, claiming gives up after four times Config.StoreTimeout and a
+// backoff of less than 100 ms, or when ctx ends; with thousands of calls at once some
+// wait longer for their turn. After the effect, recording goes on for up to one lease,
+// also when ctx has ended: the effect has happened. For a request handler choose
+// Config.LeaseTTL below the time after which the sender gives up.
 func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Context) (T, error), opts ...Option) (Result[T], error) {
 	if err := d.check(ctx); err != nil {
 		return Result[T]{}, err

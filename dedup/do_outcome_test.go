@@ -57,9 +57,32 @@ func TestDoStoresAndReplaysAPermanentError(t *testing.T) {
 	if !errors.As(err, &failed) || failed.Message != "card declined" || failed.Attempt != 1 {
 		t.Fatalf("the replay: %v", err)
 	}
-	if res.Outcome != dedup.Duplicate || dedup.Retryable(err) || dedup.OutcomeUnknown(err) {
+	if res.Outcome != dedup.Duplicate || !dedup.IsPermanent(err) || dedup.Retryable(err) || dedup.OutcomeUnknown(err) {
 		t.Fatalf("the replay: %+v, %v", res, err)
 	}
+}
+
+// A step that has failed for good fails what it is a step of: without that, the outer
+// message would be retried until the inner record expires.
+func TestDoRecordsAReplayedFailureOfAnInnerKey(t *testing.T) {
+	store := dedup.Memory(10)
+	d := newDeduper(t, store, nil)
+	outer := func(ctx context.Context) (string, error) {
+		res, err := dedup.Do(ctx, d, "inner", func(context.Context) (string, error) {
+			return "", dedup.Permanent(errors.New("card declined"))
+		})
+		return res.Value, err
+	}
+	if _, err := do(t, d, "first", outer); !dedup.IsPermanent(err) {
+		t.Fatalf("the inner key's own failure: %v", err)
+	}
+	_, err := do(t, d, "second", outer)
+	var failed *dedup.FailedError
+	if !errors.As(err, &failed) {
+		t.Fatalf("the inner key's replay: %v", err)
+	}
+	wantState(t, store, "first", dedup.StateFailed)
+	wantState(t, store, "second", dedup.StateFailed)
 }
 
 // The cut must not fall inside a character: the text goes into JSON and logs.

@@ -33,7 +33,8 @@ var (
 // InputError tells what is wrong with a configuration or a call. It is returned before
 // any side effect. The text names the field and the problem, never a key.
 type InputError struct {
-	// Field that is wrong, as it is spelt in Config or in the call.
+	// Field that is wrong, as it is spelt in Config or in the call; that of another
+	// package's configuration with its package, as in "kafkaadapter.Config.Handler".
 	Field string
 	// Reason continues the sentence that begins with Field.
 	Reason string
@@ -69,10 +70,13 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-// IsPermanent reports whether err, or what it wraps, was made by [Permanent].
+// IsPermanent reports whether err, or what it wraps, is a failure that no retry can mend:
+// it was made by [Permanent], or is the [*FailedError] that replays such a one. A handler
+// that returns the FailedError of another key has failed for good too.
 func IsPermanent(err error) bool {
-	var p *permanentError
-	return errors.As(err, &p)
+	var made *permanentError
+	var replayed *FailedError
+	return errors.As(err, &made) || errors.As(err, &replayed)
 }
 
 // OutcomeUnknown reports whether err leaves open whether the store executed the call
@@ -85,9 +89,8 @@ func OutcomeUnknown(err error) bool { return errors.Is(err, ErrUnknown) }
 // caller that was cancelled.
 func Retryable(err error) bool {
 	var input *InputError
-	var failed *FailedError
 	switch {
-	case err == nil, IsPermanent(err), errors.As(err, &input), errors.As(err, &failed):
+	case err == nil, IsPermanent(err), errors.As(err, &input):
 		return false
 	case errors.Is(err, ErrMismatch), errors.Is(err, ErrUncertain), errors.Is(err, ErrUnreadable),
 		errors.Is(err, ErrNoResult), errors.Is(err, ErrClosed), errors.Is(err, context.Canceled):

@@ -58,16 +58,17 @@ type Completion struct {
 	Claim *Claim
 	// Result to keep, when Err is nil.
 	Result []byte
-	// Err of the handler: nil completes, one made by Permanent fails, any other
-	// releases the claim.
+	// Err of the handler: nil completes, one for which IsPermanent is true fails, any
+	// other releases the claim.
 	Err error
 	// noResult marks a result that could not be encoded.
 	noResult bool
 }
 
-// CompleteBatch ends many claims in one round trip per 1024 (on a Redis Cluster per node).
-// It returns one error per item, in order: what Complete, Fail or Release would have
-// returned. It is nil when every item's error would be.
+// CompleteBatch ends many claims and returns nil when everything was written as asked,
+// else one error per item, in order: what Complete, Fail or Release would have returned,
+// nil for an item that was written. It takes one round trip per 1024 items (on a Redis
+// Cluster per node).
 func (d *Deduper) CompleteBatch(ctx context.Context, done []Completion) []error {
 	errs := make([]error, len(done))
 	if err := d.check(ctx); err != nil {

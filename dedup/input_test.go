@@ -70,8 +70,46 @@ func TestNewRefusesABadConfiguration(t *testing.T) {
 			}
 		})
 	}
-	_, err := dedup.New(nil, dedup.Config{Namespace: "test", Window: time.Hour, LeaseTTL: time.Second})
-	wantInput(t, err, "Store")
+}
+
+// pointerStore and mapStore are stores whose own value may be nil.
+type pointerStore struct{ dedup.Store }
+
+type mapStore map[string]dedup.Store
+
+func (mapStore) Claim(context.Context, []dedup.ClaimRequest) []dedup.Answer { return nil }
+func (mapStore) Renew(context.Context, []dedup.Change) []dedup.Answer       { return nil }
+func (mapStore) Finish(context.Context, []dedup.Change) []dedup.Answer      { return nil }
+func (mapStore) Lookup(context.Context, []dedup.ID) []dedup.Answer          { return nil }
+func (mapStore) Forget(context.Context, []dedup.ID, time.Duration) []error  { return nil }
+
+// A store whose constructor failed, and whose error nobody looked at, is a nil pointer in
+// an interface that is not nil: without a check it ends the program at the first claim.
+func TestNewRefusesAStoreThatCannotWork(t *testing.T) {
+	cfg := dedup.Config{Namespace: "test", Window: time.Hour, LeaseTTL: time.Second}
+	for name, row := range map[string]struct {
+		store         dedup.Store
+		field, reason string
+	}{
+		"nil":               {nil, "Store", "is nil"},
+		"nil pointer":       {(*pointerStore)(nil), "Store", "is a nil *dedup_test.pointerStore"},
+		"nil map":           {mapStore(nil), "Store", "is a nil dedup_test.mapStore"},
+		"no capacity":       {dedup.Memory(0), "capacity", "of Memory is 0, at least 1 is needed"},
+		"negative capacity": {dedup.Memory(-1), "capacity", "of Memory is -1, at least 1 is needed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := dedup.New(row.store, cfg)
+			wantInput(t, err, row.field)
+			if d != nil || err.Error() != "dedup: "+row.field+" "+row.reason {
+				t.Fatalf("a Deduper %v, %v", d, err)
+			}
+		})
+	}
+	for name, store := range map[string]dedup.Store{"pointer": &pointerStore{}, "struct": pointerStore{}, "map": mapStore{}} {
+		if _, err := dedup.New(store, cfg); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 func TestNewTakesTheLimitsThemselves(t *testing.T) {

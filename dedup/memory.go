@@ -16,8 +16,8 @@ import (
 // its place back by itself. When every place is taken, whatever needs a new one (a
 // claim of an absent key, a Landed change of one) answers [ErrStoreFull]; nothing that
 // is held is ever evicted, and renewing, finishing and taking over still work. A key
-// costs about 300 bytes and its result. A capacity below 1 makes every claim answer
-// an [*InputError].
+// costs about 300 bytes and its result. [New] refuses a capacity below 1, and
+// every claim would answer an [*InputError].
 //
 // Durations are measured on the monotonic clock, so stepping the wall clock moves no
 // lease. In a testing/synctest bubble the store must be made inside the bubble. It

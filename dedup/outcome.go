@@ -2,9 +2,9 @@ package dedup
 
 // Outcome is what a claim attempt found.
 //
-// Only [Duplicate], and [Acquired] once it has been completed, may be
-// acknowledged to whoever delivered the message. Everything else means that the
-// effect is not known to have happened.
+// Only [Duplicate], and [Acquired] once Complete or Fail has returned nil, may be
+// acknowledged to whoever delivered the message: the key is done, with its effect or
+// with a failure that no retry can mend. Everything else means that neither is known.
 type Outcome uint8
 
 const (
