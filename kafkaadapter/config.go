@@ -29,10 +29,11 @@ type Message struct {
 //
 // nil: the effect has happened, the message is recorded and its offset may be committed;
 // so return the context's error, not nil, when the context ended before the effect. An
-// error made by dedup.Permanent, unless the context was cancelled meanwhile: the message
-// goes to Config.Park or stops the consumer. Any other error, and a panic: the claim is
-// released and the message is handled again after a backoff, for ever, while messages of
-// other keys move on. A handler that does not return holds one of Config.Workers.
+// error for which dedup.IsPermanent is true, unless the context was cancelled meanwhile:
+// the message goes to Config.Park or stops the consumer. Any other error, and a panic:
+// the claim is released and the message is handled again after a backoff, for ever, while
+// messages of other keys move on. A handler that does not return holds one of
+// Config.Workers.
 type Handler func(ctx context.Context, m *Message) error
 
 // Order says which messages wait for each other.
@@ -133,7 +134,7 @@ type Config struct {
 func (c Config) complete() (Config, error) {
 	c.setDefaults()
 	bad := func(field, format string, args ...any) error {
-		return &dedup.InputError{Field: "Config." + field, Reason: fmt.Sprintf(format, args...)}
+		return &dedup.InputError{Field: "kafkaadapter.Config." + field, Reason: fmt.Sprintf(format, args...)}
 	}
 	for _, f := range []struct {
 		name string

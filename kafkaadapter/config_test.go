@@ -64,8 +64,8 @@ func TestNewRefusesBadInput(t *testing.T) {
 		c.change(&cfg)
 		_, err := New(cfg)
 		var input *dedup.InputError
-		if !errors.As(err, &input) || input.Field != "Config."+c.field {
-			t.Errorf("New: %v, want an InputError about Config.%s", err, c.field)
+		if !errors.As(err, &input) || input.Field != "kafkaadapter.Config."+c.field {
+			t.Errorf("New: %v, want an InputError about kafkaadapter.Config.%s", err, c.field)
 		}
 	}
 }
@@ -131,8 +131,8 @@ func TestCheckConfigRefuses(t *testing.T) {
 		c.change(sc)
 		err := newAdapter(t, Config{}).CheckConfig(sc)
 		var input *dedup.InputError
-		if !errors.As(err, &input) || input.Field != "sarama."+c.field {
-			t.Errorf("CheckConfig: %v, want an InputError about sarama.%s", err, c.field)
+		if !errors.As(err, &input) || input.Field != "sarama.Config."+c.field {
+			t.Errorf("CheckConfig: %v, want an InputError about sarama.Config.%s", err, c.field)
 		}
 		if err := newAdapter(t, Config{AllowSkip: true}).CheckConfig(sc); (err == nil) != c.skip {
 			t.Errorf("CheckConfig with AllowSkip: %v about %s", err, c.field)

@@ -18,8 +18,22 @@
 // with another payload, without an id) goes to Config.Park, or stops the consumer with
 // an [*UnprocessableError].
 //
-//	cfg := kafkaadapter.SafeConfig(sarama.NewConfig())
-//	group, err := sarama.NewConsumerGroup(brokers, "payments", cfg)
+// The adapter and its check of sarama's settings come before the consumer group:
+//
 //	a, err := kafkaadapter.New(kafkaadapter.Config{Deduper: d, Handler: handle})
-//	err = a.Run(ctx, group, []string{"charges"})
+//	if err != nil {
+//		return err
+//	}
+//	cfg := kafkaadapter.SafeConfig(sarama.NewConfig())
+//	if err := a.CheckConfig(cfg); err != nil {
+//		return err
+//	}
+//	group, err := sarama.NewConsumerGroup(brokers, "payments", cfg)
+//	if err != nil {
+//		return err
+//	}
+//	defer group.Close()
+//	return a.Run(ctx, group, []string{"charges"})
+//
+// The Deduper's Window must exceed the topic's retention (Kafka's default is 7 days).
 package kafkaadapter

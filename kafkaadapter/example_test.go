@@ -17,7 +17,7 @@ import (
 )
 
 func newDeduper() *dedup.Deduper {
-	d, err := dedup.New(dedup.Memory(1<<20), dedup.Config{Namespace: "payments", Window: 24 * time.Hour, LeaseTTL: 10 * time.Second})
+	d, err := dedup.New(dedup.Memory(1<<20), dedup.Config{Namespace: "payments", Window: 8 * 24 * time.Hour, LeaseTTL: 10 * time.Second})
 	if err != nil {
 		panic(err)
 	}
@@ -84,7 +84,7 @@ func ExampleAdapter_CheckConfig() {
 	fmt.Println(a.CheckConfig(sarama.NewConfig()))
 	fmt.Println(a.CheckConfig(kafkaadapter.SafeConfig(nil)))
 	// Output:
-	// dedup: sarama.Consumer.Offsets.AutoCommit.Enable is on: offsets would be committed by the clock, not after the record
+	// dedup: sarama.Config.Consumer.Offsets.AutoCommit.Enable is on: offsets would be committed by the clock, not after the record
 	// <nil>
 }
 

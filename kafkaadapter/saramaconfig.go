@@ -46,15 +46,15 @@ func SafeConfig(c *sarama.Config) *sarama.Config {
 	return c
 }
 
-// CheckConfig returns an error that names the first setting of c under which messages
+// CheckConfig returns an [*dedup.InputError] that names the first setting of c under which messages
 // would be lost, or the adapter could not do what it promises. sarama does not hand its
 // configuration to a handler, so call it before making the consumer group.
 func (a *Adapter) CheckConfig(c *sarama.Config) error {
 	bad := func(field, format string, args ...any) error {
-		return &dedup.InputError{Field: "sarama." + field, Reason: fmt.Sprintf(format, args...)}
+		return &dedup.InputError{Field: "sarama.Config." + field, Reason: fmt.Sprintf(format, args...)}
 	}
 	if c == nil {
-		return bad("Config", "is nil")
+		return &dedup.InputError{Field: "sarama.Config", Reason: "is nil"}
 	}
 	group := c.Consumer.Group
 	switch {
@@ -63,11 +63,11 @@ func (a *Adapter) CheckConfig(c *sarama.Config) error {
 	case !c.Consumer.Return.Errors:
 		return bad("Consumer.Return.Errors", "is off: failed commits would go unseen")
 	case c.Consumer.Offsets.Initial != sarama.OffsetOldest && !a.cfg.AllowSkip:
-		return bad("Consumer.Offsets.Initial", "is not OffsetOldest: messages from before the first commit would be skipped; set Config.AllowSkip if that is meant")
+		return bad("Consumer.Offsets.Initial", "is not OffsetOldest: messages from before the first commit would be skipped; set kafkaadapter.Config.AllowSkip if that is meant")
 	case group.ResetInvalidOffsets && !a.cfg.AllowSkip:
-		return bad("Consumer.Group.ResetInvalidOffsets", "is on: an invalid offset would silently skip messages; set Config.AllowSkip if that is meant")
+		return bad("Consumer.Group.ResetInvalidOffsets", "is on: an invalid offset would silently skip messages; set kafkaadapter.Config.AllowSkip if that is meant")
 	case a.cfg.Drain > group.Rebalance.Timeout-handover:
-		return bad("Consumer.Group.Rebalance.Timeout", "is %v, less than Config.Drain (%v) and %v: the partition would be given away while handlers run", group.Rebalance.Timeout, a.cfg.Drain, handover)
+		return bad("Consumer.Group.Rebalance.Timeout", "is %v, less than kafkaadapter.Config.Drain (%v) and %v: the partition would be given away while handlers run", group.Rebalance.Timeout, a.cfg.Drain, handover)
 	case c.Consumer.Fetch.Max != 0:
 		return bad("Consumer.Fetch.Max", "is %d: a larger message would be skipped; it must be 0", c.Consumer.Fetch.Max)
 	case !c.Version.IsAtLeast(sarama.V0_11_0_0):
