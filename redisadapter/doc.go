@@ -4,7 +4,13 @@
 //
 //	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs})
 //	store, err := redisadapter.New(ctx, client, redisadapter.Options{})
+//	if err != nil {
+//		return err
+//	}
 //	d, err := dedup.New(store, dedup.Config{Namespace: "payments", ...})
+//	if err != nil {
+//		return err
+//	}
 //
 // # What is kept
 //
@@ -32,6 +38,9 @@
 //     after its replica has been promoted.
 //   - Leave the client's retries on. Every item may be sent again: a claim whose reply
 //     was lost finds its own token, and a completion finds its own record.
+//   - While a server is down, go-redis dials again until the call's time is up and then
+//     says "context deadline exceeded"; the refused dial is in go-redis's log alone
+//     (redis.SetLogger). Options.DialerRetries 1 makes it the error of the call.
 //   - An ACL user needs: ~ow:* +eval +evalsha +get +set +pttl +time +info +ping, and what
 //     its client says when it connects (+hello +client|setname +client|setinfo, on a
 //     Cluster also +cluster|slots +cluster|shards +command).

@@ -1,7 +1,10 @@
 // Command onceward is the command line of Onceward.
 //
-//	onceward demo [flags]   duplicates and crashes go in, each effect comes out once
+//	onceward demo [flags]   duplicates and crashes go in; the effects are counted
 //	onceward help           what there is
+//
+// With record and effect in one SQL transaction each effect comes out once; with Redis
+// nothing is lost, and every double is traced to the kill that caused it.
 //
 // Exit codes: 0 success, 1 what the command says of itself, 2 wrong usage, 130
 // interrupted.
@@ -22,8 +25,11 @@ import (
 const help = `Usage: onceward <command> [flags]
 
 Commands:
-  demo    duplicates and crashes go in, each effect comes out once (demo -h: its flags)
+  demo    duplicates and crashes go in; the effects are counted (demo -h: its flags)
   help    this text
+
+With record and effect in one SQL transaction each effect comes out once; with Redis
+nothing is lost, and every double is traced to the kill that caused it.
 `
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -20,8 +20,8 @@ var servers = []struct{ variable, what string }{
 	{"ONCEWARD_REDIS_CLUSTER", "Redis Cluster"},
 	{"ONCEWARD_POSTGRES", "PostgreSQL"},
 	{"ONCEWARD_MARIADB", "MariaDB"},
-	{"ONCEWARD_KAFKA", "Apache Kafka, one node"},
-	{"ONCEWARD_KAFKA3", "Apache Kafka, three nodes"},
+	{"ONCEWARD_KAFKA", "Apache Kafka (one node)"},
+	{"ONCEWARD_KAFKA3", "Apache Kafka (three nodes)"},
 }
 
 // wantServers is set by `make test`, which enters the nested modules as well.

@@ -61,7 +61,7 @@ func TestNotice(t *testing.T) {
 		t.Errorf("with everything there: %q, want silence", got)
 	}
 	got := notice(env("ONCEWARD_KAFKA"), modules)
-	if !strings.Contains(got, "Apache Kafka, one node\n") || strings.Contains(got, "Redis") {
+	if !strings.Contains(got, "Apache Kafka (one node)\n") || strings.Contains(got, "Redis") {
 		t.Errorf("without one Kafka: %q, want that one named and no other", got)
 	}
 	got = notice(func(string) string { return "" }, modules)
