@@ -58,7 +58,9 @@ func New(cfg Config) (*Adapter, error) {
 // Run consumes the topics until ctx ends, and then returns nil after its partitions
 // have been drained, which takes up to Config.Drain and a few seconds. It joins the group
 // again after a rebalance and, with a backoff, after an error. It reads the group's
-// Errors channel; nobody else may meanwhile. It does not close the group.
+// Errors channel; nobody else may meanwhile. It does not close the group. When ctx ends
+// while the group is being joined, sarama waits for the coordinator's answer first: up to
+// the group's rebalance timeout (Consumer.Group.Rebalance.Timeout, 60 s by default).
 //
 // It returns an [*UnprocessableError] when a message can neither be processed nor
 // parked, an error that wraps dedup.ErrClosed when the Deduper has been closed,

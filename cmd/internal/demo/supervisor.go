@@ -204,14 +204,23 @@ func (s *supervisor) until(ctx context.Context, cond func() bool) error {
 	return nil
 }
 
-// leave stops the workers in good order.
+// leave stops the workers in good order. One that does not go is named and killed:
+// everything is committed, so it holds nothing that anybody waits for.
 func (s *supervisor) leave(ctx context.Context) error {
 	for _, p := range s.workers {
 		p.stop()
 	}
-	ctx, cancel := context.WithTimeout(ctx, leaveTime)
+	waiting, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
-	return s.until(ctx, func() bool { return len(s.workers) == 0 })
+	err := s.until(waiting, func() bool { return len(s.workers) == 0 })
+	if err == nil || ctx.Err() != nil || waiting.Err() == nil {
+		return err
+	}
+	for _, p := range s.workers {
+		s.say.event(time.Since(s.began), "%s has not left %v after SIGTERM: SIGKILL", p.name, leaveTime)
+	}
+	s.killAll()
+	return nil
 }
 
 // killAll ends what is left and waits for it.

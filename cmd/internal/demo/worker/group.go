@@ -22,6 +22,9 @@ func saramaConfig(session time.Duration) *sarama.Config {
 	c.Consumer.MaxWaitTime = 50 * time.Millisecond
 	c.Consumer.Retry.Backoff = 200 * time.Millisecond
 	c.Consumer.Group.Rebalance.Retry.Backoff = 200 * time.Millisecond
+	// A join cannot be cancelled, and the coordinator keeps it until every member has
+	// joined or this long has passed: a worker told to leave meanwhile would sit it out.
+	c.Consumer.Group.Rebalance.Timeout = 6 * time.Second
 	c.Metadata.Retry.Backoff = 100 * time.Millisecond
 	return c
 }
