@@ -47,7 +47,7 @@ ci: ## what CI runs: fmt-check, vet, lint, arch, test
 	@.ci/run
 
 .PHONY: demo
-demo: ## duplicates and crashes go in, each effect comes out once (needs only Go)
+demo: ## duplicates and kills go in, effects are counted and judged (needs only Go)
 	@go run ./cmd/onceward demo
 
 .PHONY: bench
