@@ -43,7 +43,7 @@ func digest(namespace, scope, key string) ID {
 	buf := make([]byte, 0, 4+len(namespace)+len(scope)+len(key)+6)
 	buf = append(buf, idVersion)
 	for _, part := range [...]string{namespace, scope, key} {
-		buf = binary.BigEndian.AppendUint16(buf, uint16(len(part))) //nolint:gosec // parts are at most 255 bytes
+		buf = binary.BigEndian.AppendUint16(buf, uint16(len(part))) // parts are at most 255 bytes
 		buf = append(buf, part...)
 	}
 	sum := sha256.Sum256(buf)

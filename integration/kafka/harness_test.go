@@ -359,6 +359,6 @@ func eventually(t *testing.T, limit time.Duration, cond func() (bool, string)) {
 	}
 }
 
-func partitionsOf(n int, i int) int32 { return int32(i % n) } //nolint:gosec // small
+func partitionsOf(n int, i int) int32 { return int32(i % n) } // small
 
 func idOf(i int) string { return fmt.Sprintf("evt_%06d", i) }

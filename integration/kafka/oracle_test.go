@@ -114,9 +114,9 @@ func stream(rnd *rand.Rand, n, partitions int) (records []record, unique int) {
 // of members that are.
 func TestCommitsNeverRunAheadOfRecords(t *testing.T) {
 	const messages, partitions, rounds, atWork = 12_000, 6, 5, 30
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // a seed
+	seed := uint64(time.Now().UnixNano()) // a seed
 	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test
+	rnd := rand.New(rand.NewPCG(seed, 0)) // a test
 	s := newScene(t, 3, partitions)
 	records, unique := stream(rnd, messages, partitions)
 	more := func() { // a part of the stream, so that there is work at every moment

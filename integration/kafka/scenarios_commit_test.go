@@ -135,7 +135,7 @@ func TestCoordinatorMoves(t *testing.T) {
 	s := newScene(t, 3, 2)
 	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 2*time.Millisecond) })
 	for round := range 3 {
-		s.produce(numbered(int32(round%2), 500*round, 500)...) //nolint:gosec // small
+		s.produce(numbered(int32(round%2), 500*round, 500)...) // small
 		eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 500*round+100, "no progress" })
 		s.cluster.RehashCoordinators()
 	}

@@ -69,67 +69,66 @@ func lossy(t *testing.T, probability float64) (*dedup.Deduper, *losses, *redispr
 	return d, l, proxy
 }
 
-// One by one, from a few goroutines: every claim is ours, every completion is confirmed.
-func TestOwnClaimsAreRecognised(t *testing.T) {
-	const callers = 8
-	d, l, proxy := lossy(t, 0.1)
-	var mu sync.Mutex
-	var v verdict
+// untilEnough calls f from a few goroutines until enough replies have been lost.
+func (l *losses) untilEnough(f func(caller, round int)) {
 	var wg sync.WaitGroup
-	for g := range callers {
+	for caller := range 8 {
 		wg.Go(func() {
-			for i := 0; (l.count("claim") < enough || l.count("complete") < enough) && i < 10_000; i++ {
-				key := fmt.Sprintf("single-%d-%d", g, i)
-				c, err := d.Claim(t.Context(), key)
-				mu.Lock()
-				won := v.claimed(key, c, err)
-				mu.Unlock()
-				if !won {
-					continue
-				}
-				err = c.Complete(t.Context(), []byte(key))
-				mu.Lock()
-				v.completed(key, err)
-				mu.Unlock()
+			for round := 0; (l.count("claim") < enough || l.count("complete") < enough) && round < 10_000; round++ {
+				f(caller, round)
 			}
 		})
 	}
 	wg.Wait()
+}
+
+// One by one: every claim is ours, every completion is confirmed.
+func TestOwnClaimsAreRecognised(t *testing.T) {
+	d, l, proxy := lossy(t, 0.1)
+	var mu sync.Mutex
+	var v verdict
+	l.untilEnough(func(caller, round int) {
+		key := fmt.Sprintf("single-%d-%d", caller, round)
+		c, err := d.Claim(t.Context(), key)
+		mu.Lock()
+		won := v.claimed(key, c, err)
+		mu.Unlock()
+		if !won {
+			return
+		}
+		err = c.Complete(t.Context(), []byte(key))
+		mu.Lock()
+		v.completed(key, err)
+		mu.Unlock()
+	})
 	report(t, l, proxy, &v)
 }
 
 // In batches, where a lost reply takes those behind it in the pipeline along.
 func TestOwnClaimsAreRecognisedInBatches(t *testing.T) {
-	const callers = 8
 	d, l, proxy := lossy(t, 0.1)
 	var mu sync.Mutex
 	var v verdict
-	var wg sync.WaitGroup
-	for g := range callers {
-		wg.Go(func() {
-			for round := 0; (l.count("claim") < enough || l.count("complete") < enough) && round < 5_000; round++ {
-				reqs := make([]dedup.Request, 8)
-				for i := range reqs {
-					reqs[i].Key = fmt.Sprintf("batch-%d-%d-%d", g, round, i)
-				}
-				claims, err := d.ClaimBatch(t.Context(), reqs)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				mu.Lock()
-				done := v.won(claims)
-				mu.Unlock()
-				errs := d.CompleteBatch(t.Context(), done)
-				mu.Lock()
-				for i, err := range errs {
-					v.completed(done[i].Claim.Key, err)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
+	l.untilEnough(func(caller, round int) {
+		reqs := make([]dedup.Request, 8)
+		for i := range reqs {
+			reqs[i].Key = fmt.Sprintf("batch-%d-%d-%d", caller, round, i)
+		}
+		claims, err := d.ClaimBatch(t.Context(), reqs)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		mu.Lock()
+		done := v.won(claims)
+		mu.Unlock()
+		errs := d.CompleteBatch(t.Context(), done)
+		mu.Lock()
+		defer mu.Unlock()
+		for i, err := range errs {
+			v.completed(done[i].Claim.Key, err)
+		}
+	})
 	report(t, l, proxy, &v)
 }
 

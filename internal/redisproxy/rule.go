@@ -2,7 +2,7 @@ package redisproxy
 
 import (
 	"bytes"
-	"crypto/sha1" //nolint:gosec // Redis names scripts by it
+	"crypto/sha1" // Redis names scripts by it
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
@@ -74,7 +74,7 @@ func (r Request) Script() string {
 	case "EVALSHA", "EVALSHA_RO":
 		return strings.ToLower(string(r.Args[1]))
 	case "EVAL", "EVAL_RO":
-		sum := sha1.Sum(r.Args[1]) //nolint:gosec // Redis names scripts by it
+		sum := sha1.Sum(r.Args[1]) // Redis names scripts by it
 		return hex.EncodeToString(sum[:])
 	}
 	return ""
@@ -157,7 +157,7 @@ func newLiveRule(r Rule) *liveRule {
 	if r.Name == "" {
 		r.Name = strings.TrimSpace(r.Action.String() + " " + strings.ToUpper(r.Command))
 	}
-	return &liveRule{Rule: r, command: []byte(r.Command), rng: rand.New(rand.NewPCG(r.Seed, 0))} //nolint:gosec // chance, not secrecy
+	return &liveRule{Rule: r, command: []byte(r.Command), rng: rand.New(rand.NewPCG(r.Seed, 0))} // chance, not secrecy
 }
 
 // fires decides on one request and counts.

@@ -155,5 +155,5 @@ func write(path string, client *redis.Client, rows []row) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, data.Bytes(), 0o644) //nolint:gosec // a report to be read
+	return os.WriteFile(path, data.Bytes(), 0o644) // a report to be read
 }

@@ -59,7 +59,7 @@ func (t *topic) close() error { return t.admin.Close() }
 func (t *topic) lag() (int64, error) {
 	ids := make([]int32, partitions)
 	for i := range ids {
-		ids[i] = int32(i) //nolint:gosec // six of them
+		ids[i] = int32(i) // six of them
 	}
 	committed, err := t.admin.ListConsumerGroupOffsets(t.group, map[string][]int32{t.name: ids})
 	if err != nil {

@@ -110,7 +110,7 @@ func (m Message) again(kind Kind, shift, partitions int32) Message {
 func partition(key string, n int32) int32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(key))
-	return int32(h.Sum32() % uint32(n)) //nolint:gosec // n is a small positive number
+	return int32(h.Sum32() % uint32(n)) // n is a small positive number
 }
 
 // Unique returns how many ids are among the messages.
