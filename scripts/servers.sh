@@ -16,7 +16,8 @@
 #   servers.sh private-down DIR     stop it and remove DIR
 #
 # KIND: redis (append-only file), redis-pair (primary, replica), redis-cluster (3 masters,
-# 3 replicas), postgres, mariadb, kafka1, kafka3 (one and three nodes).
+# 3 replicas), postgres, mariadb, kafka1, kafka3 (one and three nodes); private only: redis-tls
+# (and a user of few rights), redis-sentinel (primary, replica, 3 Sentinels).
 #
 # Environment: ONCEWARD_RUN (run directory; default $TMPDIR/onceward-servers), ONCEWARD_PORT_BASE
 # (default 26300), ONCEWARD_KAFKA_VERSION, ONCEWARD_REDIS_SERVER, ONCEWARD_POSTGRES_BIN.
@@ -25,6 +26,7 @@ set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 RUN=${ONCEWARD_RUN:-${TMPDIR:-/tmp}/onceward-servers}
 KINDS="redis redis-pair redis-cluster postgres mariadb kafka1 kafka3"
+PRIVATE_KINDS="redis-tls redis-sentinel" # not started by up
 
 # shellcheck source=lib/proc.sh
 . "$HERE/lib/proc.sh"
@@ -37,10 +39,10 @@ KINDS="redis redis-pair redis-cluster postgres mariadb kafka1 kafka3"
 # shellcheck source=lib/install.sh
 . "$HERE/lib/install.sh"
 
-known() {
-  case " $KINDS " in
+known() { # KIND LIST
+  case " $2 " in
     *" $1 "*) ;;
-    *) die "unknown kind \"$1\"; there are: $KINDS" ;;
+    *) die "unknown kind \"$1\"; there are: $2" ;;
   esac
 }
 # attr KIND NAME: a kind's constant, such as redis_pair_nodes. call KIND FUNCTION ARGS...
@@ -262,7 +264,7 @@ shift || true
 case "$cmd" in
   install) install_all ;;
   up)
-    for kind in "$@"; do known "$kind"; done
+    for kind in "$@"; do known "$kind" "$KINDS"; done
     # shellcheck disable=SC2086
     if [ $# = 0 ]; then set -- $KINDS; fi
     up_all "$@"
@@ -270,8 +272,8 @@ case "$cmd" in
   env) print_env ;;
   status) status ;;
   down) down_all ;;
-  ports) need $# 1 && known "$1" && attr "$1" span ;;
-  private) need $# 3 && known "$1" && private_up "$@" ;;
+  ports) need $# 1 && known "$1" "$KINDS $PRIVATE_KINDS" && attr "$1" span ;;
+  private) need $# 3 && known "$1" "$KINDS $PRIVATE_KINDS" && private_up "$@" ;;
   private-down) need $# 1 && private_down "$1" ;;
   signal) need $# 3 && kind_of "$1" > /dev/null && signal_node "$@" ;;
   start) need $# 2 && server_start "$@" ;;

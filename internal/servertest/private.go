@@ -23,10 +23,15 @@ const (
 	KindRedis        Kind = "redis"         // one, with an append-only file
 	KindRedisPair    Kind = "redis-pair"    // 1 primary, 2 replica
 	KindRedisCluster Kind = "redis-cluster" // 1 to 3 masters, 4 to 6 replicas, until a failover
-	KindPostgres     Kind = "postgres"
-	KindMariaDB      Kind = "mariadb"
-	KindKafka1       Kind = "kafka1"
-	KindKafka3       Kind = "kafka3"
+	// KindRedisTLS speaks TLS only: File("ca.crt") signs it. Its users are onceward, password
+	// change-me, as redisadapter/users.acl has it, and default, password admin.
+	KindRedisTLS Kind = "redis-tls"
+	// KindRedisSentinel has 1 primary, 2 replica, and 3 to 5 Sentinels, who call it "onceward".
+	KindRedisSentinel Kind = "redis-sentinel"
+	KindPostgres      Kind = "postgres"
+	KindMariaDB       Kind = "mariadb"
+	KindKafka1        Kind = "kafka1"
+	KindKafka3        Kind = "kafka3"
 )
 
 // scriptTimeout bounds one call of the script; the slowest, three Kafka nodes on a busy machine,
@@ -47,7 +52,7 @@ type Server struct {
 }
 
 // Private starts a server of its own for t and waits until it is ready: 50 ms for a Redis, about
-// 1 s for a database, 2 to 6 s for a Cluster or Kafka. It is stopped, and its data removed, when t
+// 1 s for a database, 2 to 6 s for a Cluster, Sentinels or Kafka. It is stopped, and its data removed, when t
 // ends; when t has failed, the end of every node's log is printed first. Private servers are
 // started only where servers are wanted (ONCEWARD_SERVERS=1 or ONCEWARD_REQUIRE_SERVERS=1, both of
 // which `make test` sets); elsewhere t is skipped.
@@ -100,6 +105,16 @@ func (s *Server) tempDir() string {
 		s.t.Fatal(err)
 	}
 	return dir
+}
+
+// File reads a file that the kind's comment names.
+func (s *Server) File(name string) []byte {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.dir, name))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return text
 }
 
 // Kill sends SIGKILL to a node (to all processes of a database) and waits until it is gone.

@@ -1,11 +1,16 @@
 # shellcheck shell=bash
-# Redis: one server with an append-only file, a primary with a replica, a Cluster of six.
+# Redis: one server with an append-only file, one behind TLS, a primary with a replica and with
+# Sentinels, a Cluster of six. ONCEWARD_REDIS_SERVER names another program than redis-server, such
+# as a newer Redis or Valkey.
 
 # What `down` sends: the data is thrown away, so nothing need be saved first.
-redis_stopsig=KILL redis_pair_stopsig=KILL redis_cluster_stopsig=KILL
+redis_stopsig=KILL redis_tls_stopsig=KILL redis_pair_stopsig=KILL redis_sentinel_stopsig=KILL
+redis_cluster_stopsig=KILL
 
 redis_nodes=1 redis_span=1
+redis_tls_nodes=1 redis_tls_span=1
 redis_pair_nodes=2 redis_pair_span=2
+redis_sentinel_nodes=5 redis_sentinel_span=5
 redis_cluster_nodes=6 redis_cluster_span=12 # six client ports, then six bus ports
 
 redis_port() { echo $(($(cat "$1/port") + $2 - 1)); }
@@ -46,6 +51,67 @@ redis_pair_launch() {
 redis_pair_ready() { redis_answers "$1" "$2"; }
 redis_pair_finish() { wait_until 30 "$1" 2 redis_replica_linked "$1"; }
 redis_replica_linked() { redis_ask "$1" 2 INFO replication | grep -q '^master_link_status:up'; }
+
+# TLS only, with a throw-away CA, and the user that redisadapter ships beside one who may do
+# everything. Tests read ca.crt from DIR.
+redis_tls_prepare() {
+  redis_tls_certificates "$1" > "$1/openssl.log" 2>&1 || {
+    say "servers: no certificates; read $1/openssl.log, which ends:"
+    tail -n 15 "$1/openssl.log" >&2
+    return 1
+  }
+  { cat "$HERE/../redisadapter/users.acl" && echo 'user default on >admin ~* &* +@all'; } > "$1/users.acl"
+}
+# Called where bash ignores `set -e`, hence the chain.
+redis_tls_certificates() {
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \
+    -subj '/CN=throw-away CA' -keyout "$1/ca.key" -out "$1/ca.crt" &&
+    openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes \
+      -subj '/CN=127.0.0.1' -keyout "$1/server.key" -out "$1/server.csr" &&
+    openssl x509 -req -in "$1/server.csr" -CA "$1/ca.crt" -CAkey "$1/ca.key" -CAcreateserial -days 2 \
+      -extfile <(echo 'subjectAltName=IP:127.0.0.1') -out "$1/server.crt"
+}
+redis_tls_launch() {
+  redis_start "$1" "$2" --port 0 --tls-port "$(redis_port "$1" "$2")" --tls-auth-clients no \
+    --tls-cert-file "$1/server.crt" --tls-key-file "$1/server.key" --tls-ca-cert-file "$1/ca.crt" \
+    --aclfile "$1/users.acl"
+}
+redis_tls_ready() { [ "$(redis_ask "$1" "$2" --tls --cacert "$1/ca.crt" --no-auth-warning -a admin PING)" = PONG ]; }
+redis_tls_finish() { :; }
+
+# Nodes 1 and 2 are a pair, 3 to 5 its Sentinels, who call the primary "onceward" and believe it
+# dead after a second. A Sentinel rewrites its file, so a restart keeps what it knew.
+redis_sentinel_prepare() {
+  local i
+  for i in 3 4 5; do
+    mkdir -p "$1/$i/data"
+    cat > "$1/$i/sentinel.conf" << EOF
+bind 127.0.0.1
+port $(redis_port "$1" "$i")
+dir "$1/$i/data"
+sentinel monitor onceward 127.0.0.1 $(redis_port "$1" 1) 2
+sentinel down-after-milliseconds onceward 1000
+sentinel failover-timeout onceward 3000
+EOF
+  done
+}
+redis_sentinel_launch() {
+  if [ "$2" -le 2 ]; then
+    redis_pair_launch "$1" "$2"
+  else
+    spawn "$1" "$2" "" "${ONCEWARD_REDIS_SERVER:-redis-server}" "$1/$2/sentinel.conf" --sentinel
+  fi
+}
+redis_sentinel_ready() { redis_answers "$1" "$2"; }
+# Until every Sentinel knows the replica and both others, there is no majority to promote with.
+redis_sentinel_finish() {
+  local i
+  redis_pair_finish "$1"
+  for i in 3 4 5; do wait_until 30 "$1" "$i" redis_sentinel_formed "$1" "$i"; done
+}
+redis_sentinel_formed() {
+  redis_ask "$1" "$2" INFO sentinel | grep -q '^master0:name=onceward,status=ok,.*slaves=1,sentinels=3'
+}
 
 redis_cluster_prepare() { :; }
 # A node timeout of two seconds lets a test see a failover without waiting for it for long.
