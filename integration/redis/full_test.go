@@ -1,0 +1,188 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// TestFullMemory fills a server past maxmemory while work is in flight. The worst answer
+// would be an effect that has happened and cannot be recorded. New work is refused,
+// and everything that ends, keeps or answers earlier work still goes through.
+func TestFullMemory(t *testing.T) {
+	eachLayout(t, func(t *testing.T, l layout) {
+		server := servertest.Private(t, servertest.KindRedis)
+		client := single(t, &redis.Options{Addr: server.Addr})
+		var lost atomic.Int64
+		d := l.deduper(t, client, dedup.Config{
+			Window: time.Hour, LeaseTTL: 6 * time.Second, StoreTimeout: 2 * time.Second,
+			Observer: dedup.Observer{LeaseLost: func(dedup.Event) { lost.Add(1) }},
+		})
+		done := inFlight(t, d, "done", 1000)
+		complete(t, l, d, done)
+		finishing, releasing, renewing := inFlight(t, d, "finishing", 1000), inFlight(t, d, "releasing", 200), inFlight(t, d, "renewing", 200)
+		var running []context.Context
+		for _, c := range renewing {
+			ctx, stop := c.KeepAlive(t.Context())
+			defer stop()
+			running = append(running, ctx)
+		}
+		began := time.Now()
+
+		wantFull := fill(t, client)
+		wantFull()
+		refused(t, d, "new", 500)
+		complete(t, l, d, finishing)
+		wantFull()
+		release(t, d, releasing)
+		outcomes(t, d, "done", 1000, dedup.Duplicate)
+		outcomes(t, d, "finishing", 1000, dedup.Duplicate)
+		outcomes(t, d, "renewing", 200, dedup.InFlight)
+		eventually(t, 10*time.Second, "every renewed claim outlives its first lease", func() bool {
+			return time.Since(began) > 6500*time.Millisecond
+		})
+		for i, ctx := range running {
+			if ctx.Err() != nil {
+				t.Fatalf("renewed claim %d ended: %v", i, context.Cause(ctx))
+			}
+		}
+		complete(t, l, d, renewing)
+		wantFull()
+		if n := lost.Load(); n != 0 {
+			t.Errorf("%d leases were lost", n)
+		}
+		if n := info(t, client, "evicted_keys"); n != 0 {
+			t.Errorf("%d keys were evicted", n)
+		}
+		must(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+		outcomes(t, d, "new", 500, dedup.Acquired)
+	})
+}
+
+// fill puts ballast into the server until it refuses more, and then lowers the limit, so
+// that what the test itself frees does not make room. It returns a check that the
+// server still holds more than it may.
+func fill(t *testing.T, client *redis.Client) (wantFull func()) {
+	t.Helper()
+	const room, beyond, piece = 8 << 20, 16 << 20, 256 << 10
+	limit := info(t, client, "used_memory") + room
+	must(t, client.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	must(t, client.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(limit)).Err())
+	ballast := strings.Repeat("x", piece)
+	for i := 0; ; i++ {
+		err := client.Set(t.Context(), fmt.Sprintf("ballast-%d", i), ballast, 0).Err()
+		if redisadapter.Classify(err) == redisadapter.ClassFull {
+			break
+		}
+		must(t, err)
+		if i > 2*room/piece {
+			t.Fatal("the server takes more than its maxmemory")
+		}
+	}
+	limit -= beyond
+	must(t, client.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(max(limit, 1<<20))).Err())
+	return func() {
+		t.Helper()
+		used, most := info(t, client, "used_memory"), info(t, client, "maxmemory")
+		t.Logf("used_memory %d, maxmemory %d", used, most)
+		if used <= most {
+			t.Fatalf("the server is not full: used_memory %d, maxmemory %d", used, most)
+		}
+	}
+}
+
+// inFlight claims n fresh keys.
+func inFlight(t *testing.T, d *dedup.Deduper, name string, n int) []*dedup.Claim {
+	t.Helper()
+	return outcomes(t, d, name, n, dedup.Acquired)
+}
+
+// outcomes claims the n keys of a name, and wants the same answer for each.
+func outcomes(t *testing.T, d *dedup.Deduper, name string, n int, want dedup.Outcome) []*dedup.Claim {
+	t.Helper()
+	claims, err := d.ClaimBatch(t.Context(), requests(name, n))
+	must(t, err)
+	for i, c := range claims {
+		if c.Outcome != want {
+			t.Fatalf("%s %d of %d: %v (%v), want %v", name, i, n, c.Outcome, c.Err(), want)
+		}
+	}
+	return claims
+}
+
+func requests(name string, n int) []dedup.Request {
+	reqs := make([]dedup.Request, n)
+	for i := range reqs {
+		reqs[i].Key = fmt.Sprintf("%s-%d", name, i)
+	}
+	return reqs
+}
+
+// complete records every claim, half of them in batches and half one by one.
+func complete(t *testing.T, l layout, d *dedup.Deduper, claims []*dedup.Claim) {
+	t.Helper()
+	half := len(claims) / 2
+	var batch []dedup.Completion
+	for _, c := range claims[:half] {
+		batch = append(batch, dedup.Completion{Claim: c, Result: l.result})
+	}
+	failed := 0
+	var first error
+	note := func(err error) {
+		if err != nil {
+			if failed++; first == nil {
+				first = err
+			}
+		}
+	}
+	for _, err := range d.CompleteBatch(t.Context(), batch) {
+		note(err)
+	}
+	for _, c := range claims[half:] {
+		note(c.Complete(t.Context(), l.result))
+	}
+	if failed > 0 {
+		t.Errorf("%d of %d completions failed, first: %v", failed, len(claims), first)
+	}
+}
+
+func release(t *testing.T, d *dedup.Deduper, claims []*dedup.Claim) {
+	t.Helper()
+	for i, c := range claims {
+		if err := c.Release(t.Context()); err != nil {
+			t.Fatalf("release %d: %v", i, err)
+		}
+	}
+}
+
+// refused claims n new keys in a batch and a few one by one, and wants an error for each that
+// says why.
+func refused(t *testing.T, d *dedup.Deduper, name string, n int) {
+	t.Helper()
+	wantFullError := func(err error) {
+		t.Helper()
+		if !errors.Is(err, dedup.ErrStoreFull) || !dedup.OutcomeUnknown(err) || redisadapter.Classify(err) != redisadapter.ClassFull {
+			t.Fatalf("a new claim at full memory: %v", err)
+		}
+	}
+	claims, err := d.ClaimBatch(t.Context(), requests(name, n))
+	must(t, err)
+	for _, c := range claims {
+		wantFullError(c.Err())
+	}
+	for i := range 10 {
+		_, err := d.Claim(t.Context(), fmt.Sprintf("%s-%d", name, i))
+		wantFullError(err)
+	}
+}

@@ -1,0 +1,58 @@
+// Package redis_test runs the Redis store on real topologies while they change under it.
+package redis_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// single returns a client that is closed when t ends.
+func single(t *testing.T, opts *redis.Options) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(opts)
+	t.Cleanup(func() { must(t, client.Close()) })
+	return client
+}
+
+// info returns a number that INFO reports.
+func info(t *testing.T, client *redis.Client, field string) int {
+	t.Helper()
+	text, err := client.Info(t.Context()).Result()
+	must(t, err)
+	for line := range strings.Lines(text) {
+		if value, found := strings.CutPrefix(strings.TrimSpace(line), field+":"); found {
+			n, err := strconv.Atoi(value)
+			must(t, err)
+			return n
+		}
+	}
+	t.Fatalf("INFO has no %s", field)
+	return 0
+}
+
+// eventually polls until yes, and fails the test when that takes longer than limit.
+func eventually(t *testing.T, limit time.Duration, what string, yes func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !yes() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,63 @@
+package redis_test
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// layout is one way to keep claims and records, as a user would configure it.
+type layout struct {
+	name string
+	// options of the store, but for its Prefix.
+	options redisadapter.Options
+	// config changes what every Deduper of these tests has in common; nil changes nothing.
+	config func(*dedup.Config)
+	// result is recorded with every completion; nil where the layout keeps none.
+	result []byte
+	// survives says that a promotion may forget nothing that was acknowledged.
+	survives bool
+}
+
+// layouts are all of them; every test of this package runs over each.
+var layouts = []layout{
+	{name: "plain", result: []byte("receipt")},
+}
+
+// eachLayout runs test as a subtest for every layout.
+func eachLayout(t *testing.T, test func(t *testing.T, l layout)) {
+	t.Helper()
+	for _, l := range layouts {
+		t.Run(l.name, func(t *testing.T) { test(t, l) })
+	}
+}
+
+// deduper is what this layout makes of a client and a configuration.
+func (l layout) deduper(t *testing.T, client redis.UniversalClient, cfg dedup.Config) *dedup.Deduper {
+	t.Helper()
+	options := l.options
+	options.Prefix = servertest.Prefix(t)
+	return l.sharing(t, client, cfg, options)
+}
+
+// sharing is like deduper for one of several that work on the same keys.
+func (l layout) sharing(t *testing.T, client redis.UniversalClient, cfg dedup.Config, options redisadapter.Options) *dedup.Deduper {
+	t.Helper()
+	store, err := redisadapter.New(t.Context(), client, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Namespace = "topology"
+	if l.config != nil {
+		l.config(&cfg)
+	}
+	d, err := dedup.New(store, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
