@@ -17,6 +17,10 @@ type Request struct {
 	// Label is kept in clear beside the digest when Config.KeepLabels is set: at most
 	// 64 bytes of printable UTF-8. Never put personal data in it.
 	Label string
+	// LikelyDuplicate says that the message has probably been processed before: it was
+	// redelivered, say. Asking for such a key is cheaper when it is done, and dearer when
+	// it is not. It never changes what is answered.
+	LikelyDuplicate bool
 }
 
 // Option adds to the [Request] of a single call.

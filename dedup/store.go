@@ -22,6 +22,14 @@ type Token [16]byte
 // A method returns when ctx ends; items it could not learn carry Answer.Err.
 // Sending an item again with the same token is harmless. Implementations are safe
 // for concurrent use and measure every duration by the store's own clock.
+//
+// A store may do more, and says so by having these methods too:
+//
+//   - SeenOnly() bool: true when it remembers of a finished key only that it is done.
+//     [New] then wants Config.SeenOnly.
+//   - FinishClaim(context.Context, []Change, []ClaimRequest) ([]Answer, []Answer): Finish
+//     and Claim in one round trip, in that order; see [Deduper.CompleteAndClaim]. The
+//     claim of an ID that is among the changes may be answered as before its change.
 type Store interface {
 	// Claim asks for the exclusive right to run the effect of each ID and sets
 	// Answer.Outcome:
@@ -83,6 +91,9 @@ type ClaimRequest struct {
 	Origin Origin
 	// Label kept in clear; at most 64 bytes, usually empty.
 	Label string
+	// LikelyDuplicate says that the key is probably done: a store may look before it asks
+	// for the claim, where that is cheaper. It never changes what is answered.
+	LikelyDuplicate bool
 }
 
 // Change is one item of [Store.Renew] and [Store.Finish].
@@ -106,6 +117,10 @@ type Change struct {
 	Window time.Duration
 	// Landed says that the effect has happened, whoever owns the key now.
 	Landed bool
+	// Until is when the attempt's claim ends, on this process's monotonic clock. A store
+	// that finds this very change on record, and cannot tell any more whether the claim
+	// was still held when it was written, answers Held before that moment only.
+	Until time.Time
 	// Result to store with StateSucceeded, or the error text with StateFailed.
 	Result []byte
 	// NoResult says that a result existed and is not kept.

@@ -13,17 +13,18 @@ import (
 // maxLabel is what the contract of dedup.Store allows.
 const maxLabel = 64
 
-func claimCall(s *Store, r *dedup.ClaimRequest) (redisscript.Call, error) {
+func checkClaim(r *dedup.ClaimRequest) error {
 	if err := checkLease(r.Lease, r.Hold); err != nil {
-		return redisscript.Call{}, err
+		return err
 	}
-	if err := checkLabel(r.Label); err != nil {
-		return redisscript.Call{}, err
-	}
+	return checkLabel(r.Label)
+}
+
+func claimCall(s *Store, r *dedup.ClaimRequest) redisscript.Call {
 	return redisscript.NewClaim(s.key(r.ID), &redisscript.ClaimArgs{
 		Token: r.Token, Lease: r.Lease, Hold: r.Hold,
 		Fingerprint: encodeFingerprint(r.Fingerprint), Origin: encodeOrigin(r.Origin), Label: r.Label,
-	}), nil
+	})
 }
 
 func renewCall(s *Store, c *dedup.Change) (redisscript.Call, error) {
@@ -33,18 +34,23 @@ func renewCall(s *Store, c *dedup.Change) (redisscript.Call, error) {
 	return redisscript.NewRenew(s.key(c.ID), c.Token, c.Lease, c.Hold), nil
 }
 
-func finishCall(s *Store, c *dedup.Change) (redisscript.Call, error) {
+// finishCall is for a change that checkFinish accepts.
+func finishCall(s *Store, c *dedup.Change) redisscript.Call {
 	args := redisscript.FinishArgs{
 		Token: c.Token, Landed: c.Landed, Fence: c.Fence, Attempt: c.Attempt,
 		Fingerprint: encodeFingerprint(c.Fingerprint), Origin: encodeOrigin(c.Origin), Label: c.Label,
+		State: finishStates[c.State], Keep: c.Window, Result: c.Result, NoResult: c.NoResult,
 	}
-	if err := setEnd(&args, c); err != nil {
-		return redisscript.Call{}, err
+	if c.State == dedup.StateReleased {
+		args.Keep, args.Result, args.NoResult = c.Hold, nil, false
 	}
-	if err := checkAttempt(c); err != nil {
-		return redisscript.Call{}, err
-	}
-	return redisscript.NewFinish(s.key(c.ID), &args), nil
+	return redisscript.NewFinish(s.key(c.ID), &args)
+}
+
+var finishStates = map[dedup.State]byte{
+	dedup.StateSucceeded: redisscript.Succeeded,
+	dedup.StateFailed:    redisscript.Failed,
+	dedup.StateReleased:  redisscript.Released,
 }
 
 func lookupCall(s *Store, id *dedup.ID) (redisscript.Call, error) {
@@ -60,31 +66,25 @@ func forgetCall(hold time.Duration) func(*Store, *dedup.ID) (redisscript.Call, e
 	}
 }
 
-// setEnd fills in what depends on the state that is to be reached.
-func setEnd(args *redisscript.FinishArgs, c *dedup.Change) error {
+// checkFinish names what is wrong with a change, before anything is sent.
+func (s *Store) checkFinish(c *dedup.Change) error {
 	switch c.State {
 	case dedup.StateSucceeded, dedup.StateFailed:
 		if c.Window <= 0 {
 			return input("Window", "is not positive")
 		}
-		args.State, args.Keep = redisscript.Succeeded, c.Window
-		if c.State == dedup.StateFailed {
-			args.State = redisscript.Failed
-		}
-		args.Result, args.NoResult = c.Result, c.NoResult
 	case dedup.StateReleased:
 		if c.Hold < 0 {
 			return input("Hold", "is negative")
 		}
-		args.State, args.Keep = redisscript.Released, c.Hold
 	default:
 		return input("State", "is "+c.State.String()+", which is no end")
 	}
-	return nil
-}
-
-func checkAttempt(c *dedup.Change) error {
 	switch {
+	case s.opts.Layout == SeenOnly && c.State == dedup.StateFailed:
+		return input("State", "is failed, which the layout SeenOnly does not keep")
+	case s.opts.Layout == SeenOnly && len(c.Result) > 0:
+		return input("Result", "is set; the layout SeenOnly keeps none")
 	case c.Landed && c.State != dedup.StateSucceeded:
 		return input("Landed", "needs StateSucceeded")
 	case c.Landed && c.Fence > redisscript.MaxFence:

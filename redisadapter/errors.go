@@ -125,7 +125,7 @@ func classifyTransport(err error) Class {
 
 // wrap gives an error its place, and the identity that package dedup looks for.
 func wrap(op string, err error) error {
-	if errors.Is(err, redisscript.ErrUnreadable) {
+	if errors.Is(err, redisscript.ErrUnreadable) || Classify(err) == ClassUnreadable && !errors.Is(err, dedup.ErrUnreadable) {
 		return fmt.Errorf("redisadapter: %s: %w: %w", op, dedup.ErrUnreadable, err)
 	}
 	if Classify(err) == ClassFull {

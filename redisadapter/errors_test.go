@@ -20,12 +20,14 @@ import (
 )
 
 // fakeStore is a Store of a server that is well when New looks at it, and answers every
-// script after that as it is told.
+// script after that as it is told. It does not tell the time, so claims are scripts too.
 func fakeStore(t *testing.T, answer func(args []string) string) *redisadapter.Store {
 	t.Helper()
 	opened := false // by the one connection: New and what follows do not overlap
 	opts := redistest.Fake(t, func(args []string) string {
 		switch {
+		case strings.EqualFold(args[0], "TIME"):
+			return "-ERR unknown command 'time'\r\n"
 		case opened:
 			return answer(args)
 		case strings.EqualFold(args[0], "PING"):

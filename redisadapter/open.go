@@ -28,13 +28,11 @@ func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Stor
 	if problem := redisscript.ClientProblem(client); problem != "" {
 		return nil, input("Client", problem)
 	}
-	if opts.Prefix == "" {
-		opts.Prefix = DefaultPrefix
+	opts, err := opts.complete()
+	if err != nil {
+		return nil, err
 	}
-	if problem := redisscript.PrefixProblem(opts.Prefix); problem != "" {
-		return nil, input("Options.Prefix", problem)
-	}
-	s := &Store{runner: redisscript.NewRunner(client), prefix: opts.Prefix}
+	s := &Store{runner: redisscript.NewRunner(client), clock: &clock{client: client}, opts: opts}
 	if err := s.inspect(ctx, client); err != nil {
 		return nil, err
 	}
@@ -44,7 +42,7 @@ func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Stor
 // inspect asks every server that may hold our keys who it is, then tries a script.
 func (s *Store) inspect(ctx context.Context, client redis.UniversalClient) error {
 	done := make(chan error, 1) // buffered: go-redis may outlast ctx
-	go func() { done <- inspectServers(ctx, client) }()
+	go func() { done <- inspectServers(ctx, client, &s.clock.exact) }()
 	select {
 	case err := <-done:
 		if err != nil {
@@ -56,12 +54,12 @@ func (s *Store) inspect(ctx context.Context, client redis.UniversalClient) error
 	// The all-zero ID is never a key's digest. A server too old for the scripts, or a user
 	// without the right to run them on our keys, shows itself here and not in mid-stream.
 	if ans := s.Lookup(ctx, make([]dedup.ID, 1))[0]; ans.Err != nil {
-		return fmt.Errorf("redisadapter: cannot run scripts on keys %q at %s: %w", s.prefix+":*", address(client), ans.Err)
+		return fmt.Errorf("redisadapter: cannot run scripts on keys %q at %s: %w", s.opts.Prefix+":*", address(client), ans.Err)
 	}
 	return nil
 }
 
-func inspectServers(ctx context.Context, client redis.UniversalClient) error {
+func inspectServers(ctx context.Context, client redis.UniversalClient, embedded *bool) error {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
 		info, err := inspectServer(ctx, client, address(client))
@@ -69,6 +67,7 @@ func inspectServers(ctx context.Context, client redis.UniversalClient) error {
 			err = fmt.Errorf("redisadapter: Redis at %s is part of a Cluster; it needs a redis.ClusterClient "+
 				"(redis.UniversalOptions with IsClusterMode)", address(client))
 		}
+		*embedded = err == nil && info == ""
 		return err
 	}
 	var reached atomic.Bool // masters are asked in parallel

@@ -27,9 +27,11 @@ const (
 	flagLabel       = 0x080
 	flagSteps       = 0x100
 	flagResult      = 0x200
-	flagsKnown      = 0x3ff
+	flagKept        = 0x400
+	flagsKnown      = 0x7ff
 
 	originSize = 24
+	keptSize   = 6
 )
 
 // record is the decoded form.
@@ -42,6 +44,7 @@ type record struct {
 	fence       uint64
 	attempt     uint32
 	span        uint64 // ms: the hold in progress, the server's clock at the end
+	kept        uint64 // ms from the end for which it is remembered; 0 when not written
 	owner       []byte // 16 bytes in progress, else the first 8
 	floor       uint64
 	fingerprint dedup.Fingerprint
@@ -99,7 +102,7 @@ func decodeRecord(s string) (record, error) {
 		forgotten: flags&flagForgotten != 0,
 		fence:     binary.BigEndian.Uint64(b[8:]),
 		attempt:   binary.BigEndian.Uint32(b[16:]),
-		span:      binary.BigEndian.Uint64(b[18:]) & (1<<48 - 1),
+		span:      millis48(b[20:]),
 	}
 	if states[r.state] == dedup.StateAbsent || flags > flagsKnown || r.fence > redisscript.MaxFence {
 		return record{}, fmt.Errorf("record has state %d, flags %#x, fence %d", r.state, flags, r.fence)
@@ -129,6 +132,9 @@ func (r *record) decodeSections(b []byte, flags uint16) error {
 	}
 	if flags&flagSteps != 0 {
 		r.steps = c.take(int(binary.BigEndian.Uint32(c.take(4))))
+	}
+	if flags&flagKept != 0 {
+		r.kept = millis48(c.take(keptSize))
 	}
 	if flags&flagResult != 0 {
 		r.result, c.rest = append([]byte{}, c.rest...), nil
@@ -161,35 +167,75 @@ func (c *cursor) take(n int) []byte {
 	return b
 }
 
-// encodeRecord writes a record: the twin of encode in record.lua, for tests and tools.
-func encodeRecord(r *record) string {
-	var flags uint16
-	var body []byte
-	put := func(present bool, flag uint16, section ...byte) {
-		if present {
-			flags |= flag
-			body = append(body, section...)
-		}
-	}
-	put(r.noResult, flagNoResult)
-	put(r.danger, flagDanger)
-	put(r.late, flagLate)
-	put(r.forgotten, flagForgotten)
-	put(r.floor > 0, flagFloor, binary.BigEndian.AppendUint64(nil, r.floor)...)
-	put(r.fingerprint != dedup.Fingerprint{}, flagFingerprint, r.fingerprint[:]...)
-	put(r.origin != dedup.Origin{}, flagOrigin, []byte(encodeOrigin(r.origin))...)
-	put(r.label != "", flagLabel, append([]byte{byte(len(r.label))}, r.label...)...)
-	put(len(r.steps) > 0, flagSteps, append(binary.BigEndian.AppendUint32(nil, uint32(len(r.steps))), r.steps...)...)
-	put(r.result != nil, flagResult, r.result...)
+// encodeRecord writes a record: the twin of encode in record.lua.
+func encodeRecord(r *record) string { return string(appendRecord(nil, r)) }
 
-	b := []byte{recordVersion, r.state}
-	b = binary.BigEndian.AppendUint16(b, flags)
-	b = binary.BigEndian.AppendUint32(b, uint32(headerSize-8+len(r.owner)+len(body)))
+// appendRecord appends a record. It allocates nothing of its own: claims and plain
+// completions write their values with it, a batch into one buffer.
+func appendRecord(b []byte, r *record) []byte {
+	begin := len(b)
+	b = append(b, recordVersion, r.state, 0, 0, 0, 0, 0, 0)
 	b = binary.BigEndian.AppendUint64(b, r.fence)
 	b = binary.BigEndian.AppendUint32(b, r.attempt)
-	b = append(b, binary.BigEndian.AppendUint64(nil, r.span)[2:]...)
+	b = appendMillis48(b, r.span)
 	b = append(b, r.owner...)
-	return string(append(b, body...))
+	flags := r.flags()
+	if r.floor > 0 {
+		b = binary.BigEndian.AppendUint64(b, r.floor)
+	}
+	if flags&flagFingerprint != 0 {
+		b = append(b, r.fingerprint[:]...)
+	}
+	if flags&flagOrigin != 0 {
+		b = appendOrigin(b, r.origin)
+	}
+	if r.label != "" {
+		b = append(append(b, byte(len(r.label))), r.label...)
+	}
+	if len(r.steps) > 0 {
+		b = append(binary.BigEndian.AppendUint32(b, uint32(len(r.steps))), r.steps...)
+	}
+	if r.kept > 0 {
+		b = appendMillis48(b, r.kept)
+	}
+	b = append(b, r.result...)
+	binary.BigEndian.PutUint16(b[begin+2:], flags)
+	binary.BigEndian.PutUint32(b[begin+4:], uint32(len(b)-begin))
+	return b
+}
+
+// flags announce which sections follow.
+func (r *record) flags() (flags uint16) {
+	for _, f := range [...]struct {
+		present bool
+		flag    uint16
+	}{
+		{r.noResult, flagNoResult},
+		{r.danger, flagDanger},
+		{r.late, flagLate},
+		{r.forgotten, flagForgotten},
+		{r.floor > 0, flagFloor},
+		{r.fingerprint != dedup.Fingerprint{}, flagFingerprint},
+		{r.origin != dedup.Origin{}, flagOrigin},
+		{r.label != "", flagLabel},
+		{len(r.steps) > 0, flagSteps},
+		{r.kept > 0, flagKept},
+		{r.result != nil, flagResult},
+	} {
+		if f.present {
+			flags |= f.flag
+		}
+	}
+	return flags
+}
+
+// millis48 reads six bytes.
+func millis48(b []byte) uint64 {
+	return uint64(binary.BigEndian.Uint16(b))<<32 | uint64(binary.BigEndian.Uint32(b[2:]))
+}
+
+func appendMillis48(b []byte, v uint64) []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(b, uint16(v>>32)), uint32(v))
 }
 
 // encodeOrigin writes the section of an origin, empty for the zero Origin.
@@ -197,10 +243,14 @@ func encodeOrigin(o dedup.Origin) string {
 	if o == (dedup.Origin{}) {
 		return ""
 	}
-	b := binary.BigEndian.AppendUint64(nil, o.Digest())
+	return string(appendOrigin(nil, o))
+}
+
+func appendOrigin(b []byte, o dedup.Origin) []byte {
+	b = binary.BigEndian.AppendUint64(b, o.Digest())
 	b = binary.BigEndian.AppendUint32(b, uint32(o.Partition))
 	b = binary.BigEndian.AppendUint64(b, uint64(o.Offset))
-	return string(binary.BigEndian.AppendUint32(b, uint32(o.Generation)))
+	return binary.BigEndian.AppendUint32(b, uint32(o.Generation))
 }
 
 func decodeOrigin(b []byte) dedup.Origin {

@@ -38,6 +38,9 @@ var goldens = map[string]record{
 		state: redisscript.Succeeded, fence: fence, attempt: 3, span: ended, owner: token[:8],
 		fingerprint: fingerprint, origin: origin, label: "order 4711, größer", result: []byte("\x00\xff{\"ok\":true}\r\n"),
 	},
+	"succeeded_kept": {
+		state: redisscript.Succeeded, fence: fence, attempt: 3, span: ended, owner: token[:8], kept: 259200000, result: []byte("ok"),
+	},
 	"succeeded_no_result": {state: redisscript.Succeeded, noResult: true, fence: fence, attempt: 1, span: ended, owner: token[:8]},
 	"succeeded_late": {
 		state: redisscript.Succeeded, late: true, fence: fence, attempt: 2, span: ended, owner: token[:8],
@@ -101,7 +104,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"version 0":      change("succeeded_full", 0, 0),
 		"state 0":        change("succeeded_full", 1, 0),
 		"state 6":        change("succeeded_full", 1, 6),
-		"unknown flag":   change("succeeded_full", 2, 0x06),
+		"unknown flag":   change("succeeded_full", 2, 0x0a),
 		"fence 2^53":     change("succeeded_bare", 9, 0x20),
 		"floor 2^53":     change("in_progress_floor", 43, 0x20),
 		"label too long": change("in_progress", len(Golden(t, "in_progress"))-11, 11),
@@ -140,7 +143,7 @@ func FuzzEncodeRecord(f *testing.F) {
 			state: 1 + state%5, noResult: flags&1 != 0, danger: flags&2 != 0, late: flags&4 != 0, forgotten: flags&8 != 0,
 			fence: fence % (1 << 52), attempt: attempt, span: span % (1 << 48), owner: token[:8], floor: fence % 1024,
 			origin: dedup.Origin{SourceDigest: fence, Partition: int32(attempt), Offset: offset},
-			label:  label[:min(len(label), 64)], steps: steps, result: result,
+			label:  label[:min(len(label), 64)], steps: steps, result: result, kept: span % 1024,
 		}
 		if r.state == redisscript.InProgress {
 			r.owner = token

@@ -2,7 +2,6 @@ package redisadapter
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"time"
 
@@ -10,48 +9,43 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// DefaultPrefix begins the name of every key, unless Options.Prefix says otherwise.
-const DefaultPrefix = "ow"
-
-// Options of a [Store]. The zero value is ready for use.
-type Options struct {
-	// Prefix begins the name of every key in Redis: 1-64 bytes of letters, digits, '_',
-	// '.', '-'. Two deployments that share a server need two. Default DefaultPrefix.
-	Prefix string
-}
-
 // Store is a [dedup.Store] in Redis. It is safe for concurrent use, starts no lasting
 // goroutine, and needs no closing; the client belongs to the caller.
 //
-// Every method is one pipeline (on a Cluster one per node), answers per item, and
+// Every method is one pipeline (on a Cluster one per node), and a second one for items
+// that have met what only a script can decide. It answers per item, and
 // returns when its context ends: what was not learnt by then carries the context's
 // error, and may have been executed. An item of a pipeline that was cut in the middle
 // carries the network's error, while those answered before keep their answers.
 type Store struct {
 	runner *redisscript.Runner
-	prefix string
+	clock  *clock
+	opts   Options
 }
 
 var _ dedup.Store = (*Store)(nil)
 
-// key names a record. The digest is in braces, so that its slot does not depend on the
-// prefix and whatever is kept beside it shares it.
+// key names a record.
 func (s *Store) key(id dedup.ID) string {
-	b := make([]byte, 0, len(s.prefix)+25)
-	b = append(append(b, s.prefix...), ":{"...)
-	b = base64.RawURLEncoding.AppendEncode(b, id[:])
-	return string(append(b, '}'))
+	return string(s.appendKey(make([]byte, 0, len(s.opts.Prefix)+25), id))
 }
+
+// SeenOnly reports whether the layout remembers of a finished key only that it is done.
+func (s *Store) SeenOnly() bool { return s.opts.Layout == SeenOnly }
 
 // Claim implements [dedup.Store].
 func (s *Store) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-	return batch(ctx, s, "claim", reqs, claimCall, func(_ *dedup.ClaimRequest, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
-		outcome, known := claimOutcomes[r.Answer]
-		if !known {
-			return dedup.Answer{}, unexpected(r)
-		}
-		return dedup.Answer{Outcome: outcome, Mine: r.Answer == "mine", Record: rec}, nil
-	})
+	_, claimed := s.FinishClaim(ctx, nil, reqs)
+	return claimed
+}
+
+// claimedBy reads the answer of the claim script.
+func claimedBy(_ *dedup.ClaimRequest, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
+	outcome, known := claimOutcomes[r.Answer]
+	if !known {
+		return dedup.Answer{}, unexpected(r)
+	}
+	return dedup.Answer{Outcome: outcome, Mine: r.Answer == "mine", Record: rec}, nil
 }
 
 var claimOutcomes = map[string]dedup.Outcome{
@@ -79,7 +73,8 @@ func unexpected(r redisscript.Reply) error { return fmt.Errorf("script answered 
 
 // Finish implements [dedup.Store].
 func (s *Store) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	return batch(ctx, s, "finish", changes, finishCall, finished)
+	ended, _ := s.FinishClaim(ctx, changes, nil)
+	return ended
 }
 
 // finished reads the answer to a Finish. What was written now comes without its result.

@@ -78,6 +78,11 @@ func NewForget(key string, keep time.Duration) Call {
 	return Call{Script: Forget, Key: key, Args: []any{max(Millis(keep), 2)}}
 }
 
+// NewRestore puts old back in place of written, for keep; for ever when keep is 0.
+func NewRestore(key, written, old string, keep time.Duration) Call {
+	return Call{Script: Restore, Key: key, Args: []any{written, old, Millis(keep)}}
+}
+
 func bit(b bool) int {
 	if b {
 		return 1

@@ -28,37 +28,52 @@ func NewRunner(client redis.UniversalClient) *Runner { return &Runner{client: cl
 // ReadTimeout. The pipeline is then left behind in its goroutine, which the client's own
 // timeouts end, and whose replies nobody reads.
 func (r *Runner) Run(ctx context.Context, calls []Call) []Reply {
-	if err := ended(ctx); err != nil {
-		return failed(len(calls), err)
-	}
 	if len(calls) == 0 {
 		return nil
 	}
-	if ctx.Done() == nil {
-		return r.run(ctx, calls)
+	replies, err := Within(ctx, func() []Reply { return r.Send(ctx, calls, nil) })
+	if err != nil {
+		return failed(len(calls), err)
 	}
-	done := make(chan []Reply, 1)
-	go func() { done <- r.run(ctx, calls) }()
+	return replies
+}
+
+// Within returns what f does, or, when ctx ends first, its error; f is then left behind
+// in its goroutine, and must not touch what the caller goes on to use.
+func Within[T any](ctx context.Context, f func() T) (T, error) {
+	if err := ended(ctx); err != nil {
+		var none T
+		return none, err
+	}
+	if ctx.Done() == nil {
+		return f(), nil
+	}
+	done := make(chan T, 1)
+	go func() { done <- f() }()
 	select {
-	case replies := <-done:
-		return replies
+	case v := <-done:
+		return v, nil
 	case <-ctx.Done():
-		return failed(len(calls), ended(ctx))
+		var none T
+		return none, ended(ctx)
 	}
 }
 
-// run sends the calls. Those that did not run, because their script was not known or
-// its shebang line was not understood, are sent once more with what was missing.
-func (r *Runner) run(ctx context.Context, calls []Call) []Reply {
+// Send is Run for a caller that is Within its context already. It sends the plain
+// commands in the pipeline of the calls, after them.
+//
+// Calls that did not run, because their script was not known or its shebang line was not
+// understood, are sent once more with what was missing.
+func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder) []Reply {
 	plain := r.plain.Load()
 	cmds := make([]*redis.Cmd, len(calls))
-	r.send(ctx, calls, cmds, nil, func(p redis.Pipeliner, c Call) *redis.Cmd {
+	r.send(ctx, calls, cmds, after, nil, func(p redis.Pipeliner, c Call) *redis.Cmd {
 		return p.EvalSha(ctx, c.Script.source(plain).sha, []string{c.Key}, c.Args...)
 	})
-	r.send(ctx, calls, cmds, scriptMissing, func(p redis.Pipeliner, c Call) *redis.Cmd {
+	r.send(ctx, calls, cmds, nil, scriptMissing, func(p redis.Pipeliner, c Call) *redis.Cmd {
 		return p.Eval(ctx, c.Script.source(plain).text, []string{c.Key}, c.Args...)
 	})
-	r.send(ctx, calls, cmds, shebangRefused, func(p redis.Pipeliner, c Call) *redis.Cmd {
+	r.send(ctx, calls, cmds, nil, shebangRefused, func(p redis.Pipeliner, c Call) *redis.Cmd {
 		r.plain.Store(true)
 		return p.Eval(ctx, c.Script.source(true).text, []string{c.Key}, c.Args...)
 	})
@@ -70,8 +85,8 @@ func (r *Runner) run(ctx context.Context, calls []Call) []Reply {
 }
 
 // send pipelines the calls that have not been sent, or were answered with an error that
-// again accepts, and replaces their commands.
-func (r *Runner) send(ctx context.Context, calls []Call, cmds []*redis.Cmd, again func(redis.Error) bool, queue func(redis.Pipeliner, Call) *redis.Cmd) {
+// again accepts, and replaces their commands; and the plain commands after them.
+func (r *Runner) send(ctx context.Context, calls []Call, cmds []*redis.Cmd, after []redis.Cmder, again func(redis.Error) bool, queue func(redis.Pipeliner, Call) *redis.Cmd) {
 	pipe := r.client.Pipeline()
 	for i, c := range calls {
 		var refusal redis.Error
@@ -79,8 +94,15 @@ func (r *Runner) send(ctx context.Context, calls []Call, cmds []*redis.Cmd, agai
 			cmds[i] = queue(pipe, c)
 		}
 	}
-	if pipe.Len() == 0 {
+	switch {
+	case pipe.Len() == 0 && len(after) == 0:
 		return
+	case pipe.Len() == 0 && len(after) == 1:
+		// A lone command needs no pipeline. It carries its own error.
+		_ = r.client.Process(ctx, after[0])
+		return
+	case len(after) > 0:
+		_ = pipe.BatchProcess(ctx, after...) // of a Pipeline, it only queues
 	}
 	// Exec's own error is that of the first command that failed, and every command
 	// carries its own: one bad item must not fail its batch.

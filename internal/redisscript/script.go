@@ -17,6 +17,8 @@ var (
 	Finish = load("finish")
 	Lookup = load("lookup")
 	Forget = load("forget")
+	// Restore undoes a plain completion that overwrote what it must not.
+	Restore = load("restore")
 )
 
 // Script is one Lua script, with its name at the server.

@@ -76,7 +76,7 @@ if old then
   end
 end
 if state == SUCCEEDED or state == FAILED then
-  r.span = now
+  r.span, r.kept = now, keep
 else
   r.no_result, r.floor, r.steps, r.danger = false, old.floor, old.steps, old.danger
 end

@@ -26,6 +26,7 @@
 --   0x080  label        1+n
 --   0x100  steps        4+n  reserved; kept as it is while the key is unfinished
 --   0x200  result       n    the rest
+--   0x400  kept         6    succeeded and failed: for how many ms; stands before the result
 --
 -- Anything else is unreadable: not absent, not done, and never overwritten.
 
@@ -99,6 +100,14 @@ local function sections(r, v, flags, at)
   if not r.label or not r.steps then
     return false
   end
+  if has(flags, 1024) then
+    local s = take(6)
+    if not s then
+      return false
+    end
+    local a, b = string.byte(s, 1, 2)
+    r.kept = (a * 256 + b) * 4294967296 + join(string.byte(s, 3, 6))
+  end
   if has(flags, 512) then
     r.result = string.sub(v, at)
     return true
@@ -119,7 +128,7 @@ local function decode(v)
     attempt = join(a1, a2, a3, a4), span = (s1 * 256 + s2) * 4294967296 + join(s3, s4, s5, s6),
     half = string.sub(v, 27, HEADER), floor = 0, fingerprint = '', origin = '', label = '', steps = '',
   }
-  if state < IN_PROGRESS or state > UNCERTAIN or flags >= 1024 or r.fence > MAX_FENCE then
+  if state < IN_PROGRESS or state > UNCERTAIN or flags >= 2048 or r.fence > MAX_FENCE then
     return nil
   end
   if state == IN_PROGRESS then
@@ -156,6 +165,10 @@ local function encode(r)
   if r.origin ~= '' then flags, body = flags + 64, body .. r.origin end
   if r.label ~= '' then flags, body = flags + 128, body .. string.char(#r.label) .. r.label end
   if r.steps ~= '' then flags, body = flags + 256, body .. string.char(split(#r.steps)) .. r.steps end
+  if r.kept then
+    local _, _, a, b = split(high(r.kept))
+    flags, body = flags + 1024, body .. string.char(a, b, split(r.kept % 4294967296))
+  end
   if r.result then flags, body = flags + 512, body .. r.result end
   local l1, l2, l3, l4 = split(26 + #body)
   local e1, e2, e3, e4 = split(high(r.fence))

@@ -1,0 +1,25 @@
+#!lua flags=allow-oom
+-- restore puts back what a plain completion has overwritten and must not have: an end
+-- that was on record, or what Forget left behind. Only while the key still holds exactly
+-- what that completion wrote.
+--
+-- KEYS[1]  the record
+-- ARGV     1 what was written  2 what to put back  3 ms to keep it, 0 for ever
+-- Returns  {answer, 0, 0, ''}, where answer is one of
+--          restored
+--          changed   somebody else has written since
+--          unreadable
+
+local v = redis.pcall('GET', KEYS[1])
+if type(v) == 'table' then
+  return v
+end
+if v ~= ARGV[1] then
+  return {'changed', 0, 0, ''}
+end
+if ARGV[3] == '0' then
+  redis.call('SET', KEYS[1], ARGV[2])
+else
+  redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+end
+return {'restored', 0, 0, ''}

@@ -1,0 +1,166 @@
+package redisadapter
+
+import (
+	"context"
+	"encoding/base64"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// lines builds the plain commands of one pipeline with few allocations: all keys and
+// values lie in one string, all arguments in one array, and texts are passed by pointer,
+// because putting a string into an interface copies its header to the heap.
+type lines struct {
+	buf  []byte
+	ends []int    // of each text in buf
+	text []string // texts that no command has taken yet
+	args []any
+	ms   time.Duration
+	msAs any // ms, boxed: a batch has mostly one expiry
+}
+
+const (
+	argsPerCommand  = 7 // SET key value PX ms NX GET
+	bytesPerCommand = 112
+)
+
+// newLines makes room for n commands.
+func newLines(n int) *lines {
+	return &lines{buf: make([]byte, 0, n*bytesPerCommand), ends: make([]int, 0, 2*n)}
+}
+
+// key adds the name of a record.
+func (l *lines) key(s *Store, id dedup.ID) {
+	l.buf = s.appendKey(l.buf, id)
+	l.ends = append(l.ends, len(l.buf))
+}
+
+// value adds a record.
+func (l *lines) value(r *record) {
+	l.buf = appendRecord(l.buf, r)
+	l.ends = append(l.ends, len(l.buf))
+}
+
+// freeze ends the adding of texts. The commands take them in the order they were added.
+func (l *lines) freeze(commands int) {
+	all := string(l.buf)
+	l.text = make([]string, len(l.ends))
+	begin := 0
+	for i, end := range l.ends {
+		l.text[i], begin = all[begin:end], end
+	}
+	l.args = make([]any, 0, argsPerCommand*commands)
+}
+
+// take returns the next text.
+func (l *lines) take() *string {
+	t := &l.text[0]
+	l.text = l.text[1:]
+	return t
+}
+
+// carve puts arguments into the common array.
+func (l *lines) carve(args ...any) []any {
+	begin := len(l.args)
+	l.args = append(l.args, args...)
+	return l.args[begin:len(l.args):len(l.args)]
+}
+
+// millis boxes an expiry; Redis knows none below a millisecond.
+func (l *lines) millis(d time.Duration) any {
+	if l.msAs == nil || l.ms != d {
+		l.ms, l.msAs = d, max(redisscript.Millis(d), 1)
+	}
+	return l.msAs
+}
+
+// setClaim is SET key value PX ms NX GET: nil when the key was absent and is ours now,
+// else what it holds. NX and GET together need Redis 7.0.
+func (l *lines) setClaim(ctx context.Context, keep time.Duration) *redis.StringCmd {
+	return redis.NewStringCmd(ctx, l.carve("set", l.take(), l.take(), "px", l.millis(keep), "nx", "get")...)
+}
+
+// setDone is SET key value PX ms GET: it answers what it has overwritten.
+func (l *lines) setDone(ctx context.Context, keep time.Duration) *redis.StringCmd {
+	return redis.NewStringCmd(ctx, l.carve("set", l.take(), l.take(), "px", l.millis(keep), "get")...)
+}
+
+// get is GET key.
+func (l *lines) get(ctx context.Context) *redis.StringCmd {
+	return redis.NewStringCmd(ctx, l.carve("get", l.take())...)
+}
+
+// valueOf returns the value of a command. It comes before the error: when a connection
+// breaks in mid-pipeline, go-redis marks all its commands with that, also those whose
+// replies it has read. absent is true only for a reply that says so.
+func valueOf(cmd *redis.StringCmd) (value string, absent bool, err error) {
+	value, err = cmd.Result()
+	switch {
+	case err == nil || value != "":
+		return value, false, nil
+	case err == redis.Nil: //nolint:errorlint // go-redis returns it as it is
+		return "", true, nil
+	}
+	return "", false, err
+}
+
+// appendKey appends the name of a record. The digest is in braces, so that its slot does
+// not depend on the prefix and whatever is kept beside it shares it.
+func (s *Store) appendKey(b []byte, id dedup.ID) []byte {
+	b = append(append(b, s.opts.Prefix...), ":{"...)
+	b = base64.RawURLEncoding.AppendEncode(b, id[:])
+	return append(b, '}')
+}
+
+// claimable reports whether a claim of an absent key may carry a fence of our own making.
+//
+// It must be larger than every fence the key ever had. A claim that we send now and that
+// is executed at the very end of its lease may meet a key that was claimed and done, or
+// released, and forgotten meanwhile. That takes a record which lives shorter than the
+// lease less what the clock may be behind: the lease is cut short by its margin of 1 %
+// and 2 ms on our side, a record lives for at least a lease, so a clock which is less
+// than the margin behind is good enough.
+func claimable(r *dedup.ClaimRequest, at reading) bool {
+	return at.known() && r.Hold >= r.Lease && at.error < r.Lease/100+2*time.Millisecond
+}
+
+// claimRecord is what an absent key becomes.
+func claimRecord(r *dedup.ClaimRequest, at reading) record {
+	return record{
+		state: redisscript.InProgress, fence: at.fence(), attempt: 1,
+		span: uint64(redisscript.Millis(r.Hold)), owner: r.Token[:],
+		fingerprint: r.Fingerprint, origin: r.Origin, label: r.Label,
+	}
+}
+
+// acquired is the answer to a claim that found nothing.
+func acquired(r *dedup.ClaimRequest, at reading) dedup.Answer {
+	origin := r.Origin
+	if origin != (dedup.Origin{}) {
+		origin.Source, origin.SourceDigest = "", origin.Digest()
+	}
+	return dedup.Answer{Outcome: dedup.Acquired, Record: dedup.Record{
+		State: dedup.StateInProgress, Attempt: 1, Fence: at.fence(), Remaining: r.Lease,
+		Fingerprint: r.Fingerprint, Origin: origin, Label: r.Label,
+	}}
+}
+
+// completable reports whether a completion may overwrite whatever is there: the effect
+// has happened, so "done" is true whoever holds the key, and in this layout no record is
+// worth more than another. What it must not overwrite is put back by restore.
+func (s *Store) completable(c *dedup.Change, at reading) bool {
+	return s.opts.Layout == SeenOnly && at.known() && c.Landed && c.Fence != 0 && c.State == dedup.StateSucceeded && c.Window > 0
+}
+
+// doneRecord is what a key becomes by a plain completion.
+func doneRecord(c *dedup.Change, at reading) record {
+	return record{
+		state: redisscript.Succeeded, fence: c.Fence, attempt: uint32(c.Attempt),
+		span: uint64(max(at.millis(), 0)), kept: uint64(max(redisscript.Millis(c.Window), 1)), owner: c.Token[:8],
+		noResult: c.NoResult, fingerprint: c.Fingerprint, origin: c.Origin, label: c.Label,
+	}
+}

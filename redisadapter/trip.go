@@ -1,0 +1,353 @@
+package redisadapter
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// trip is one call of Finish, Claim, or both, in rounds of one pipeline each. The first
+// does with plain commands what those can do; whoever then has met something that only a
+// script can decide goes into the next.
+//
+//	end      SET done GET         -> nothing to put right | endScript | restore
+//	claim    SET claim NX GET     -> acquired | duplicate | claimScript
+//	look     GET                  -> duplicate | claim | claimScript
+//
+// The steps of an item only go forward in that table, so there are four rounds at most,
+// and nearly always one.
+type trip struct {
+	s       *Store
+	at      reading
+	changes []dedup.Change
+	reqs    []dedup.ClaimRequest
+	ended   []dedup.Answer
+	claimed []dedup.Answer
+	next    []step
+}
+
+type stepKind uint8
+
+const (
+	end stepKind = iota
+	endScript
+	restore
+	look
+	claim
+	claimScript
+)
+
+// step is what is sent for one item in one round.
+type step struct {
+	kind stepKind
+	item int // of changes or of reqs
+	cmd  *redis.StringCmd
+	// written is the value that an end writes.
+	written string
+	// call of a script, and its reply.
+	call  redisscript.Call
+	reply redisscript.Reply
+}
+
+// scripted reports whether the step runs a script.
+func (st *step) scripted() bool {
+	return st.kind == endScript || st.kind == claimScript || st.kind == restore
+}
+
+// FinishClaim is Finish and then Claim in one round trip. An ID that is in both may be
+// claimed first.
+func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Change, reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+	t := &trip{
+		s: s, at: s.clock.now(ctx), changes: changes, reqs: reqs,
+		ended: make([]dedup.Answer, len(changes)), claimed: make([]dedup.Answer, len(reqs)),
+		next: make([]step, 0, len(changes)+len(reqs)),
+	}
+	t.planEnds()
+	t.planClaims()
+	for len(t.next) > 0 {
+		round := t.next
+		t.next = nil
+		if err := t.send(ctx, round); err != nil {
+			t.fail(round, err)
+			break
+		}
+		for i := range round {
+			t.read(&round[i])
+		}
+	}
+	return t.ended, t.claimed
+}
+
+func (t *trip) planEnds() {
+	for i := range t.changes {
+		c := &t.changes[i]
+		if err := t.s.checkFinish(c); err != nil {
+			t.ended[i].Err = err
+			continue
+		}
+		if t.s.completable(c, t.at) {
+			t.next = append(t.next, step{kind: end, item: i})
+		} else {
+			t.endByScript(i)
+		}
+	}
+}
+
+func (t *trip) planClaims() {
+	for i := range t.reqs {
+		r := &t.reqs[i]
+		if err := checkClaim(r); err != nil {
+			t.claimed[i].Err = err
+			continue
+		}
+		switch {
+		case !claimable(r, t.at):
+			t.claimByScript(i)
+		case r.LikelyDuplicate:
+			t.next = append(t.next, step{kind: look, item: i})
+		default:
+			t.next = append(t.next, step{kind: claim, item: i})
+		}
+	}
+}
+
+func (t *trip) endByScript(i int) {
+	t.next = append(t.next, step{kind: endScript, item: i, call: finishCall(t.s, &t.changes[i])})
+}
+
+func (t *trip) claimByScript(i int) {
+	t.next = append(t.next, step{kind: claimScript, item: i, call: claimCall(t.s, &t.reqs[i])})
+}
+
+// send makes one round, and returns at the latest when ctx ends.
+func (t *trip) send(ctx context.Context, round []step) error {
+	var calls []redisscript.Call
+	for i := range round {
+		if round[i].scripted() {
+			calls = append(calls, round[i].call)
+		}
+	}
+	plain := t.commands(ctx, round, len(round)-len(calls))
+	replies, err := redisscript.Within(ctx, func() []redisscript.Reply {
+		return t.s.runner.Send(ctx, calls, plain)
+	})
+	if err != nil {
+		return err
+	}
+	for i := range round {
+		if round[i].scripted() {
+			round[i].reply, replies = replies[0], replies[1:]
+		}
+	}
+	return nil
+}
+
+// commands builds the plain commands of a round.
+func (t *trip) commands(ctx context.Context, round []step, n int) []redis.Cmder {
+	if n == 0 {
+		return nil
+	}
+	l := newLines(n)
+	for i := range round {
+		switch st := &round[i]; st.kind {
+		case end:
+			rec := doneRecord(&t.changes[st.item], t.at)
+			l.key(t.s, t.changes[st.item].ID)
+			l.value(&rec)
+		case claim:
+			rec := claimRecord(&t.reqs[st.item], t.at)
+			l.key(t.s, t.reqs[st.item].ID)
+			l.value(&rec)
+		case look:
+			l.key(t.s, t.reqs[st.item].ID)
+		}
+	}
+	l.freeze(n)
+	cmds := make([]redis.Cmder, 0, n)
+	for i := range round {
+		st := &round[i]
+		switch st.kind {
+		case end:
+			st.written = l.text[1]
+			st.cmd = l.setDone(ctx, t.changes[st.item].Window)
+		case claim:
+			st.cmd = l.setClaim(ctx, t.reqs[st.item].Lease+t.reqs[st.item].Hold)
+		case look:
+			st.cmd = l.get(ctx)
+		default:
+			continue
+		}
+		cmds = append(cmds, st.cmd)
+	}
+	return cmds
+}
+
+// fail answers the items of a round that was not learnt.
+func (t *trip) fail(round []step, err error) {
+	for i := range round {
+		switch st := &round[i]; st.kind {
+		case end, endScript:
+			t.ended[st.item] = dedup.Answer{Err: wrap("finish", err)}
+		case restore: // the answer stands
+		default:
+			t.claimed[st.item] = dedup.Answer{Err: wrap("claim", err)}
+		}
+	}
+}
+
+// read draws the conclusions of one step.
+func (t *trip) read(st *step) {
+	switch st.kind {
+	case end:
+		t.readEnd(st)
+	case endScript:
+		t.ended[st.item] = answer("finish", &t.changes[st.item], st.reply, finished)
+	case restore:
+		// Whether it worked or not: what was found is what the caller is told.
+	case look:
+		t.readLook(st)
+	case claim:
+		t.readClaim(st)
+	case claimScript:
+		t.claimed[st.item] = answer("claim", &t.reqs[st.item], st.reply, claimedBy)
+	}
+}
+
+// readClaim reads the reply to SET NX GET. Only "nothing was there" and "done" can be
+// told from it; whether a claim that was met is live is for the server's clock to say.
+func (t *trip) readClaim(st *step) {
+	value, absent, err := valueOf(st.cmd)
+	switch {
+	case absent:
+		t.claimed[st.item] = acquired(&t.reqs[st.item], t.at)
+	case err != nil && Classify(err) == ClassFull:
+		// At full memory the script still tells duplicates, and refuses new claims.
+		t.claimByScript(st.item)
+	case err != nil:
+		t.claimed[st.item] = dedup.Answer{Err: wrap("claim", err)}
+	default:
+		t.met(st.item, value)
+	}
+}
+
+// readLook reads the reply to GET.
+func (t *trip) readLook(st *step) {
+	value, absent, err := valueOf(st.cmd)
+	switch {
+	case absent:
+		t.next = append(t.next, step{kind: claim, item: st.item})
+	case err != nil:
+		t.claimed[st.item] = dedup.Answer{Err: wrap("claim", err)}
+	default:
+		t.met(st.item, value)
+	}
+}
+
+// met answers a claim that has found a value.
+func (t *trip) met(i int, value string) {
+	rec, err := decodeRecord(value)
+	if err != nil {
+		t.claimed[i] = dedup.Answer{Err: fmt.Errorf("redisadapter: claim: %w: %w", dedup.ErrUnreadable, err)}
+		return
+	}
+	left, age, known := rec.remembered(t.at)
+	if !known {
+		t.claimByScript(i)
+		return
+	}
+	ans := dedup.Answer{Outcome: dedup.Duplicate, Record: rec.view(left, age)}
+	if rec.fingerprint.Conflicts(t.reqs[i].Fingerprint) {
+		ans.Outcome = dedup.Mismatch
+	}
+	t.claimed[i] = ans
+}
+
+// aheadLimit is how far ahead of ours the clock may have been that an end was written by.
+const aheadLimit = 2 * time.Second
+
+// remembered tells of an end how long ago it was and how much longer it is kept, if that
+// can be told without the server.
+func (r *record) remembered(at reading) (left, age time.Duration, known bool) {
+	if r.state != redisscript.Succeeded && r.state != redisscript.Failed || r.kept == 0 || !at.known() {
+		return 0, 0, false
+	}
+	age = redisscript.FromMillis(at.millis() - int64(r.span))
+	if age < -aheadLimit {
+		return 0, 0, false
+	}
+	age = max(age, 0)
+	left = redisscript.FromMillis(int64(r.kept)) - age - at.error
+	return left, age, left > 0
+}
+
+// readEnd reads the reply to SET GET: what the completion has overwritten.
+func (t *trip) readEnd(st *step) {
+	c := &t.changes[st.item]
+	value, absent, err := valueOf(st.cmd)
+	switch {
+	case absent:
+		t.ended[st.item] = t.landed(c, nil)
+		return
+	case err != nil && Classify(err) == ClassFull:
+		t.endByScript(st.item)
+		return
+	case err != nil:
+		t.ended[st.item] = dedup.Answer{Err: wrap("finish", err)}
+		return
+	}
+	old, err := decodeRecord(value)
+	if err != nil {
+		t.putBack(st, value, 0)
+		t.ended[st.item] = dedup.Answer{Err: fmt.Errorf("redisadapter: finish: %w: %w", dedup.ErrUnreadable, err)}
+		return
+	}
+	t.ended[st.item] = t.overwrote(st, c, &old, value)
+}
+
+// overwrote answers a plain completion that found old.
+func (t *trip) overwrote(st *step, c *dedup.Change, old *record, value string) dedup.Answer {
+	terminal := old.state == redisscript.Succeeded || old.state == redisscript.Failed
+	switch {
+	case old.state == redisscript.InProgress && string(old.owner) == string(c.Token[:]):
+		ans := t.landed(c, old)
+		ans.Held = true
+		return ans
+	case terminal && string(old.owner) == string(c.Token[:8]):
+		// Sent again: the first reply, which told what was overwritten, is lost. Before the
+		// end of the claim that can only have been the claim.
+		ans := t.landed(c, old)
+		ans.Held = time.Now().Before(c.Until)
+		return ans
+	case terminal, c.Fence <= old.floor:
+		left, age, known := old.remembered(t.at)
+		if !known {
+			left, age = c.Window, 0
+		}
+		t.putBack(st, value, max(left, time.Millisecond))
+		return dedup.Answer{Record: old.view(left, age)}
+	}
+	return t.landed(c, old)
+}
+
+// landed is the answer to a completion that is on record.
+func (t *trip) landed(c *dedup.Change, old *record) dedup.Answer {
+	rec := doneRecord(c, t.at)
+	if old != nil && !old.forgotten {
+		if rec.origin == (dedup.Origin{}) {
+			rec.origin = old.origin
+		}
+	}
+	return dedup.Answer{Written: true, Record: rec.view(c.Window, 0)}
+}
+
+// putBack undoes a completion, unless somebody has written since.
+func (t *trip) putBack(st *step, old string, keep time.Duration) {
+	t.next = append(t.next, step{
+		kind: restore, item: st.item, call: redisscript.NewRestore(t.s.key(t.changes[st.item].ID), st.written, old, keep),
+	})
+}
