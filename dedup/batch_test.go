@@ -188,7 +188,7 @@ func TestClaimBatchAsksAgainForTheRestOnly(t *testing.T) {
 func TestClaimBatchUsesTheCacheItemByItem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, seen := hook(), &journal{}
-		d := newDeduper(t, store, func(c *dedup.Config) { c.CacheSize, c.Observer = 10, seen.observer() })
+		d := newDeduper(t, store, func(c *dedup.Config) { c.CacheBytes, c.Observer = 64<<10, seen.observer() })
 		markWithKey(t, d, "a")
 		store.forgetCalls()
 		claims := claimBatch(t, d, keyed("a"), keyed("b"), keyed("a"))

@@ -1,52 +1,45 @@
 package dedup
 
 import (
-	"bytes"
-	"container/list"
-	"sync"
+	"context"
 	"time"
 )
 
 const (
-	// cacheLife bounds an entry's life, and with it how long another process's Forget
-	// can go unnoticed here.
+	// cacheLife bounds the life of an entry that was learnt from a store, and of every
+	// entry when the store does not tell of Forgets.
 	cacheLife = time.Minute
 	// cacheResult bounds the results worth keeping in memory.
 	cacheResult = 1 << 10
 )
 
-// cache remembers finished keys exactly, least recently used first out. Finished is
-// terminal within its window, so a hit needs no round trip; nothing else is cached. A
-// nil cache remembers nothing.
+// cache remembers finished keys exactly. Finished is terminal within its window, so a hit
+// needs no round trip; nothing else is cached. A nil cache remembers nothing.
 type cache struct {
-	capacity int
-
-	mu    sync.Mutex
-	by    map[ID]*list.Element
-	order list.List // of *cached, most recently used first
-	// epoch counts Forgets. What was asked for under an older epoch is not added: its
-	// answer may have left the store before the Forget got there.
-	epoch uint64
+	table *cacheTable
+	watch *forgetWatch // nil when the store does not tell of Forgets
+	start time.Time
 }
 
-type cached struct {
-	id       ID
-	rec      Record
-	learnt   time.Time
-	deadline time.Time
-}
-
-func newCache(capacity int) *cache {
-	if capacity == 0 {
+// newCache returns the cache that cfg asks for, or nil.
+func newCache(cfg *Config, store Store, life *life) *cache {
+	if cfg.CacheBytes == 0 {
 		return nil
 	}
-	return &cache{capacity: capacity, by: make(map[ID]*list.Element)}
+	c := &cache{table: newCacheTable(cfg.CacheBytes), start: time.Now()}
+	if teller, ok := store.(forgetTeller); ok {
+		c.watch = newForgetWatch(teller, cfg, life, c)
+	}
+	return c
 }
+
+// clock is the monotonic time since the cache was made.
+func (c *cache) clock() time.Duration { return time.Since(c.start) }
 
 // stamp is when a question was asked.
 type stamp struct {
 	epoch uint64
-	at    time.Time
+	at    time.Duration
 }
 
 // now returns the stamp to pass to learn and done; take it before asking the store.
@@ -54,38 +47,35 @@ func (c *cache) now() stamp {
 	if c == nil {
 		return stamp{}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return stamp{c.epoch, time.Now()}
+	return stamp{c.table.epoch.Load(), c.clock()}
 }
 
-// get answers Duplicate, or Mismatch, for a key known to be done.
-func (c *cache) get(id ID, fp Fingerprint) (Answer, bool) {
+// get answers Duplicate, or Mismatch, for a key known to be done. It waits for the store
+// only when it has a hit and nobody has asked for Forgets within the last second.
+func (c *cache) get(ctx context.Context, id *ID, fp *Fingerprint) (Answer, bool) {
 	if c == nil {
 		return Answer{}, false
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	el := c.by[id]
-	if el == nil {
-		return Answer{}, false
+	for range 2 {
+		// Before the entry: who publishes a newer read has emptied the table first, so an
+		// entry found after it has survived that read.
+		read := c.watch.readAt()
+		e, now := c.table.find(id), c.clock()
+		if e == nil || !c.table.alive(e, now) {
+			return Answer{}, false
+		}
+		if c.watch.covers(read, now) {
+			ans := Answer{Outcome: Duplicate, Record: e.record(now)}
+			if e.conflicts(*fp) {
+				ans.Outcome = Mismatch
+			}
+			return ans, true
+		}
+		if !c.watch.await(ctx) {
+			break
+		}
 	}
-	e := el.Value.(*cached) //nolint:errcheck // the list holds nothing else
-	now := time.Now()
-	if !now.Before(e.deadline) {
-		c.remove(el)
-		return Answer{}, false
-	}
-	c.order.MoveToFront(el)
-	rec := e.rec
-	rec.Result = bytes.Clone(rec.Result)
-	rec.Age += now.Sub(e.learnt)
-	rec.Remaining -= now.Sub(e.learnt)
-	outcome := Duplicate
-	if rec.Fingerprint.Conflicts(fp) {
-		outcome = Mismatch
-	}
-	return Answer{Outcome: outcome, Record: rec}, true
+	return Answer{}, false
 }
 
 // learn adds what the store said of a key, if that is final. The record's remaining
@@ -94,56 +84,64 @@ func (c *cache) learn(id ID, ans Answer, asked stamp) {
 	if c == nil || ans.Err != nil || !ans.Record.State.terminal() {
 		return
 	}
-	c.add(id, ans.Record, asked)
+	c.add(id, &ans.Record, cacheLife, asked)
 }
 
-// done adds a key that this process finished.
-func (c *cache) done(change Change, sent stamp) {
+// done adds a key that this process finished. stored is what the store holds since: of a
+// change that was sent again it may be older than sent, and it may be bound to more than
+// the change says.
+func (c *cache) done(change *Change, stored *Record, sent stamp) {
 	if c == nil || !change.State.terminal() {
 		return
 	}
-	c.add(change.ID, Record{
+	rec := Record{
 		State: change.State, Attempt: change.Attempt, Fence: change.Fence, Result: change.Result, NoResult: change.NoResult,
 		Fingerprint: change.Fingerprint, Origin: change.Origin, Label: change.Label, Remaining: change.Window,
-	}, sent)
+	}
+	if stored.State == change.State {
+		rec.fill(stored)
+	}
+	life := cacheLife
+	if c.watch != nil {
+		life = change.Window
+	}
+	c.add(change.ID, &rec, life, sent)
 }
 
-func (c *cache) add(id ID, rec Record, asked stamp) {
-	life := min(rec.Remaining-margin(rec.Remaining), cacheLife)
+// fill adds what a change leaves open, and the age it has when it was written earlier.
+func (r *Record) fill(stored *Record) {
+	r.Age = stored.Age
+	if stored.Remaining > 0 {
+		r.Remaining = min(r.Remaining, stored.Remaining)
+	}
+	if stored.Fence != 0 {
+		r.Fence, r.Attempt = stored.Fence, stored.Attempt
+	}
+	if r.Fingerprint == (Fingerprint{}) {
+		r.Fingerprint = stored.Fingerprint
+	}
+	if r.Origin == (Origin{}) {
+		r.Origin = stored.Origin
+	}
+	if r.Label == "" {
+		r.Label = stored.Label
+	}
+}
+
+// add keeps a record for at most life, and never longer than the store does.
+func (c *cache) add(id ID, rec *Record, life time.Duration, asked stamp) {
+	life = min(rec.Remaining-margin(rec.Remaining), life)
 	if life <= 0 || len(rec.Result) > cacheResult {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if asked.epoch != c.epoch {
-		return
-	}
-	rec.Result = bytes.Clone(rec.Result)
-	e := &cached{id: id, rec: rec, learnt: asked.at, deadline: asked.at.Add(life)}
-	if el := c.by[id]; el != nil {
-		el.Value = e
-		c.order.MoveToFront(el)
-		return
-	}
-	c.by[id] = c.order.PushFront(e)
-	if c.order.Len() > c.capacity {
-		c.remove(c.order.Back())
-	}
+	e := newCacheEntry(id, rec, asked.at)
+	e.deadline, e.epoch = asked.at+life, asked.epoch
+	c.table.put(e, c.clock())
 }
 
 // forget drops a key, and whatever is being asked for right now.
 func (c *cache) forget(id ID) {
-	if c == nil {
-		return
+	if c != nil {
+		c.table.remove(&id)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.epoch++
-	if el := c.by[id]; el != nil {
-		c.remove(el)
-	}
-}
-
-func (c *cache) remove(el *list.Element) {
-	delete(c.by, c.order.Remove(el).(*cached).id) //nolint:errcheck // the list holds nothing else
 }

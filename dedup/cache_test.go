@@ -10,8 +10,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-func cached(size int) func(*dedup.Config) {
-	return func(c *dedup.Config) { c.CacheSize = size }
+func cached(bytes int) func(*dedup.Config) {
+	return func(c *dedup.Config) { c.CacheBytes = bytes }
 }
 
 // asks counts the calls to the store that fn makes.
@@ -51,7 +51,7 @@ func TestCacheAnswersDuplicatesForAMinute(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := hook()
-				d, other := newDeduper(t, store, cached(10)), newDeduper(t, store, nil)
+				d, other := newDeduper(t, store, cached(64<<10)), newDeduper(t, store, nil)
 				learn(t, d, other)
 				replay := func() {
 					t.Helper()
@@ -77,7 +77,7 @@ func TestCacheEntryEndsBeforeItsRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, func(c *dedup.Config) {
-			c.CacheSize, c.Window, c.LeaseTTL = 10, 20*time.Second, 10*time.Second
+			c.CacheBytes, c.Window, c.LeaseTTL = 64<<10, 20*time.Second, 10*time.Second
 		})
 		mark(t, d, "own")
 		other := newDeduper(t, store, func(c *dedup.Config) { c.Window = 20 * time.Second })
@@ -90,31 +90,11 @@ func TestCacheEntryEndsBeforeItsRecord(t *testing.T) {
 	})
 }
 
-func TestCacheForgetsTheLeastRecentlyUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := hook()
-		d := newDeduper(t, store, cached(3))
-		for i := range 3 {
-			mark(t, d, fmt.Sprint("k", i))
-		}
-		seen(t, d, "k0")
-		mark(t, d, "k3")
-		for key, want := range map[string]int{"k0": 0, "k2": 0, "k3": 0} {
-			if n := asks(store, func() { seen(t, d, key) }); n != want {
-				t.Errorf("%q: %d calls to the store, want %d", key, n, want)
-			}
-		}
-		if n := asks(store, func() { seen(t, d, "k1") }); n != 1 {
-			t.Errorf("%d calls to the store for what was dropped", n)
-		}
-	})
-}
-
 // Nothing but what is finished may be answered from memory.
 func TestCacheHoldsNothingUnfinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
-		d, other := newDeduper(t, store, cached(10)), newDeduper(t, store, nil)
+		d, other := newDeduper(t, store, cached(64<<10)), newDeduper(t, store, nil)
 		c := acquire(t, other, "k")
 		wantOutcome(t, claim(t, d, "k"), dedup.InFlight)
 		seen(t, d, "k")
@@ -135,7 +115,7 @@ func TestCacheHoldsNothingUnfinished(t *testing.T) {
 func TestCacheReplaysFailuresAndMismatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
-		d := newDeduper(t, store, cached(10))
+		d := newDeduper(t, store, cached(64<<10))
 		_, _ = do(t, d, "failed", func(context.Context) (string, error) { return "", dedup.Permanent(errNet) })
 		mark(t, d, "bound", dedup.WithFingerprint([]byte("a")))
 		n := asks(store, func() {
@@ -164,7 +144,7 @@ func TestAgeGrowsInTheCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, told := hook(), &journal{}
 		d := newDeduper(t, store, func(c *dedup.Config) {
-			c.CacheSize, c.LateAfter, c.Observer = 10, 40*time.Second, told.observer()
+			c.CacheBytes, c.LateAfter, c.Observer = 64<<10, 40*time.Second, told.observer()
 		})
 		origin := dedup.WithOrigin(dedup.Origin{Source: "orders", Offset: 7})
 		if _, err := dedup.Do(t.Context(), d, "k", returns("v"), origin); err != nil {
@@ -188,7 +168,7 @@ func TestAgeGrowsInTheCache(t *testing.T) {
 
 func TestLargeResultsAreNotCached(t *testing.T) {
 	store := hook()
-	d := newDeduper(t, store, cached(10))
+	d := newDeduper(t, store, cached(64<<10))
 	for _, size := range []int{1 << 10, 1<<10 + 1} {
 		key := fmt.Sprint(size)
 		value := string(make([]byte, size))
@@ -208,7 +188,7 @@ func TestLargeResultsAreNotCached(t *testing.T) {
 
 func TestForgetClearsTheCache(t *testing.T) {
 	store := hook()
-	d := newDeduper(t, store, cached(10))
+	d := newDeduper(t, store, cached(64<<10))
 	mark(t, d, "k")
 	if err := d.Forget(t.Context(), "k"); err != nil {
 		t.Fatal(err)
@@ -227,7 +207,7 @@ func TestAnswerUnderWayAcrossAForgetIsNotKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := hook()
-				d, other := newDeduper(t, store, cached(10)), newDeduper(t, store, nil)
+				d, other := newDeduper(t, store, cached(64<<10)), newDeduper(t, store, nil)
 				mark(t, other, "k")
 				store.setAfter(func(c call) error {
 					if c.method != "Forget" && c.nth == 1 {
@@ -256,7 +236,7 @@ func TestAnswerUnderWayAcrossAForgetIsNotKept(t *testing.T) {
 func TestEndUnderWayAcrossAForgetIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
-		d := newDeduper(t, store, cached(10))
+		d := newDeduper(t, store, cached(64<<10))
 		c := acquire(t, d, "k")
 		store.setAfter(only("Finish", func(call) error { time.Sleep(time.Second); return nil }))
 		done := make(chan error, 1)

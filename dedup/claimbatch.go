@@ -34,7 +34,6 @@ func (d *Deduper) ClaimBatch(ctx context.Context, reqs []Request) ([]*Claim, err
 	aliases := make(map[int]ClaimRequest)
 	send := make([]ClaimRequest, 0, len(reqs))
 	index := make([]int, 0, len(reqs))
-	asking := d.cache.now()
 	for i, r := range reqs {
 		req, err := d.prepare(r)
 		if err != nil {
@@ -46,7 +45,7 @@ func (d *Deduper) ClaimBatch(ctx context.Context, reqs []Request) ([]*Claim, err
 			continue
 		}
 		firsts[req.ID] = i
-		if ans, ok := d.cache.get(req.ID, req.Fingerprint); ok {
+		if ans, ok := d.cache.get(ctx, &req.ID, &req.Fingerprint); ok {
 			claims[i] = d.newClaim(ctx, r.Key, req, asked{answer: ans}, true)
 			continue
 		}
@@ -54,6 +53,7 @@ func (d *Deduper) ClaimBatch(ctx context.Context, reqs []Request) ([]*Claim, err
 		index = append(index, i)
 	}
 	if len(send) > 0 {
+		asking := d.cache.now()
 		for n, a := range d.ask(ctx, send, d.sendClaims) {
 			d.cache.learn(send[n].ID, a.answer, asking)
 			claims[index[n]] = d.newClaim(ctx, reqs[index[n]].Key, send[n], a, false)

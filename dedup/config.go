@@ -62,11 +62,21 @@ type Config struct {
 	// recorded as done, and its replay answers ErrNoResult. Default 256 KiB.
 	ResultLimit int
 
-	// CacheSize bounds the in-process cache of finished keys, in entries of about 300
-	// bytes and their result; a result of more than 1 KiB is not cached. An entry lives a
-	// minute at most and never outlives its record; Forget clears it in this process, and
-	// another process may answer Duplicate for up to that minute. Default 0: no cache.
-	CacheSize int
+	// CacheBytes bounds the in-process cache of finished keys, which answers duplicates
+	// without a round trip, in bytes. A key takes about 107 of them; with a fingerprint,
+	// a label or a result 64 more and what those hold. A result of more than 1 KiB is not
+	// cached. It is memory that stays in use; a program with Go's default GOGC needs as
+	// much again for it between two collections.
+	//
+	// No entry outlives its record. One from this process's own end of a key lives as
+	// long, one that was learnt from the store a minute. Forget clears it at once here,
+	// and elsewhere within a second and a round trip: a hit is answered only if the store
+	// was asked for Forgets (see [Store]) in the last second. While that fails, hits go to
+	// the store. A store that cannot tell of them has no entry live longer than a
+	// minute, and another process's Forget goes unnoticed for as long.
+	//
+	// Default 0: no cache. At least 64 KiB otherwise.
+	CacheBytes int
 
 	// LateAfter is the age beyond which a duplicate is classified as Late, at most
 	// Window. Default half of Window.
@@ -97,6 +107,7 @@ const (
 	defaultMaxWaiters = 1000
 	defaultResultSize = 256 << 10
 	maxStoreTimeout   = 2 * time.Second
+	minCacheBytes     = 64 << 10
 	minDefaultHold    = time.Hour
 )
 
@@ -139,8 +150,10 @@ func (c Config) complete() (Config, error) {
 		return c, bad("StoreTimeout", "is %v; it must be shorter than LeaseTTL (%v)", c.StoreTimeout, c.LeaseTTL)
 	case c.ResultLimit < 0:
 		return c, bad("ResultLimit", "is %d; it must not be negative", c.ResultLimit)
-	case c.CacheSize < 0:
-		return c, bad("CacheSize", "is %d; it must not be negative", c.CacheSize)
+	case c.CacheBytes < 0:
+		return c, bad("CacheBytes", "is %d; it must not be negative", c.CacheBytes)
+	case c.CacheBytes > 0 && c.CacheBytes < minCacheBytes:
+		return c, bad("CacheBytes", "is %d bytes; at least %d are needed, or 0 for no cache", c.CacheBytes, minCacheBytes)
 	case c.LateAfter < 0:
 		return c, bad("LateAfter", "is %v; it must not be negative", c.LateAfter)
 	case c.LateAfter > c.Window:

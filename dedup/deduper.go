@@ -39,8 +39,9 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Deduper{store: store, cfg: cfg, cache: newCache(cfg.CacheSize)}
+	d := &Deduper{store: store, cfg: cfg}
 	d.life.init()
+	d.cache = newCache(&d.cfg, store, &d.life)
 	d.claims = &coalescer[ClaimRequest]{
 		send: store.Claim, id: func(r ClaimRequest) ID { return r.ID },
 		orphans: d.releaseOrphans, timeout: cfg.StoreTimeout, life: &d.life,
@@ -98,8 +99,9 @@ func (d *Deduper) Lookup(ctx context.Context, key string, opts ...Option) (Recor
 
 // Forget makes a key claimable again, for operators. A key under a live lease is
 // refused with [ErrInFlight]: nobody deletes a live owner's claim. An owner from before
-// the Forget can write nothing for Config.Hold after it. Other processes' caches may
-// answer Duplicate for up to a minute. One round trip.
+// the Forget can write nothing for Config.Hold after it. Other processes' caches notice
+// within a second and a round trip (see Config.CacheBytes). One round trip, and a second
+// in stores that tell those caches.
 //
 // Errors are otherwise an [*InputError], [ErrClosed], or one for which [OutcomeUnknown]
 // is true; asking again is harmless.

@@ -133,7 +133,7 @@ func TestDoOverAMarkIsTheZeroValue(t *testing.T) {
 }
 
 func TestReplayedBytesBelongToTheirCaller(t *testing.T) {
-	d := newDeduper(t, dedup.Memory(10), func(c *dedup.Config) { c.CacheSize = 10 })
+	d := newDeduper(t, dedup.Memory(10), func(c *dedup.Config) { c.CacheBytes = 64 << 10 })
 	value := []byte("abc")
 	get := func() []byte {
 		res, err := dedup.Do(t.Context(), d, "k", func(context.Context) ([]byte, error) { return value, nil })

@@ -293,7 +293,7 @@ func (d *Deduper) settle(e *ending, ans Answer, sent stamp) error {
 // noteEnd tells this process of an end that the store has answered.
 func (d *Deduper) noteEnd(change Change, ans Answer, sent stamp) {
 	if ans.Written {
-		d.cache.done(change, sent)
+		d.cache.done(&change, &ans.Record, sent)
 		fire(d.cfg.Observer.Ended, Event{ID: change.ID, State: change.State, Attempt: change.Attempt})
 	}
 	d.ended(change.ID)

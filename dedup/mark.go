@@ -24,9 +24,9 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 		return false, err
 	}
 	defer d.life.leave()
-	asking := d.cache.now()
-	ans, cached := d.cache.get(req.ID, req.Fingerprint)
+	ans, cached := d.cache.get(ctx, &req.ID, &req.Fingerprint)
 	if !cached {
+		asking := d.cache.now()
 		if ans = d.reads.do(ctx, req.ID); ans.Err != nil {
 			d.storeError(req.ID, ans.Err)
 			return false, unknown(ans.Err)

@@ -43,6 +43,7 @@ type memoryStore struct {
 	records map[ID]*memoryRecord
 	expiry  memoryHeap
 	fence   uint64 // largest fence given out or shown so far
+	forgets uint64 // how often Forget has forgotten something
 }
 
 // memoryRecord is one key. A forgotten key is one in StateAbsent: it only carries its
@@ -148,11 +149,12 @@ func (s *memoryStore) Forget(ctx context.Context, ids []ID, hold time.Duration) 
 
 func (s *memoryStore) forget(id ID, hold, now time.Duration) error {
 	rec := s.find(id, now)
-	switch {
-	case rec == nil:
-		return nil
-	case rec.state == StateInProgress && rec.leaseEnd > now:
+	if rec != nil && rec.state == StateInProgress && rec.leaseEnd > now {
 		return ErrInFlight
+	}
+	s.forgets++ // also for an absent key: a cache may still know it
+	if rec == nil {
+		return nil
 	}
 	until := memoryAdd(now, hold)
 	if rec.state == StateAbsent {
@@ -162,6 +164,16 @@ func (s *memoryStore) forget(id ID, hold, now time.Duration) error {
 	*rec = memoryRecord{id: id, slot: rec.slot, fence: rec.fence, floor: max(rec.floor, rec.fence)}
 	s.schedule(rec, until)
 	return nil
+}
+
+// Forgets tells caches of finished keys that something was forgotten; see [Store].
+func (s *memoryStore) Forgets(ctx context.Context) (uint64, error) {
+	if ctx.Err() != nil {
+		return 0, gone(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.forgets, nil
 }
 
 // memoryBatch answers every item under one hold of the mutex, pays for a little of the

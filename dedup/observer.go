@@ -20,7 +20,8 @@ type Observer struct {
 	// LeaseLost: a renewal or an end found another owner, or the lease ran out. Attempt
 	// and Err are set.
 	LeaseLost func(Event)
-	// StoreError: a store could not answer an item, or not yet. Err tells why.
+	// StoreError: a store could not answer an item, or not yet. Err tells why. ID is zero
+	// when the cache asked for Forgets.
 	StoreError func(Event)
 	// FailedOpen: the effect runs without a claim, as Config.FailOpen allows. The fields
 	// are those of Claimed.

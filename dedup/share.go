@@ -54,13 +54,12 @@ func (f *flights) leave(id ID) {
 // claimShared makes one claim attempt, or takes part in the one that is under way.
 func (d *Deduper) claimShared(ctx context.Context, key string, req ClaimRequest) *Claim {
 	for {
-		asking := d.cache.now()
-		if ans, ok := d.cache.get(req.ID, req.Fingerprint); ok {
+		if ans, ok := d.cache.get(ctx, &req.ID, &req.Fingerprint); ok {
 			return d.newClaim(ctx, key, req, asked{answer: ans}, true)
 		}
 		fl, lead := d.flights.join(req.ID)
 		if lead {
-			return d.lead(ctx, key, req, fl, asking)
+			return d.lead(ctx, key, req, fl)
 		}
 		select {
 		case <-fl.done:
@@ -77,9 +76,10 @@ func (d *Deduper) claimShared(ctx context.Context, key string, req ClaimRequest)
 }
 
 // lead makes the attempt that others may be waiting for.
-func (d *Deduper) lead(ctx context.Context, key string, req ClaimRequest, fl *flight, asking stamp) *Claim {
+func (d *Deduper) lead(ctx context.Context, key string, req ClaimRequest, fl *flight) *Claim {
 	fl.claim, fl.cancelled = &Claim{err: ErrUnknown}, true // for an observer that panics
 	defer d.flights.end(req.ID, fl)
+	asking := d.cache.now()
 	a := d.ask(ctx, []ClaimRequest{req}, d.sendClaim)[0]
 	d.cache.learn(req.ID, a.answer, asking)
 	c := d.newClaim(ctx, key, req, a, false)

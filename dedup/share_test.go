@@ -82,7 +82,7 @@ func TestConcurrentCallsRunEachEffectOnce(t *testing.T) {
 	var runs [20]atomic.Int32
 	var wg sync.WaitGroup
 	for range 4 {
-		d := newDeduper(t, store, func(c *dedup.Config) { c.Wait, c.CacheSize = time.Minute, 10 })
+		d := newDeduper(t, store, func(c *dedup.Config) { c.Wait, c.CacheBytes = time.Minute, 64<<10 })
 		for i := range 200 {
 			wg.Go(func() {
 				n := i % len(runs)

@@ -21,6 +21,9 @@
 // truncated, of a newer version, without an expiry) answers Unknown with
 // [dedup.ErrUnreadable] and is never overwritten.
 //
+// Besides, there is one key named "ow:forgets" with a number, once something was
+// forgotten or a cache of finished keys was used: see [Store.Forgets].
+//
 // # What it costs
 //
 // Each call of a [Store] method is one pipeline, on a Cluster one per node in parallel,

@@ -110,7 +110,8 @@ func (s *Store) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 }
 
 // Forget implements [dedup.Store]. What it leaves behind lives for at least 2 ms, so
-// that the next claim's fence is larger even at the same instant.
+// that the next claim's fence is larger even at the same instant. A second round trip
+// tells caches of finished keys; see [Store.Forgets].
 func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
 	answers := batch(ctx, s, "forget", ids, forgetCall(hold), func(_ *dedup.ID, r redisscript.Reply, _ dedup.Record) (dedup.Answer, error) {
 		switch r.Answer {
@@ -121,6 +122,7 @@ func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) 
 		}
 		return dedup.Answer{}, unexpected(r)
 	})
+	s.tellForgets(ctx, answers)
 	errs := make([]error, len(answers))
 	for i := range answers {
 		errs[i] = answers[i].Err

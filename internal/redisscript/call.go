@@ -1,6 +1,9 @@
 package redisscript
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // Call is one script on one key. Build it with the functions below, which know the order
 // of each script's arguments. The arguments are copies, never the caller's buffers: a
@@ -81,6 +84,15 @@ func NewForget(key string, keep time.Duration) Call {
 // NewRestore puts old back in place of written, for keep; for ever when keep is 0.
 func NewRestore(key, written, old string, keep time.Duration) Call {
 	return Call{Script: Restore, Key: key, Args: []any{written, old, Millis(keep)}}
+}
+
+// keepForgets is how long the number of [Forgets] is kept: long enough not to matter.
+const keepForgets = 30 * 24 * time.Hour
+
+// NewForgets reads the number that tells of every Forget, or changes it. It needs another
+// random number each time.
+func NewForgets(key string, random uint64, change bool) Call {
+	return Call{Script: Forgets, Key: key, Args: []any{strconv.FormatUint(random, 10), bit(change), Millis(keepForgets)}}
 }
 
 func bit(b bool) int {

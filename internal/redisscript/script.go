@@ -19,6 +19,7 @@ var (
 	Forget = load("forget")
 	// Restore undoes a plain completion that overwrote what it must not.
 	Restore = load("restore")
+	Forgets = load("forgets")
 )
 
 // Script is one Lua script, with its name at the server.

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-var all = []*Script{Claim, Renew, Finish, Lookup, Forget, Restore}
+var all = []*Script{Claim, Renew, Finish, Lookup, Forget, Restore, Forgets}
 
 // TestScriptsTouchOneKey prevents a script that works on one server and answers
 // CROSSSLOT on a Cluster.
@@ -48,6 +48,7 @@ func TestOnlyNewClaimsAreRefusedWhenFull(t *testing.T) {
 		Claim: "", Lookup: "#!lua flags=no-writes",
 		Renew: "#!lua flags=allow-oom", Finish: "#!lua flags=allow-oom", Forget: "#!lua flags=allow-oom",
 		Restore: "#!lua flags=allow-oom",
+		Forgets: "#!lua flags=allow-oom",
 	}
 	for _, s := range all {
 		shebang := ""

@@ -1,0 +1,347 @@
+package dedup_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// telling is a hooked store that tells of Forgets, as Memory and Redis do.
+type telling struct {
+	*hooked
+	offset uint64 // added to the number: what a store that lost it does
+}
+
+func tell() *telling { return &telling{hooked: hook()} }
+
+func (s *telling) Forgets(ctx context.Context) (uint64, error) {
+	c := s.begin(call{ctx: ctx, method: "Forgets", items: 1})
+	answers := around(s.hooked, c, func() []told {
+		n, err := s.inner.(interface {
+			Forgets(context.Context) (uint64, error)
+		}).Forgets(context.WithoutCancel(ctx))
+		return []told{{n + s.offset, err}}
+	}, func(err error) told { return told{0, err} })
+	return answers[0].n, answers[0].err
+}
+
+type told struct {
+	n   uint64
+	err error
+}
+
+// forgetFrom forgets a key as another process does.
+func forgetFrom(t *testing.T, d *dedup.Deduper, key string) {
+	t.Helper()
+	if err := d.Forget(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// duplicate claims a key that is done, and fails unless it is told so.
+func duplicate(t *testing.T, d *dedup.Deduper, key string) {
+	t.Helper()
+	wantOutcome(t, claim(t, d, key), dedup.Duplicate)
+}
+
+// warm lets d look for the first time, which empties its cache.
+func warm(t *testing.T, d *dedup.Deduper) {
+	t.Helper()
+	mark(t, d, "warm")
+	duplicate(t, d, "warm")
+	duplicate(t, d, "warm")
+}
+
+// What this process has ended it knows for as long as the store does; what it has learnt,
+// for a minute.
+func TestCacheLifeInAStoreThatTells(t *testing.T) {
+	for name, row := range map[string]struct {
+		learn func(*testing.T, *dedup.Deduper, *dedup.Deduper)
+		life  time.Duration
+	}{
+		"own end":   {func(t *testing.T, d, _ *dedup.Deduper) { mark(t, d, "k") }, time.Hour - time.Hour/100 - 2*time.Millisecond},
+		"duplicate": {func(t *testing.T, d, o *dedup.Deduper) { mark(t, o, "k"); duplicate(t, d, "k") }, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := tell()
+				d, other := newDeduper(t, store, cached(64<<10)), newDeduper(t, store, nil)
+				warm(t, d)
+				row.learn(t, d, other)
+				time.Sleep(row.life - time.Millisecond)
+				store.forgetCalls()
+				duplicate(t, d, "k")
+				if n := store.count("Claim"); n != 0 {
+					t.Errorf("%d claims before its time is over", n)
+				}
+				time.Sleep(time.Millisecond)
+				duplicate(t, d, "k")
+				if n := store.count("Claim"); n != 1 {
+					t.Errorf("%d claims after its time", n)
+				}
+			})
+		})
+	}
+}
+
+// A completion that is sent again finds a record that is older than this send: the entry
+// must end with that one.
+func TestCacheEntryOfARepeatedEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := tell()
+		d := newDeduper(t, store, func(c *dedup.Config) {
+			c.CacheBytes, c.Window, c.LeaseTTL = 64<<10, 20*time.Second, 20*time.Second
+		})
+		warm(t, d)
+		c := acquire(t, d, "k")
+		store.setAfter(only("Finish", func(call) error { return errNet }))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := c.Complete(ctx, nil); !dedup.OutcomeUnknown(err) {
+			t.Fatal(err)
+		}
+		store.setAfter(nil)
+		if err := c.Complete(t.Context(), nil); err != nil { // ten seconds after it was written
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		acquire(t, d, "k")
+	})
+}
+
+// The entry is bound to what the store has bound the key to, also when the end said less.
+func TestCacheEntryKnowsAnEarlierFingerprint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := tell()
+		d, other := newDeduper(t, store, cached(64<<10)), newDeduper(t, store, nil)
+		warm(t, d)
+		acquire(t, other, "k", dedup.WithFingerprint([]byte("a")))
+		mark(t, d, "k")
+		store.forgetCalls()
+		wantOutcome(t, claim(t, d, "k", dedup.WithFingerprint([]byte("b"))), dedup.Mismatch)
+		if n := store.count("Claim"); n != 0 {
+			t.Errorf("%d claims", n)
+		}
+	})
+}
+
+// The promise to operators: a second and a round trip after Forget has returned, no
+// process answers Duplicate, whether it is asked all the time or now and then.
+func TestForgetReachesOtherProcesses(t *testing.T) {
+	for _, step := range []time.Duration{10 * time.Millisecond, 300 * time.Millisecond, 1000 * time.Millisecond, time.Minute} {
+		t.Run(step.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const trip = 20 * time.Millisecond
+				store := tell()
+				d, other := newDeduper(t, store, cached(64<<10)), newDeduper(t, store, nil)
+				warm(t, d)
+				mark(t, d, "k")
+				store.setBefore(only("Forgets", func(call) error { time.Sleep(trip / 2); return nil }))
+				store.setAfter(only("Forgets", func(call) error { time.Sleep(trip / 2); return nil }))
+				for range 30 {
+					duplicate(t, d, "k")
+					time.Sleep(step)
+				}
+				forgetFrom(t, other, "k")
+				forgotten := time.Now()
+				for {
+					c := claim(t, d, "k")
+					if c.Outcome == dedup.Acquired {
+						return
+					}
+					if since := time.Since(forgotten); since > time.Second+trip {
+						t.Fatalf("%v after %v", c.Outcome, since)
+					}
+					time.Sleep(step)
+				}
+			})
+		})
+	}
+}
+
+// What was kept before the first look may have been forgotten before it.
+func TestForgetBeforeTheFirstLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := tell()
+		d, other := newDeduper(t, store, cached(64<<10)), newDeduper(t, store, nil)
+		mark(t, d, "k")
+		forgetFrom(t, other, "k")
+		acquire(t, d, "k")
+	})
+}
+
+// An answer that left the store before another process's Forget, and arrives after the
+// look that noticed it.
+func TestAnswerUnderWayAcrossALookIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := tell()
+		d, other := newDeduper(t, store, cached(64<<10)), newDeduper(t, store, nil)
+		warm(t, d)
+		mark(t, d, "warm")
+		c := acquire(t, d, "k")
+		store.setAfter(only("Finish", func(call) error { time.Sleep(3 * time.Second); return nil }))
+		done := make(chan error, 1)
+		go func() { done <- c.Complete(t.Context(), nil) }()
+		synctest.Wait()
+		forgetFrom(t, other, "k")
+		time.Sleep(2 * time.Second)
+		duplicate(t, d, "warm") // looks
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		acquire(t, d, "k")
+	})
+}
+
+// A busy process looks ahead: no hit waits, and none goes to the store.
+func TestBusyCacheNeverMisses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := tell()
+		d := newDeduper(t, store, cached(64<<10))
+		warm(t, d)
+		mark(t, d, "k")
+		duplicate(t, d, "k")
+		store.setAfter(only("Forgets", func(call) error { time.Sleep(300 * time.Millisecond); return nil }))
+		store.forgetCalls()
+		for range 1000 {
+			before := time.Now()
+			duplicate(t, d, "k")
+			if wait := time.Since(before); wait != 0 {
+				t.Fatalf("a hit waited %v", wait)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if claims, looks := store.count("Claim"), store.count("Forgets"); claims != 0 || looks < 10 || looks > 20 {
+			t.Errorf("%d claims, %d looks in ten seconds", claims, looks)
+		}
+	})
+}
+
+// Nothing is asked for where there is nothing to answer.
+func TestIdleCacheDoesNotLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := tell()
+		d := newDeduper(t, store, cached(64<<10))
+		warm(t, d)
+		store.forgetCalls()
+		time.Sleep(time.Minute)
+		for i := range 100 {
+			mark(t, d, fmt.Sprint("k", i))
+			time.Sleep(time.Second)
+		}
+		if n := store.count("Forgets"); n != 0 {
+			t.Errorf("%d looks without a hit", n)
+		}
+	})
+}
+
+// While the number cannot be read the store decides, and it is not asked for the number
+// by everybody.
+func TestCacheServesNothingItCannotVouchFor(t *testing.T) {
+	for name, fault := range map[string]func(call) error{"down": down, "hanging": hang} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, told := tell(), &journal{}
+				d := newDeduper(t, store, func(c *dedup.Config) { c.CacheBytes, c.Observer = 64<<10, told.observer() })
+				warm(t, d)
+				requests := make([]dedup.Request, 50)
+				for i := range requests {
+					requests[i] = keyed(fmt.Sprint("k", i))
+					mark(t, d, requests[i].Key)
+				}
+				time.Sleep(2 * time.Second)
+				store.setBefore(only("Forgets", fault))
+				store.forgetCalls()
+				begin := time.Now()
+				for _, c := range claimBatch(t, d, requests...) {
+					wantOutcome(t, c, dedup.Duplicate)
+				}
+				if took := time.Since(begin); took > 2*time.Second { // Config.StoreTimeout
+					t.Errorf("the batch took %v", took)
+				}
+				if claims, looks := store.of("Claim"), store.count("Forgets"); len(claims) != 1 || claims[0].items != 50 || looks != 1 {
+					t.Errorf("%d claims, %d looks", len(claims), looks)
+				}
+				if told := told.of("store error"); len(told) != 1 || told[0].ID != (dedup.ID{}) {
+					t.Errorf("the observer was told %+v", told)
+				}
+				store.setBefore(nil)
+				time.Sleep(time.Second)
+				store.forgetCalls()
+				duplicate(t, d, "k7")
+				if claims, looks := store.count("Claim"), store.count("Forgets"); claims != 0 || looks != 1 {
+					t.Errorf("healed: %d claims, %d looks", claims, looks)
+				}
+			})
+		})
+	}
+}
+
+// A number that was lost with the rest of the store is another number.
+func TestCacheIsEmptiedByAnyOtherNumber(t *testing.T) {
+	for _, offset := range []uint64{1, 1<<64 - 1, 1 << 63} {
+		synctest.Test(t, func(t *testing.T) {
+			store := tell()
+			d := newDeduper(t, store, cached(64<<10))
+			warm(t, d)
+			mark(t, d, "k")
+			store.offset = offset
+			time.Sleep(time.Second)
+			n := asks(store.hooked, func() { duplicate(t, d, "k") })
+			if n != 2 { // a look, and a claim
+				t.Errorf("number off by %d: %d calls", offset, n)
+			}
+		})
+	}
+}
+
+// Many callers with hits, and nobody has looked for long: one look serves them all.
+func TestConcurrentHitsShareALook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := tell()
+		d := newDeduper(t, store, cached(64<<10))
+		warm(t, d)
+		mark(t, d, "k")
+		time.Sleep(time.Minute)
+		store.setAfter(only("Forgets", func(call) error { time.Sleep(100 * time.Millisecond); return nil }))
+		store.forgetCalls()
+		for range 100 {
+			go func() {
+				if c, err := d.Claim(t.Context(), "k"); err != nil || c.Outcome != dedup.Duplicate {
+					t.Errorf("%+v, %v", c, err)
+				}
+			}()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := d.Claim(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a caller with less time: %v", err)
+		}
+		time.Sleep(time.Second)
+		if claims, looks := store.count("Claim"), store.count("Forgets"); claims != 0 || looks != 1 {
+			t.Errorf("%d claims, %d looks", claims, looks)
+		}
+	})
+}
+
+// Close waits for a look that nobody waits for.
+func TestCloseWaitsForALook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := tell()
+		d := newDeduper(t, store, cached(64<<10))
+		warm(t, d)
+		mark(t, d, "k")
+		time.Sleep(600 * time.Millisecond)
+		store.setAfter(only("Forgets", func(call) error { time.Sleep(time.Second); return nil }))
+		duplicate(t, d, "k") // served, and a look begun
+		begin := time.Now()
+		if err := d.Close(t.Context()); err != nil || time.Since(begin) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+	})
+}

@@ -1,0 +1,313 @@
+package dedup
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+func randomID() (id ID) {
+	_, _ = rand.Read(id[:])
+	return id
+}
+
+// neighbours returns keys that share a set and a tag, and differ in one byte.
+func neighbours(n int) []ID {
+	ids := make([]ID, n)
+	first := randomID()
+	for i := range ids {
+		ids[i] = first
+		ids[i][9] = byte(i)
+	}
+	return ids
+}
+
+// entryOf returns an entry whose every field follows from its key.
+func entryOf(id ID, epoch uint64) *cacheEntry {
+	n := binary.LittleEndian.Uint64(id[8:])
+	return &cacheEntry{
+		id: id, deadline: time.Hour, expires: time.Duration(n), ended: time.Duration(n + 1), fence: n + 2, epoch: epoch,
+		source: n + 3, offset: int64(n + 4), partition: int32(n), generation: int32(n + 1), attempt: int32(n + 2),
+	}
+}
+
+// ofItsKey reports whether the entry is the one that entryOf made for id.
+func (e *cacheEntry) ofItsKey(id ID) bool {
+	want := entryOf(id, e.epoch)
+	want.more, want.deadline = e.more, e.deadline
+	return *e == *want
+}
+
+// What an entry is said to cost is what the runtime gives it.
+func TestCacheSizes(t *testing.T) {
+	if unsafe.Sizeof(uintptr(0)) != 8 {
+		t.Skip("sizes are those of a 64-bit machine")
+	}
+	if n := unsafe.Sizeof(cacheEntry{}); n != cacheEntryBytes {
+		t.Errorf("an entry has %d bytes", n)
+	}
+	if n := unsafe.Sizeof(cacheMore{}); n != cacheMoreBytes {
+		t.Errorf("its second part has %d bytes", n)
+	}
+	if n := float64(cacheEntryBytes) + float64(cacheSetBytes)/cacheWays; n != 107 {
+		t.Errorf("an entry and its slot have %v bytes; Config.CacheBytes says 107", n)
+	}
+}
+
+// A false duplicate is a lost message: the whole key decides, also among keys that agree
+// in everything that leads to their slot.
+func TestCacheTableIsExact(t *testing.T) {
+	table := newCacheTable(minCacheBytes)
+	ids := neighbours(2 * cacheWays)
+	for _, id := range ids[:cacheWays] {
+		table.put(entryOf(id, 0), 0)
+	}
+	for i, id := range ids {
+		e := table.find(&id)
+		if found := e != nil; found != (i < cacheWays) {
+			t.Errorf("key %d found: %t", i, found)
+		}
+		if e != nil && !e.ofItsKey(id) {
+			t.Errorf("key %d: %+v", i, e)
+		}
+	}
+}
+
+func TestMatchTags(t *testing.T) {
+	for range 1000 {
+		var tags [8]byte
+		_, _ = rand.Read(tags[:])
+		for i, tag := range tags {
+			m := matchTags(binary.LittleEndian.Uint64(tags[:]), tag)
+			if m>>(8*i+7)&1 != 1 {
+				t.Fatalf("%x: byte %d is not found: %x", tags, i, m)
+			}
+		}
+	}
+}
+
+// A full set gives up what was not hit.
+func TestCacheTableKeepsWhatIsUsed(t *testing.T) {
+	table := newCacheTable(minCacheBytes)
+	ids := neighbours(100)
+	hot := ids[:3]
+	for i, id := range ids {
+		table.put(entryOf(id, 0), 0)
+		for n := range min(i+1, len(hot)) {
+			if table.find(&hot[n]) == nil {
+				t.Fatalf("key %d is gone after %d others", n, i)
+			}
+		}
+	}
+	kept := 0
+	for _, id := range ids {
+		if table.find(&id) != nil {
+			kept++
+		}
+	}
+	if kept != cacheWays {
+		t.Errorf("%d of %d places are taken", kept, cacheWays)
+	}
+}
+
+// What is dead gives its place before what is alive.
+func TestCacheTableReplacesTheDeadFirst(t *testing.T) {
+	for name, kill := range map[string]func(*cacheTable, *cacheEntry){
+		"expired": func(_ *cacheTable, e *cacheEntry) { e.deadline = time.Minute },
+		"removed": func(table *cacheTable, e *cacheEntry) { table.remove(&e.id) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := newCacheTable(minCacheBytes)
+			ids := neighbours(cacheWays + 1)
+			for i, id := range ids[:cacheWays] {
+				e := entryOf(id, table.epoch.Load())
+				if table.put(e, 0); i == 5 {
+					kill(table, e)
+				}
+				table.find(&id)
+			}
+			table.put(entryOf(ids[cacheWays], table.epoch.Load()), time.Minute)
+			for i, id := range ids {
+				if found := table.find(&id) != nil; found != (i != 5) {
+					t.Errorf("key %d found: %t", i, found)
+				}
+			}
+		})
+	}
+}
+
+func TestCacheTableEmpties(t *testing.T) {
+	table := newCacheTable(minCacheBytes)
+	asked, before := table.epoch.Load(), randomID()
+	table.put(entryOf(before, asked), 0)
+	if e := table.find(&before); e == nil || !table.alive(e, 0) {
+		t.Fatal("not there")
+	}
+	table.empty()
+	if e := table.find(&before); e != nil && table.alive(e, 0) {
+		t.Error("alive after the table was emptied")
+	}
+	late := randomID()
+	table.put(entryOf(late, asked), 0)
+	if table.find(&late) != nil {
+		t.Error("what was asked for before is added after")
+	}
+	table.put(entryOf(late, table.epoch.Load()), 0)
+	if e := table.find(&late); e == nil || !table.alive(e, 0) {
+		t.Error("what was asked for since is not added")
+	}
+}
+
+// An answer and a Forget of its key at the same moment: whoever comes first, the key is
+// gone when both are through.
+func TestCacheTableForgetsWhatIsBeingAdded(t *testing.T) {
+	table := newCacheTable(minCacheBytes)
+	id := randomID()
+	for n := range 20_000 {
+		e := entryOf(id, table.epoch.Load())
+		var wg sync.WaitGroup
+		wg.Go(func() { table.put(e, 0) })
+		wg.Go(func() { table.remove(&id) })
+		wg.Wait()
+		if table.find(&id) != nil {
+			t.Fatalf("round %d: added after the Forget", n)
+		}
+	}
+}
+
+// Readers, writers, Forgets and emptyings meet in few sets. Whatever is found is the whole
+// record of the key that was asked for, and no newer epoch's death is overlooked.
+func TestCacheTableUnderLoad(t *testing.T) {
+	table := newCacheTable(minCacheBytes)
+	ids := append(neighbours(3*cacheWays), neighbours(3*cacheWays)...)
+	until := time.Now().Add(500 * time.Millisecond)
+	var wg sync.WaitGroup
+	found := make([]int, 4)
+	for r := range found {
+		wg.Go(func() {
+			for i := r; time.Now().Before(until); i++ {
+				id := ids[i*7%len(ids)]
+				floor := table.floor.Load()
+				e := table.find(&id)
+				if e == nil || !table.alive(e, 0) {
+					continue
+				}
+				found[r]++
+				if !e.ofItsKey(id) || e.epoch < floor {
+					t.Errorf("%x: %+v below %d", id, e, floor)
+					return
+				}
+			}
+		})
+	}
+	for w := range 3 {
+		wg.Go(func() {
+			for i := w; time.Now().Before(until); i++ {
+				id := ids[i*5%len(ids)]
+				e := entryOf(id, table.epoch.Load())
+				if i%3 == 0 {
+					e.more = &cacheMore{result: make([]byte, i%1000)}
+				}
+				table.put(e, 0)
+				switch {
+				case i%50 == 0:
+					table.remove(&id)
+				case i%1000 == 1:
+					table.empty()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for r, n := range found {
+		if n == 0 {
+			t.Errorf("reader %d found nothing", r)
+		}
+	}
+	if got := occupied(table); got != table.bytes.Load() {
+		t.Errorf("counted %d bytes, there are %d", table.bytes.Load(), got)
+	}
+}
+
+// occupied adds up what is there.
+func occupied(table *cacheTable) int64 {
+	n := int64(len(table.sets) * cacheSetBytes)
+	for i := range table.sets {
+		for j := range table.sets[i].slots {
+			n += table.sets[i].slots[j].Load().size()
+		}
+	}
+	return n
+}
+
+// The bound is that of the memory, whatever the entries carry, and it is made use of.
+func TestCacheBytesAreTheMemory(t *testing.T) {
+	const budget = 2 << 20
+	for _, row := range []struct {
+		name string
+		rec  func(i int) Record
+	}{
+		{"bare", func(int) Record { return Record{} }},
+		{"fingerprints and labels", func(i int) Record {
+			return Record{Fingerprint: Fingerprint{1, byte(i)}, Label: fmt.Sprintf("label %d", i)}
+		}},
+		{"results", func(i int) Record { return Record{Result: bytes.Repeat([]byte{1}, i%(cacheResult+1))} }},
+		{"small results", func(i int) Record { return Record{Result: bytes.Repeat([]byte{1}, i%20)} }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			before := heapBytes()
+			table := newCacheTable(budget)
+			for i := range 4 * budget / cacheEntryBytes {
+				rec := row.rec(i)
+				e := newCacheEntry(randomID(), &rec, 0)
+				e.deadline = time.Hour
+				table.put(e, 0)
+			}
+			used, counted := heapBytes()-before, table.bytes.Load()
+			t.Logf("%d bytes counted, %d used", counted, used)
+			if counted > budget || counted != occupied(table) {
+				t.Errorf("counted %d bytes of %d, there are %d", counted, budget, occupied(table))
+			}
+			if used > budget*102/100 || used < budget*90/100 {
+				t.Errorf("%d bytes used, %d allowed", used, budget)
+			}
+			runtime.KeepAlive(table)
+		})
+	}
+}
+
+func heapBytes() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// An entry keeps the whole record, and none of the caller's memory.
+func TestCacheEntryIsTheRecord(t *testing.T) {
+	result := []byte("result")
+	rec := Record{
+		State: StateFailed, Attempt: 3, Fence: 77, Result: result, NoResult: true, Fingerprint: Fingerprint{1, 2},
+		Origin: Origin{SourceDigest: 5, Partition: 6, Offset: 7, Generation: 8}, Label: "label",
+		Age: time.Second, Remaining: time.Minute,
+	}
+	e := newCacheEntry(randomID(), &rec, 10*time.Second)
+	result[0] = 'x'
+	got := e.record(15 * time.Second)
+	want := rec
+	want.Result, want.Age, want.Remaining = []byte("result"), 6*time.Second, 55*time.Second
+	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	got.Result[0] = 'x'
+	if again := e.record(0); string(again.Result) != "result" {
+		t.Errorf("a caller wrote %q into the cache", again.Result)
+	}
+}
