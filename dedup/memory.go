@@ -53,12 +53,14 @@ type memoryRecord struct {
 	token       Token // owner in progress; later whoever wrote the end
 	state       State
 	late        bool // the end was written by a Landed change that held nothing
+	danger      bool // unfinished, and the irreversible part may have begun
 	noResult    bool
 	fingerprint Fingerprint
 	attempt     int
 	fence       uint64
 	floor       uint64 // owners with a fence up to this one were forgotten
 	result      []byte // replaced whole, never written into
+	steps       []byte // likewise
 	origin      Origin
 	label       string
 	leaseEnd    time.Duration
@@ -67,8 +69,8 @@ type memoryRecord struct {
 	slot        int // index in the expiry heap
 }
 
-// view is the record as callers see it. Result still shares the stored bytes:
-// memoryCopyResults parts them once the mutex is free.
+// view is the record as callers see it. Result and Steps still share the stored bytes:
+// memoryBatch parts them once the mutex is free.
 func (r *memoryRecord) view(now time.Duration) Record {
 	if r == nil || r.state == StateAbsent {
 		return Record{}
@@ -77,9 +79,12 @@ func (r *memoryRecord) view(now time.Duration) Record {
 		State: r.state, Attempt: r.attempt, Fence: r.fence,
 		Result: r.result, NoResult: r.noResult,
 		Fingerprint: r.fingerprint, Origin: r.origin, Label: r.label,
-		Remaining: r.expires - now,
+		Danger: r.danger, Steps: r.steps, Remaining: r.expires - now,
 	}
-	if r.state == StateInProgress {
+	switch {
+	case r.uncertain(now):
+		rec.State = StateUncertain
+	case r.state == StateInProgress:
 		rec.Remaining = r.leaseEnd - now
 	}
 	if r.state.terminal() {
@@ -91,6 +96,11 @@ func (r *memoryRecord) view(now time.Duration) Record {
 // heldBy reports whether token owns the claim, lapsed or not.
 func (r *memoryRecord) heldBy(token Token) bool {
 	return r != nil && r.state == StateInProgress && r.token == token
+}
+
+// uncertain reports whether an attempt has ended when the effect might have begun.
+func (r *memoryRecord) uncertain(now time.Duration) bool {
+	return r.state == StateUncertain || r.state == StateInProgress && r.danger && r.leaseEnd <= now
 }
 
 // bind takes over what a claim or a change says about the message. What is zero there
@@ -121,7 +131,14 @@ func (s *memoryStore) renew(c *Change, now time.Duration) Answer {
 	if !rec.heldBy(c.Token) {
 		return Answer{Record: rec.view(now)}
 	}
+	rec.danger = rec.danger || c.Danger
+	if c.Steps != nil && len(c.Steps) >= len(rec.steps) {
+		rec.steps = bytes.Clone(c.Steps)
+	}
 	s.lease(rec, c.Lease, c.Hold, now)
+	if rec.danger {
+		s.schedule(rec, max(rec.expires, memoryAdd(now, max(c.Window, 0))))
+	}
 	return Answer{Held: true, Record: rec.view(now)}
 }
 
@@ -191,6 +208,7 @@ func memoryBatch[T any](ctx context.Context, s *memoryStore, items []T, do func(
 	})
 	for i := range answers {
 		answers[i].Record.Result = bytes.Clone(answers[i].Record.Result)
+		answers[i].Record.Steps = bytes.Clone(answers[i].Record.Steps)
 	}
 	return answers
 }

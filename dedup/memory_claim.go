@@ -37,6 +37,8 @@ func (s *memoryStore) claim(req *ClaimRequest, now time.Duration) Answer {
 		return Answer{Outcome: Acquired, Mine: true, Record: rec.view(now)}
 	case rec.state == StateInProgress && rec.leaseEnd > now:
 		return Answer{Outcome: InFlight, Record: rec.view(now)}
+	case rec.uncertain(now) && !req.TakeUncertain:
+		return Answer{Outcome: Uncertain, Record: rec.view(now)}
 	}
 	return s.grant(rec, req, rec.attempt+1, rec.fence+1, now)
 }
@@ -51,7 +53,7 @@ func (s *memoryStore) claimAbsent(req *ClaimRequest, rec *memoryRecord, now time
 	return s.grant(rec, req, 1, s.freshFence(now), now)
 }
 
-// grant makes the caller the owner of rec.
+// grant makes the caller the owner of rec. What the key keeps of danger and steps stays.
 func (s *memoryStore) grant(rec *memoryRecord, req *ClaimRequest, attempt int, fence uint64, now time.Duration) Answer {
 	rec.state, rec.token = StateInProgress, req.Token
 	rec.attempt, rec.fence = attempt, fence
@@ -62,10 +64,15 @@ func (s *memoryStore) grant(rec *memoryRecord, req *ClaimRequest, attempt int, f
 	return Answer{Outcome: Acquired, Record: rec.view(now)}
 }
 
-// lease makes the claim last from now, and be remembered for hold after that.
+// lease makes the claim last from now, and be remembered for hold after that. What is
+// dangerous is never remembered for less than it was before.
 func (s *memoryStore) lease(rec *memoryRecord, lease, hold, now time.Duration) {
 	rec.leaseEnd = memoryAdd(now, lease)
-	s.schedule(rec, memoryAdd(rec.leaseEnd, hold))
+	until := memoryAdd(rec.leaseEnd, hold)
+	if rec.danger {
+		until = max(until, rec.expires)
+	}
+	s.schedule(rec, until)
 }
 
 // freshFence is larger than every fence of this store, so a key that was forgotten or

@@ -20,7 +20,7 @@ func (s *memoryStore) finish(c *Change, now time.Duration) Answer {
 	case rec.heldBy(c.Token):
 		s.end(rec, c, now)
 		return Answer{Held: true, Written: true, Record: rec.view(now)}
-	case rec != nil && rec.state == c.State && rec.token == c.Token:
+	case rec != nil && rec.state == rec.reach(c) && rec.token == c.Token:
 		// Sent again: the answer is the one that was lost, so an owner whose late
 		// write had landed is told once more that the lease was gone.
 		return Answer{Held: !rec.late, Written: true, Record: rec.view(now)}
@@ -28,6 +28,15 @@ func (s *memoryStore) finish(c *Change, now time.Duration) Answer {
 		return s.land(rec, c, now)
 	}
 	return Answer{Record: rec.view(now)}
+}
+
+// reach is the state in which c leaves the record: the release of what may have begun
+// makes it uncertain.
+func (r *memoryRecord) reach(c *Change) State {
+	if c.State == StateReleased && r.danger && !c.NotBegun {
+		return StateUncertain
+	}
+	return c.State
 }
 
 // mayLand reports whether an effect that has happened may still be put on record by
@@ -61,12 +70,18 @@ func (s *memoryStore) land(rec *memoryRecord, c *Change, now time.Duration) Answ
 
 // end writes c into rec, whose token is already that of c.
 func (s *memoryStore) end(rec *memoryRecord, c *Change, now time.Duration) {
-	rec.state, rec.late = c.State, false
+	rec.state, rec.late = rec.reach(c), false
 	rec.bind(c.Fingerprint, c.Origin, c.Label)
-	if c.State == StateReleased {
+	rec.danger = rec.state == StateUncertain
+	switch rec.state {
+	case StateUncertain:
+		s.schedule(rec, max(rec.expires, memoryAdd(now, max(c.Hold, c.Window))))
+		return
+	case StateReleased:
 		s.schedule(rec, memoryAdd(now, c.Hold))
 		return
 	}
+	rec.steps = nil
 	rec.result, rec.noResult = bytes.Clone(c.Result), c.NoResult
 	rec.ended = now
 	s.schedule(rec, memoryAdd(now, c.Window))

@@ -6,7 +6,9 @@ import "time"
 //
 //	absent -> in progress -> succeeded | failed      (terminal for the window)
 //	          in progress -> released                (retryable at once)
-//	          in progress, lease lapsed -> taken over, or uncertain
+//	          in progress, lease lapsed -> taken over
+//	          in progress with danger, lapsed or released -> uncertain
+//	          uncertain -> in progress, to find out  (nobody else gets it)
 type State uint8
 
 const (
@@ -21,7 +23,8 @@ const (
 	// StateReleased means that an attempt ended without an effect. Attempt count and
 	// fence are kept for the hold time, so that the next claim continues them.
 	StateReleased
-	// StateUncertain means that an owner died when the effect might have begun.
+	// StateUncertain means that an attempt ended when the effect might have begun: its
+	// owner died, or gave up, after [Danger].
 	StateUncertain
 )
 
@@ -72,6 +75,12 @@ type Record struct {
 	Label string
 	// Age is the time since the key became succeeded or failed; zero otherwise.
 	Age time.Duration
+	// Danger tells that the irreversible part may have begun, in this attempt or in an
+	// earlier one that nobody has found out about. Only an unfinished key has it.
+	Danger bool
+	// Steps is what the key keeps of finished steps, in the form of this package; see
+	// [Step]. Only an unfinished key has it.
+	Steps []byte
 	// Remaining is how much longer the lease lasts (StateInProgress; negative or
 	// zero means lapsed), or else how much longer the store remembers the record.
 	Remaining time.Duration

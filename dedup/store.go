@@ -49,14 +49,20 @@ type Store interface {
 	//     changed (the lease is not extended).
 	//   - in progress under a live lease: [InFlight] with Record.Remaining.
 	//   - succeeded or failed: [Duplicate] with the Record.
+	//   - uncertain, which a claim with Record.Danger becomes when its lease lapses:
+	//     [Uncertain] with the Record. A request with TakeUncertain is answered
+	//     [Acquired] in its place, as after a release: to one caller at a time, attempt
+	//     and fence continued, and with the Danger and the Steps there were.
 	//   - any of these bound to another fingerprint: [Mismatch] with the Record.
-	//   - uncertain: [Uncertain] with the Record.
 	//   - unreachable, unreadable, full: [Unknown] with Answer.Err.
 	Claim(ctx context.Context, reqs []ClaimRequest) []Answer
 
 	// Renew makes the lease of each Change last Change.Lease from now, if its token
 	// still owns the claim: Answer.Held. It never creates and never revives: anything
-	// else is Held == false with a nil Err.
+	// else is Held == false with a nil Err, and writes neither Danger nor Steps.
+	//
+	// A claim with Danger, declared by this Change or before, is remembered for at
+	// least Change.Window from now, and never for less than it was already.
 	Renew(ctx context.Context, changes []Change) []Answer
 
 	// Finish ends each attempt: Change.State is StateSucceeded, StateFailed or
@@ -70,6 +76,11 @@ type Store interface {
 	// released and uncertain into succeeded, and answers Written without Held. A Landed
 	// change never touches succeeded or failed. Nor does one whose fence is not zero and
 	// not above that of a Forget: the key keeps that floor while it is remembered.
+	//
+	// A claim with Danger is not released: it becomes StateUncertain, as the Record of
+	// the Answer shows, and is remembered for Change.Window at least. Only a Change with
+	// NotBegun releases it, and withdraws the Danger. Steps outlive a release, and go
+	// when the key is succeeded or failed.
 	Finish(ctx context.Context, changes []Change) []Answer
 
 	// Lookup reads, and changes nothing.
@@ -101,6 +112,8 @@ type ClaimRequest struct {
 	// LikelyDuplicate says that the key is probably done: a store may look before it asks
 	// for the claim, where that is cheaper. It never changes what is answered.
 	LikelyDuplicate bool
+	// TakeUncertain asks for an uncertain key too: by somebody who is going to find out.
+	TakeUncertain bool
 }
 
 // Change is one item of [Store.Renew] and [Store.Finish].
@@ -120,7 +133,8 @@ type Change struct {
 	// Hold is how long a released key keeps its attempt count and fence, and, for
 	// Renew, how much longer than its lease the claim is remembered.
 	Hold time.Duration
-	// Window is how long a succeeded or failed key is remembered.
+	// Window is how long a succeeded, failed or uncertain key is remembered, and, for
+	// Renew, one with Danger at least.
 	Window time.Duration
 	// Landed says that the effect has happened, whoever owns the key now.
 	Landed bool
@@ -138,6 +152,15 @@ type Change struct {
 	Origin Origin
 	// Label kept in clear.
 	Label string
+	// Danger declares that the irreversible part may begin; Renew only. It is never
+	// withdrawn by a Renew without it.
+	Danger bool
+	// NotBegun withdraws Danger with StateReleased; Finish only.
+	NotBegun bool
+	// Steps replaces what the key keeps of finished steps, at most 64 KiB; nil leaves it.
+	// Renew only. Steps only grow: one that is shorter than what is kept was sent
+	// earlier, has come late, and is ignored.
+	Steps []byte
 }
 
 // Answer is what a store says of one item.

@@ -112,6 +112,10 @@ func TestLuaWritesWhatGoWrites(t *testing.T) {
 			same(n)
 			c := change(n, []dedup.State{dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased}[n%3])
 			c.Landed, c.NoResult = n%3 == 0, n&1 != 0
+			c.Danger = n&2 != 0
+			if n&4 != 0 {
+				c.Steps = make([]byte, 1+n*50)
+			}
 			if n&8 != 0 {
 				c.Result = make([]byte, n*100)
 			}

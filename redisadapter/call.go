@@ -10,8 +10,11 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// maxLabel is what the contract of dedup.Store allows.
-const maxLabel = 64
+// What the contract of dedup.Store allows.
+const (
+	maxLabel = 64
+	maxSteps = 64 << 10
+)
 
 func checkClaim(r *dedup.ClaimRequest) error {
 	if err := checkLease(r.Lease, r.Hold); err != nil {
@@ -24,6 +27,7 @@ func claimCall(s *Store, r *dedup.ClaimRequest) redisscript.Call {
 	return redisscript.NewClaim(s.key(r.ID), &redisscript.ClaimArgs{
 		Token: r.Token, Lease: r.Lease, Hold: r.Hold,
 		Fingerprint: encodeFingerprint(r.Fingerprint), Origin: encodeOrigin(r.Origin), Label: r.Label,
+		TakeUncertain: r.TakeUncertain,
 	})
 }
 
@@ -31,7 +35,12 @@ func renewCall(s *Store, c *dedup.Change) (redisscript.Call, error) {
 	if err := checkLease(c.Lease, c.Hold); err != nil {
 		return redisscript.Call{}, err
 	}
-	return redisscript.NewRenew(s.key(c.ID), c.Token, c.Lease, c.Hold), nil
+	if len(c.Steps) > maxSteps {
+		return redisscript.Call{}, input("Steps", fmt.Sprintf("has %d bytes, at most %d are allowed", len(c.Steps), maxSteps))
+	}
+	return redisscript.NewDeclare(s.key(c.ID), &redisscript.RenewArgs{
+		Token: c.Token, Lease: c.Lease, Hold: c.Hold, Danger: c.Danger, Window: c.Window, Steps: c.Steps,
+	}), nil
 }
 
 // finishCall is for a change that checkFinish accepts.
@@ -43,6 +52,7 @@ func finishCall(s *Store, c *dedup.Change) redisscript.Call {
 	}
 	if c.State == dedup.StateReleased {
 		args.Keep, args.Result, args.NoResult = c.Hold, nil, false
+		args.Uncertain, args.NotBegun = max(c.Hold, c.Window), c.NotBegun
 	}
 	return redisscript.NewFinish(s.key(c.ID), &args)
 }

@@ -70,13 +70,14 @@ func (r *record) view(left, age time.Duration) dedup.Record {
 	}
 	state := states[r.state]
 	if state == dedup.StateInProgress && r.danger && left <= 0 {
-		state = dedup.StateUncertain
+		// It is remembered for its hold from when its lease lapsed.
+		state, left = dedup.StateUncertain, left+redisscript.FromMillis(int64(r.span))
 	}
 	return dedup.Record{
 		State: state, Attempt: int(r.attempt), Fence: r.fence,
 		Result: r.result, NoResult: r.noResult,
 		Fingerprint: r.fingerprint, Origin: r.origin, Label: r.label,
-		Age: age, Remaining: left,
+		Danger: r.danger, Steps: r.steps, Age: age, Remaining: left,
 	}
 }
 

@@ -19,18 +19,32 @@ func checkOneWinner(c *check) {
 	for i := range ids {
 		ids[i] = newID()
 	}
+	c.wantOneWinner(ids, 1, func(*dedup.ClaimRequest) {})
+}
+
+// checkOneTaker does the same with keys that are uncertain.
+func checkOneTaker(c *check) {
+	ids := make([]dedup.ID, 32)
+	for i := range ids {
+		ids[i] = c.uncertain(newID(), false).id
+	}
+	c.wantOneWinner(ids, 2, func(req *dedup.ClaimRequest) { req.TakeUncertain = true })
+}
+
+func (c *check) wantOneWinner(ids []dedup.ID, attempt int, bend func(*dedup.ClaimRequest)) {
 	wins := make([]atomic.Int32, len(ids))
 	c.atOnce(func(worker int) {
 		reqs := make([]dedup.ClaimRequest, len(ids))
 		for i := range ids {
 			at := (i + worker) % len(ids) // each in an order of its own
 			reqs[i] = c.stranger(ids[at]).request()
+			bend(&reqs[i])
 		}
 		for i, a := range c.claims(reqs...) {
 			switch {
 			case a.Err != nil:
 				c.Errorf("Claim: %v", a.Err)
-			case a.Outcome == dedup.Acquired && !a.Mine && a.Record.Attempt == 1:
+			case a.Outcome == dedup.Acquired && !a.Mine && a.Record.Attempt == attempt:
 				wins[(i+worker)%len(ids)].Add(1)
 			case a.Outcome != dedup.InFlight:
 				c.Errorf("a claim among %d at once: want acquired or in_flight, got %s", workers, describe(a))

@@ -61,15 +61,19 @@ func TestWalksReachEverything(t *testing.T) {
 			}
 			for _, way := range w.way {
 				way, _, _ = strings.Cut(way, ", expire")
+				way, _, _ = strings.Cut(way, ", steps")
 				stands, what, _ := strings.Cut(way, ": ")
 				met[stands+strings.TrimLeft(what, "0123456789")] = true
 			}
 		}
-		for _, stands := range []string{"absent", "in_progress", "lapsed", "released", "succeeded", "failed"} {
+		for _, stands := range []string{"absent", "in_progress", "lapsed", "released", "succeeded", "failed", "uncertain"} {
 			for _, what := range []string{
-				"claims, lapse=false", "claims, lapse=true", "renews, lapse=false", "forgets",
-				"ends succeeded, landed=false", "ends succeeded, landed=true",
-				"ends failed, landed=false", "ends released, landed=false",
+				"claims, lapse=false, take=false", "claims, lapse=true, take=false",
+				"claims, lapse=false, take=true", "claims, lapse=true, take=true",
+				"renews, lapse=false, danger=false", "renews, lapse=false, danger=true", "forgets",
+				"ends succeeded, landed=false, not begun=false", "ends succeeded, landed=true, not begun=false",
+				"ends failed, landed=false, not begun=false",
+				"ends released, landed=false, not begun=false", "ends released, landed=false, not begun=true",
 			} {
 				if !met[stands+" "+what] {
 					t.Errorf("no walk %s when the key is %s", what, stands)

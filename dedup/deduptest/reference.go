@@ -19,6 +19,8 @@ type reference struct {
 	newest  uint64 // largest fence ever seen
 	floor   uint64 // owners up to this fence were forgotten
 	gone    bool   // forgotten, and nothing has happened since
+	danger  bool
+	steps   string
 	result  string
 }
 
@@ -30,24 +32,35 @@ func (r *reference) heldBy(token dedup.Token) bool {
 	return r.state == dedup.StateInProgress && r.token == token
 }
 
+// shown is the state that callers see.
+func (r *reference) shown() dedup.State {
+	if r.state == dedup.StateInProgress && r.lapsed && r.danger {
+		return dedup.StateUncertain
+	}
+	return r.state
+}
+
 // stands names the state, telling a lapsed claim from a live one.
 func (r *reference) stands() string {
-	if r.state == dedup.StateInProgress && r.lapsed {
+	if r.shown() == dedup.StateInProgress && r.lapsed {
 		return "lapsed"
 	}
-	return r.state.String()
+	return r.shown().String()
 }
 
 // claim compares the answer of a claim and moves on.
-func (r *reference) claim(token dedup.Token, a dedup.Answer) error {
-	want := dedup.Acquired
+func (r *reference) claim(req dedup.ClaimRequest, a dedup.Answer) error {
+	token, want := req.Token, dedup.Acquired
+	mine := r.heldBy(token)
 	switch {
 	case r.terminal():
 		want = dedup.Duplicate
-	case r.state == dedup.StateInProgress && !r.lapsed && r.token != token:
+	case mine:
+	case r.state == dedup.StateInProgress && !r.lapsed:
 		want = dedup.InFlight
+	case r.shown() == dedup.StateUncertain && !req.TakeUncertain:
+		want = dedup.Uncertain
 	}
-	mine := r.heldBy(token)
 	if a.Outcome != want || a.Mine != mine {
 		return fmt.Errorf("want %v, mine %t, got %s", want, mine, describe(a))
 	}
@@ -67,13 +80,16 @@ func (r *reference) claim(token dedup.Token, a dedup.Answer) error {
 }
 
 // renew compares the answer of a renewal and moves on.
-func (r *reference) renew(token dedup.Token, a dedup.Answer) error {
-	held := r.heldBy(token)
+func (r *reference) renew(c dedup.Change, a dedup.Answer) error {
+	held := r.heldBy(c.Token)
 	if a.Held != held {
 		return fmt.Errorf("want held=%t, got %s", held, describe(a))
 	}
 	if held {
-		r.lapsed = false
+		r.lapsed, r.danger = false, r.danger || c.Danger
+		if len(c.Steps) >= len(r.steps) {
+			r.steps = string(c.Steps)
+		}
 	}
 	return nil
 }
@@ -85,7 +101,7 @@ func (r *reference) finish(c dedup.Change, a dedup.Answer) error {
 	case r.heldBy(c.Token):
 		held, written = true, true
 		r.end(c, false)
-	case r.state == c.State && r.token == c.Token:
+	case r.state == r.reach(c) && r.token == c.Token:
 		held, written = true, true
 		if r.late {
 			held = a.Held // an effect that landed late may be told either way again
@@ -103,8 +119,20 @@ func (r *reference) finish(c dedup.Change, a dedup.Answer) error {
 	return r.matches(a.Record)
 }
 
+// reach is the state in which c leaves the key.
+func (r *reference) reach(c dedup.Change) dedup.State {
+	if c.State == dedup.StateReleased && r.danger && !c.NotBegun {
+		return dedup.StateUncertain
+	}
+	return c.State
+}
+
 func (r *reference) end(c dedup.Change, late bool) {
-	r.state, r.token, r.late, r.gone = c.State, c.Token, late, false
+	r.state, r.token, r.late, r.gone = r.reach(c), c.Token, late, false
+	r.danger = r.state == dedup.StateUncertain
+	if r.terminal() {
+		r.steps = ""
+	}
 	r.result = string(c.Result)
 }
 
@@ -143,8 +171,11 @@ func (r *reference) expire() {
 // matches compares a record with the reference. After an effect that landed late the
 // store may show the attempt and fence of either owner.
 func (r *reference) matches(rec dedup.Record) error {
-	if rec.State != r.state {
-		return fmt.Errorf("want state %v, got %v", r.state, rec.State)
+	if rec.State != r.shown() {
+		return fmt.Errorf("want state %v, got %v", r.shown(), rec.State)
+	}
+	if rec.Danger != r.danger || string(rec.Steps) != r.steps {
+		return fmt.Errorf("want danger %t and steps %q, got %t and %q", r.danger, r.steps, rec.Danger, rec.Steps)
 	}
 	if r.state != dedup.StateAbsent && !r.late && (rec.Attempt != r.attempt || rec.Fence != r.fence) {
 		return fmt.Errorf("want attempt %d and fence %d, got %d and %d", r.attempt, r.fence, rec.Attempt, rec.Fence)
@@ -152,7 +183,7 @@ func (r *reference) matches(rec dedup.Record) error {
 	if string(rec.Result) != r.result {
 		return fmt.Errorf("want result %q, got %q", r.result, rec.Result)
 	}
-	if r.state == dedup.StateInProgress && r.lapsed != (rec.Remaining <= 0) {
+	if r.shown() == dedup.StateInProgress && r.lapsed != (rec.Remaining <= 0) {
 		return fmt.Errorf("want lapsed %t, got remaining %v", r.lapsed, rec.Remaining)
 	}
 	return nil

@@ -59,6 +59,19 @@ func suite(h Harness) []property {
 		{"landed/finished", "a result that changes after it was replayed", checkLandedFinished},
 		{"landed/without_claim", "a mark that is not kept, or that is first twice", checkLandedWithoutClaim},
 
+		{"danger/kept", "a payment that is made again because nobody knows of the first", checkDangerKept},
+		{"danger/ends", "an attempt that is known to have ended, and somebody is asked about", checkDangerEnds},
+		{"danger/life", "an uncertain key that is forgotten with its lease, and runs again", checkDangerLife},
+		{"danger/late_owner", "an old owner that begins what the new one has begun", checkDangerLate},
+		{"uncertain/take", "two who ask the downstream, or a crash between asking and knowing that lets a third one run", checkTake},
+		{"uncertain/take_other", "a resolver that gets in where nothing is uncertain", checkTakeOther},
+		{"uncertain/one_taker", "several who ask the downstream at once, and run again", checkOneTaker},
+		{"uncertain/decided", "an operator's decision that does not hold", checkUncertainEnds},
+
+		{"steps/kept", "a finished sub-effect that runs again", checkSteps},
+		{"steps/outlive", "a sub-effect that runs again in the next attempt, or an end that carries what nobody reads", checkStepsOutlive},
+		{"steps/not_shared", "a caller that changes the record by writing into a slice", checkStepsCopies},
+
 		{"result/byte_for_byte", "a replay that differs from the first answer", checkResults},
 		{"result/not_kept", "an effect without a result taken for one whose result is missing", checkNoResult},
 		{"result/not_shared", "a caller that changes the record by writing into a slice", checkResultCopies},

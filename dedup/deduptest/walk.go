@@ -1,6 +1,7 @@
 package deduptest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,8 +12,8 @@ import (
 )
 
 const (
-	walks = 16  // seeds 1 to walks, each on a key of its own
-	steps = 160 // of each walk
+	walks = 48  // seeds 1 to walks, each on a key of its own
+	steps = 200 // of each walk
 )
 
 // checkRandomWalk takes one key through random calls by three workers and compares
@@ -40,6 +41,7 @@ func checkRandomWalk(c *check) {
 // walker is one random walk.
 type walker struct {
 	c      *check
+	risky  bool // half of the walks never declare danger: they get further
 	rng    *rand.Rand
 	id     dedup.ID
 	model  reference
@@ -48,7 +50,7 @@ type walker struct {
 }
 
 func (c *check) walk(seed uint64) (*walker, error) {
-	w := &walker{c: c, rng: rand.New(rand.NewPCG(seed, 0)), id: newID()}
+	w := &walker{c: c, risky: seed%2 == 0, rng: rand.New(rand.NewPCG(seed, 0)), id: newID()}
 	for range 3 {
 		w.actors = append(w.actors, c.stranger(w.id))
 	}
@@ -75,20 +77,21 @@ func (w *walker) step() error {
 	}
 	switch {
 	case pick < 40:
-		lapse := pick < 10
-		say("claims, lapse=%t", lapse)
-		return w.claim(o, lapse)
-	case pick < 52:
-		lapse := pick < 44
-		say("renews, lapse=%t", lapse)
-		return w.renew(o, lapse)
+		lapse, take := pick < 10, w.rng.IntN(3) == 0
+		say("claims, lapse=%t, take=%t", lapse, take)
+		return w.claim(o, lapse, take)
+	case pick < 60:
+		change := w.randomRenewal(o)
+		say("renews, lapse=%t, danger=%t, steps=%d", change.Lease < long, change.Danger, len(change.Steps))
+		return w.renew(o, change)
 	case pick < 90:
 		change := w.randomChange(o)
 		if w.model.disputed(change) {
 			return nil
 		}
-		expire := w.rng.IntN(4) == 0
-		say("ends %v, landed=%t, expire=%t", change.State, change.Landed, expire)
+		// What has become uncertain is not forgotten that soon.
+		expire := w.rng.IntN(4) == 0 && w.model.reach(change) != dedup.StateUncertain
+		say("ends %v, landed=%t, not begun=%t, expire=%t", change.State, change.Landed, change.NotBegun, expire)
 		return w.finish(change, expire)
 	default:
 		say("forgets")
@@ -105,11 +108,12 @@ func (w *walker) forget() error {
 }
 
 // claim sends the actor's last claim again, or makes a new attempt.
-func (w *walker) claim(o *owner, lapse bool) error {
+func (w *walker) claim(o *owner, lapse, take bool) error {
 	if w.rng.IntN(3) > 0 {
 		*o = *w.c.stranger(w.id)
 	}
 	req := o.request()
+	req.TakeUncertain = take
 	if lapse {
 		req.Lease = w.c.h.Lease
 	}
@@ -117,7 +121,7 @@ func (w *walker) claim(o *owner, lapse bool) error {
 	if a.Err != nil {
 		return a.Err
 	}
-	if err := w.model.claim(o.token, a); err != nil {
+	if err := w.model.claim(req, a); err != nil {
 		return err
 	}
 	if a.Outcome != dedup.Acquired {
@@ -131,17 +135,27 @@ func (w *walker) claim(o *owner, lapse bool) error {
 	return nil
 }
 
-func (w *walker) renew(o *owner, lapse bool) error {
+// randomRenewal sometimes lapses at once, declares danger, or has steps: more than there
+// are, or fewer, as if it came late.
+func (w *walker) randomRenewal(o *owner) dedup.Change {
 	change := o.change(dedup.StateAbsent)
-	if lapse {
+	if w.rng.IntN(3) == 0 {
 		change.Lease = w.c.h.Lease
 	}
+	change.Danger = w.risky && w.rng.IntN(2) == 0
+	if w.rng.IntN(2) == 0 {
+		change.Steps = bytes.Repeat([]byte{byte('a' + len(w.way)%26)}, 1+w.rng.IntN(8))
+	}
+	return change
+}
+
+func (w *walker) renew(o *owner, change dedup.Change) error {
 	a := w.c.renews(change)[0]
 	if a.Err != nil {
 		return a.Err
 	}
-	err := w.model.renew(o.token, a)
-	if err == nil && a.Held && lapse {
+	err := w.model.renew(change, a)
+	if err == nil && a.Held && change.Lease < long {
 		w.c.pass(w.c.h.Lease)
 		w.model.lapsed = true
 	}
@@ -159,7 +173,9 @@ func (w *walker) randomChange(o *owner) dedup.Change {
 	case 2:
 		change.State = dedup.StateFailed
 	}
-	if change.State != dedup.StateReleased {
+	if change.State == dedup.StateReleased {
+		change.NotBegun = w.rng.IntN(3) == 0
+	} else {
 		change.Result = fmt.Appendf(nil, "%s %d", change.State, w.rng.IntN(1000))
 	}
 	return change
@@ -171,7 +187,7 @@ func (w *walker) finish(change dedup.Change, expire bool) error {
 	if expire {
 		change.Window, change.Hold = w.c.h.Lease, w.c.h.Lease
 	}
-	fresh := w.model.state != change.State || w.model.token != change.Token
+	fresh := w.model.state != w.model.reach(change) || w.model.token != change.Token
 	a := w.c.finishes(change)[0]
 	if a.Err != nil {
 		return a.Err

@@ -88,6 +88,10 @@ func difference(before, after dedup.Record) string {
 		return fmt.Sprintf("result of %d bytes became another of %d", len(before.Result), len(after.Result))
 	case before.NoResult != after.NoResult:
 		return fmt.Sprintf("NoResult %t became %t", before.NoResult, after.NoResult)
+	case before.Danger != after.Danger:
+		return fmt.Sprintf("danger %t became %t", before.Danger, after.Danger)
+	case !bytes.Equal(before.Steps, after.Steps):
+		return fmt.Sprintf("steps of %d bytes became others of %d", len(before.Steps), len(after.Steps))
 	case before.Fingerprint != after.Fingerprint:
 		return "the fingerprint changed"
 	case !sameOrigin(before.Origin, after.Origin):

@@ -30,18 +30,40 @@ type ClaimArgs struct {
 	// Fingerprint and Origin are sections of the record, or empty.
 	Fingerprint, Origin string
 	Label               string
+	// TakeUncertain: see dedup.ClaimRequest.
+	TakeUncertain bool
 }
 
 // NewClaim asks for a key.
 func NewClaim(key string, a *ClaimArgs) Call {
 	return Call{Script: Claim, Key: key, Args: []any{
 		string(a.Token[:]), Millis(a.Lease), Millis(a.Hold), a.Fingerprint, a.Origin, a.Label,
+		bit(a.TakeUncertain),
 	}}
 }
 
-// NewRenew makes the lease of a claim last from now.
+// NewRenew makes the lease of a claim last from now, and nothing else.
 func NewRenew(key string, token [16]byte, lease, hold time.Duration) Call {
-	return Call{Script: Renew, Key: key, Args: []any{string(token[:]), Millis(lease), Millis(hold)}}
+	return NewDeclare(key, &RenewArgs{Token: token, Lease: lease, Hold: hold})
+}
+
+// RenewArgs are the arguments of [Renew].
+type RenewArgs struct {
+	Token       [16]byte
+	Lease, Hold time.Duration
+	// Danger declares that the irreversible part begins. A key with danger is kept for
+	// at least Window.
+	Danger bool
+	Window time.Duration
+	// Steps replaces what is kept, unless it is empty or shorter.
+	Steps []byte
+}
+
+// NewDeclare is NewRenew that also says what the attempt has come to.
+func NewDeclare(key string, a *RenewArgs) Call {
+	return Call{Script: Renew, Key: key, Args: []any{
+		string(a.Token[:]), Millis(a.Lease), Millis(a.Hold), bit(a.Danger), max(Millis(a.Window), 0), string(a.Steps),
+	}}
 }
 
 // FinishArgs are the arguments of [Finish].
@@ -62,6 +84,10 @@ type FinishArgs struct {
 	NoResult            bool
 	// Result is nil when there is none.
 	Result []byte
+	// Uncertain is how long the record is kept at least when it ends as uncertain.
+	Uncertain time.Duration
+	// NotBegun: see dedup.Change.
+	NotBegun bool
 }
 
 // NewFinish ends an attempt.
@@ -69,6 +95,7 @@ func NewFinish(key string, a *FinishArgs) Call {
 	return Call{Script: Finish, Key: key, Args: []any{
 		string(a.Token[:]), a.State, max(Millis(a.Keep), 1), bit(a.Landed), a.Fence, a.Attempt, bit(a.NoResult),
 		a.Fingerprint, a.Origin, a.Label, bit(a.Result != nil), string(a.Result),
+		max(Millis(a.Uncertain), 1), bit(a.NotBegun),
 	}}
 }
 

@@ -3,6 +3,7 @@
 -- KEYS[1]  the record
 -- ARGV     1 token (16 bytes)  2 lease in ms  3 hold in ms
 --          4 fingerprint (17 bytes or none)  5 origin (24 or none)  6 label (0-255)
+--          7 take: 1 from somebody who is going to find out about an uncertain key
 -- Returns  {answer, ms left, ms since the end, record}, where answer is one of
 --          acquired, mine, duplicate, in_flight, mismatch, uncertain, unreadable
 --
@@ -10,6 +11,7 @@
 -- it knows, and refuses (OOM) only the SET of a new claim.
 
 local token, lease, hold = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local take, danger = ARGV[7] == '1', nil
 local old, bad = read(KEYS[1])
 if bad then
   return bad
@@ -28,9 +30,7 @@ if old and not old.forgotten then
   if old.state == SUCCEEDED or old.state == FAILED then
     return reply('duplicate', old, now)
   end
-  if old.state == UNCERTAIN then
-    return reply('uncertain', old, now)
-  end
+  danger = old.state == UNCERTAIN
   if old.state == IN_PROGRESS then
     -- Our own token is an earlier send whose reply was lost, even if it has lapsed.
     if old.token == token then
@@ -39,9 +39,10 @@ if old and not old.forgotten then
     if old.left > 0 then
       return reply('in_flight', old, now)
     end
-    if old.danger then
-      return reply('uncertain', old, now)
-    end
+    danger = old.danger
+  end
+  if danger and not take then
+    return reply('uncertain', old, now)
   end
 end
 
@@ -58,5 +59,9 @@ if old then
     end
   end
 end
-write(KEYS[1], r, lease + hold)
+if danger then
+  -- Until somebody has found out, it stays dangerous, and is kept as long as it was.
+  r.danger, r.span = true, math.max(hold, old.ttl - lease)
+end
+write(KEYS[1], r, lease + r.span)
 return reply('acquired', r, now)

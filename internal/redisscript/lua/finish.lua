@@ -7,6 +7,8 @@
 --          5 fence of the attempt, 0 for none  6 attempt  7 no_result: 1
 --          8 fingerprint (17 bytes or none)  9 origin (24 or none)  10 label (0-255)
 --          11 1 when there is a result  12 the result
+--          13 ms to keep it when it ends as uncertain
+--          14 not_begun: 1 when its irreversible part has not begun after all
 -- Returns  {answer, ms left, ms since the end, record}, where answer is one of
 --          held     the owner's write is on record; the record comes without the result
 --          again    the same write was on record already, with its result
@@ -27,9 +29,9 @@ local held = false
 if old and old.state == IN_PROGRESS then
   held = old.token == token
 end
-if state == RELEASED and old and old.danger then
+if state == RELEASED and old and old.danger and ARGV[14] ~= '1' then
   -- Its irreversible part may have begun: it ends as uncertain, for somebody to ask.
-  state, keep = UNCERTAIN, math.max(keep, old.ttl)
+  state, keep = UNCERTAIN, math.max(keep, old.ttl, tonumber(ARGV[13]))
 end
 
 -- sent_again recognises what an earlier send of this very change has written.
@@ -78,7 +80,7 @@ end
 if state == SUCCEEDED or state == FAILED then
   r.span, r.kept = now, keep
 else
-  r.no_result, r.floor, r.steps, r.danger = false, old.floor, old.steps, old.danger
+  r.no_result, r.floor, r.steps, r.danger = false, old.floor, old.steps, state == UNCERTAIN
 end
 local brief
 if ARGV[11] == '1' then

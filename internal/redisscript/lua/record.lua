@@ -24,7 +24,7 @@
 --   0x020  fingerprint  17
 --   0x040  origin       24   digest of the source 8, partition 4, offset 8, generation 4
 --   0x080  label        1+n
---   0x100  steps        4+n  reserved; kept as it is while the key is unfinished
+--   0x100  steps        4+n  of the attempt's, in a form of its own; while unfinished
 --   0x200  result       n    the rest
 --   0x400  kept         6    succeeded and failed: for how many ms; stands before the result
 --

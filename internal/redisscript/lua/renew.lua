@@ -1,9 +1,13 @@
 #!lua flags=allow-oom
 -- renew makes the lease of a claim last from now, if the token still owns it. It never
--- creates: an absent, finished or taken-over key stays as it is.
+-- creates: an absent, finished or taken-over key stays as it is. With the same write it
+-- declares danger, and keeps steps.
 --
 -- KEYS[1]  the record
 -- ARGV     1 token (16 bytes)  2 lease in ms  3 hold in ms
+--          4 danger: 1 when the irreversible part begins
+--          5 ms for which a key with danger is kept at least, 0 for none
+--          6 steps: replaces what is kept unless it is shorter, and so came late
 -- Returns  {answer, ms left, ms since the end, record}, where answer is one of
 --          held, lost, unreadable
 
@@ -20,9 +24,13 @@ if r.token ~= token then
   return reply('lost', r, now)
 end
 r.span = hold
+r.danger = r.danger or ARGV[4] == '1'
+if #ARGV[6] > 0 and #ARGV[6] >= #r.steps then
+  r.steps = ARGV[6]
+end
 if r.danger then
-  -- Danger has lengthened the key's life to the window; a renewal must not cut it.
-  r.span = math.max(hold, r.ttl - lease)
+  -- Danger lengthens the key's life to the window; a renewal must not cut it.
+  r.span = math.max(hold, r.ttl - lease, tonumber(ARGV[5]) - lease)
 end
 write(KEYS[1], r, lease + r.span)
 return reply('held', r, now)

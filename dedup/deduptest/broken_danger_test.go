@@ -1,0 +1,192 @@
+package deduptest
+
+import (
+	"bytes"
+	"context"
+	"sync"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// eachRenewal bends every change on its way to Renew.
+func eachRenewal(bend func(*dedup.Change)) func(*broken) {
+	return func(b *broken) {
+		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+			changes = append([]dedup.Change(nil), changes...)
+			for i := range changes {
+				bend(&changes[i])
+			}
+			return b.Store.Renew(ctx, changes)
+		}
+	}
+}
+
+// stepsOnTheSide keeps steps beside the right store, as keep says, and shows them as show
+// says.
+func stepsOnTheSide(keep func(old, given []byte) []byte, show func(rec dedup.Record, kept []byte) []byte) func(*broken) {
+	return func(b *broken) {
+		var mu sync.Mutex
+		kept := map[dedup.ID][]byte{}
+		bent := func(id dedup.ID, a *dedup.Answer) {
+			mu.Lock()
+			defer mu.Unlock()
+			if s, ok := kept[id]; ok {
+				a.Record.Steps = show(a.Record, s)
+			}
+		}
+		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+			answers := b.Store.Renew(ctx, changes)
+			for i, c := range changes {
+				if answers[i].Held {
+					mu.Lock()
+					kept[c.ID] = keep(kept[c.ID], c.Steps)
+					mu.Unlock()
+				}
+				bent(c.ID, &answers[i])
+			}
+			return answers
+		}
+		b.lookup = func(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+			answers := b.Store.Lookup(ctx, ids)
+			for i := range answers {
+				bent(ids[i], &answers[i])
+			}
+			return answers
+		}
+		eachClaim(b, func(req dedup.ClaimRequest, a *dedup.Answer) { bent(req.ID, a) })
+	}
+}
+
+func keepLast(_, given []byte) []byte { return given }
+
+func keepLonger(old, given []byte) []byte {
+	if len(given) < len(old) {
+		return old
+	}
+	return given
+}
+
+func showSame(rec dedup.Record, kept []byte) []byte {
+	if rec.Steps == nil {
+		return nil
+	}
+	return kept
+}
+
+var dangerMutants = []mutant{
+	{"danger not kept", eachRenewal(func(c *dedup.Change) { c.Danger = false }), []string{"danger/kept", "uncertain/take"}},
+
+	{"danger dropped on lapse", func(b *broken) {
+		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+			reqs = append([]dedup.ClaimRequest(nil), reqs...)
+			for i := range reqs {
+				reqs[i].TakeUncertain = true
+			}
+			return b.Store.Claim(ctx, reqs)
+		}
+	}, []string{"danger/kept", "danger/life", "uncertain/take", "concurrent/random_walk"}},
+
+	{"danger released", eachChange(func(c *dedup.Change) { c.NotBegun = c.State == dedup.StateReleased }),
+		[]string{"danger/kept", "danger/life", "uncertain/take"}},
+
+	{"danger not withdrawn", eachChange(func(c *dedup.Change) { c.NotBegun = false }), []string{"danger/ends"}},
+
+	{"danger withdrawn by a plain renewal", func(b *broken) {
+		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+			answers := make([]dedup.Answer, len(changes))
+			for i, c := range changes {
+				rec := b.state(ctx, c.ID)
+				if rec.Danger && !c.Danger && b.Store.Renew(ctx, changes[i:i+1])[0].Held {
+					c.State, c.NotBegun = dedup.StateReleased, true
+					b.Store.Finish(ctx, []dedup.Change{c})
+					b.Store.Claim(ctx, []dedup.ClaimRequest{{ID: c.ID, Token: c.Token, Lease: c.Lease, Hold: c.Hold}})
+				}
+				answers[i] = b.Store.Renew(ctx, changes[i:i+1])[0]
+			}
+			return answers
+		}
+	}, []string{"danger/kept"}},
+
+	{"what has ended is dangerous", eachRecord(func(r *dedup.Record) {
+		r.Danger = r.Danger || r.State == dedup.StateSucceeded || r.State == dedup.StateFailed
+	}), []string{"danger/ends"}},
+
+	{"danger lives as long as its lease", eachRenewal(func(c *dedup.Change) { c.Window = 0 }), []string{"danger/life"}},
+	{"danger is never forgotten", eachRenewal(func(c *dedup.Change) { c.Window += 100 * long }), []string{"danger/life"}},
+
+	{"danger and steps written without owner check", func(b *broken) {
+		bend := asOwner(b, func(c dedup.Change) bool { return c.Danger || c.Steps != nil })
+		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+			answers := b.Store.Renew(ctx, changes)
+			b.Store.Renew(ctx, bend(changes))
+			return answers
+		}
+	}, []string{"danger/late_owner"}},
+
+	{"an uncertain key is given to all who want to find out", func(b *broken) {
+		eachClaim(b, func(req dedup.ClaimRequest, a *dedup.Answer) {
+			if req.TakeUncertain && a.Outcome == dedup.InFlight && a.Record.Danger {
+				a.Outcome = dedup.Acquired
+			}
+		})
+	}, []string{"uncertain/take", "uncertain/one_taker"}},
+
+	{"nobody may find out", eachRequestOf(func(req *dedup.ClaimRequest) { req.TakeUncertain = false }),
+		[]string{"uncertain/take", "uncertain/one_taker", "steps/outlive"}},
+
+	{"finding out withdraws danger", func(b *broken) {
+		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+			answers := b.Store.Claim(ctx, reqs)
+			for i, a := range answers {
+				if a.Outcome != dedup.Acquired || !a.Record.Danger || a.Mine {
+					continue
+				}
+				c := dedup.Change{ID: reqs[i].ID, Token: reqs[i].Token, State: dedup.StateReleased, Hold: long, NotBegun: true}
+				b.Store.Finish(ctx, []dedup.Change{c})
+				answers[i].Record = b.Store.Claim(ctx, reqs[i:i+1])[0].Record
+				answers[i].Record.Danger = true // it does not show
+			}
+			return answers
+		}
+	}, []string{"uncertain/take"}},
+
+	{"who wants to find out gets in everywhere", func(b *broken) {
+		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+			answers := b.Store.Claim(ctx, reqs)
+			for i, a := range answers {
+				if reqs[i].TakeUncertain && a.Outcome == dedup.Duplicate {
+					b.Store.Forget(ctx, []dedup.ID{reqs[i].ID}, 0)
+					answers[i] = b.Store.Claim(ctx, reqs[i:i+1])[0]
+				}
+			}
+			return answers
+		}
+	}, []string{"uncertain/take_other"}},
+
+	{"landed refused when uncertain", refuseLanded(dedup.StateUncertain), []string{"uncertain/decided"}},
+
+	{"steps not kept", eachRenewal(func(c *dedup.Change) { c.Steps = nil }), []string{"steps/kept", "steps/outlive", "steps/not_shared"}},
+	{"steps cut", eachRenewal(func(c *dedup.Change) { c.Steps = c.Steps[:min(len(c.Steps), 1<<16-1)] }), []string{"steps/kept"}},
+	{"steps that came late count", stepsOnTheSide(func(old, given []byte) []byte {
+		if given == nil {
+			return old
+		}
+		return bytes.Clone(given)
+	}, showSame), []string{"steps/kept", "concurrent/random_walk"}},
+	{"steps cleared by a plain renewal", stepsOnTheSide(keepLast, showSame), []string{"steps/kept"}},
+	{"steps shared", stepsOnTheSide(keepLonger, showSame), []string{"steps/not_shared"}},
+	{"steps of what has ended", stepsOnTheSide(keepLonger, func(_ dedup.Record, kept []byte) []byte { return kept }),
+		[]string{"steps/outlive"}},
+	{"steps lost on release", func(b *broken) {
+		eachClaim(b, func(_ dedup.ClaimRequest, a *dedup.Answer) {
+			if a.Record.Attempt > 1 {
+				a.Record.Steps = nil
+			}
+		})
+	}, []string{"steps/outlive"}},
+}
+
+// eachRequestOf is eachRequest for a table.
+func eachRequestOf(bend func(*dedup.ClaimRequest)) func(*broken) {
+	return func(b *broken) { eachRequest(b, bend) }
+}

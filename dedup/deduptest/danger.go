@@ -1,0 +1,272 @@
+package deduptest
+
+import (
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// declare says that the irreversible part of o begins, and keeps its claim alive for
+// lease.
+func (o *owner) declare(lease time.Duration) dedup.Answer {
+	o.c.Helper()
+	change := o.change(dedup.StateAbsent)
+	change.Lease, change.Danger = lease, true
+	return o.c.learnt("Renew with Danger", o.c.renews(change)[0])
+}
+
+// take asks for a key although it may be uncertain.
+func (o *owner) take(lease time.Duration) dedup.Answer {
+	o.c.Helper()
+	req := o.request()
+	req.Lease, req.TakeUncertain = lease, true
+	a := o.send(req)
+	if a.Outcome == dedup.Acquired {
+		o.attempt, o.fence = a.Record.Attempt, a.Record.Fence
+	}
+	return a
+}
+
+// dangerous is the owner of a live claim whose irreversible part has begun.
+func (c *check) dangerous(id dedup.ID) *owner {
+	c.Helper()
+	o := c.acquire(id, long, long)
+	if a := o.declare(long); !a.Held || !a.Record.Danger {
+		c.Fatalf("Danger of a live claim: %s danger=%t", describe(a), a.Record.Danger)
+	}
+	return o
+}
+
+// uncertain leaves id uncertain, by a crash or by a release, and returns who did it.
+func (c *check) uncertain(id dedup.ID, crash bool) *owner {
+	c.Helper()
+	o := c.dangerous(id)
+	if !crash {
+		o.mustFinish(o.change(dedup.StateReleased))
+		return o
+	}
+	if a := o.declare(c.h.Lease); !a.Held {
+		c.Fatalf("Danger sent again: %s", describe(a))
+	}
+	c.pass(c.h.Lease)
+	return o
+}
+
+// ways in which an attempt whose irreversible part has begun ends without an end.
+var ways = map[bool]string{true: "after a crash", false: "after a release"}
+
+// wantUncertain insists on a key that nobody gets, and on one look at it that is as
+// good as another.
+func (c *check) wantUncertain(what string, o *owner) {
+	c.Helper()
+	before := c.lookup(o.id)
+	c.wantState(what, before, dedup.StateUncertain)
+	c.wantClaim(what, before, o.attempt, o.fence)
+	if !before.Danger || before.Remaining <= long/2 {
+		c.Errorf("%s: want danger, and to be remembered for %v, got %t and %v", what, long, before.Danger, before.Remaining)
+	}
+	for range 2 {
+		a := c.stranger(o.id).claim()
+		c.wantOutcome(what+", a claim", a, dedup.Uncertain)
+		c.wantUnchanged(what+", a claim", before, a.Record)
+	}
+	c.wantUnchanged(what, before, c.lookup(o.id))
+}
+
+// checkDangerKept lets attempts end without an end after Danger.
+func checkDangerKept(c *check) {
+	for crash, way := range ways {
+		c.wantUncertain(way, c.uncertain(newID(), crash))
+	}
+	o := c.dangerous(newID())
+	if rec := c.lookup(o.id); !rec.Danger || rec.State != dedup.StateInProgress {
+		c.Errorf("a live claim after Danger: state %v, danger %t", rec.State, rec.Danger)
+	}
+	c.wantOutcome("another claim under a live lease after Danger", c.stranger(o.id).claim(), dedup.InFlight)
+	if a := o.renew(long); !a.Held || !a.Record.Danger {
+		c.Errorf("a plain renewal after Danger: %s danger=%t", describe(a), a.Record.Danger)
+	}
+	release := o.change(dedup.StateReleased)
+	for range 2 { // its reply may be lost
+		a := o.mustFinish(release)
+		c.wantState("the answer of a release after Danger", a.Record, dedup.StateUncertain)
+	}
+	c.wantUncertain("after a renewal and a release", o)
+	if a := o.renew(long); a.Held {
+		c.Error("an owner that gave up after Danger renews")
+	}
+}
+
+// checkDangerEnds ends attempts in every other way.
+func checkDangerEnds(c *check) {
+	for _, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed} {
+		o := c.dangerous(newID())
+		change := o.change(state)
+		change.Result = []byte("known")
+		o.mustFinish(change)
+		rec := c.lookup(o.id)
+		c.wantState("an end after Danger", rec, state)
+		if rec.Danger {
+			c.Errorf("a key that is %v is dangerous", state)
+		}
+		c.wantOutcome("an end after Danger, then a claim", c.stranger(o.id).claim(), dedup.Duplicate)
+	}
+	o := c.dangerous(newID())
+	release := o.change(dedup.StateReleased)
+	release.NotBegun = true
+	for range 2 {
+		a := o.mustFinish(release)
+		c.wantState("a release that has not begun", a.Record, dedup.StateReleased)
+	}
+	if c.lookup(o.id).Danger {
+		c.Error("a released key is dangerous")
+	}
+	next := c.acquire(o.id, c.h.Lease, long)
+	if next.attempt != 2 || c.lookup(o.id).Danger {
+		c.Errorf("the attempt after one that had not begun: attempt %d, danger %t", next.attempt, c.lookup(o.id).Danger)
+	}
+	c.pass(c.h.Lease)
+	c.wantOutcome("a lapsed attempt without Danger", c.stranger(o.id).claim(), dedup.Acquired)
+}
+
+// checkDangerLife declares danger under a short lease and a short hold, and outlives
+// both.
+func checkDangerLife(c *check) {
+	short := func(o *owner) dedup.Change {
+		change := o.change(dedup.StateAbsent)
+		change.Lease, change.Hold, change.Danger = c.h.Lease, c.h.Lease, true
+		return change
+	}
+	const life = 8 // leases: what the claims have to live, and what a slow server may take
+	declared, renewed, given := c.acquire(newID(), life*c.h.Lease, 0), c.acquire(newID(), life*c.h.Lease, 0), c.acquire(newID(), life*c.h.Lease, 0)
+	for _, o := range []*owner{declared, renewed, given} {
+		if a := c.learnt("Renew with Danger", c.renews(short(o))[0]); !a.Held {
+			c.Fatalf("Renew with Danger: %s", describe(a))
+		}
+	}
+	plain := short(renewed)
+	plain.Danger, plain.Window = false, c.h.Lease // never for less than before
+	c.learnt("Renew", c.renews(plain)[0])
+	release := given.change(dedup.StateReleased)
+	release.Hold = c.h.Lease
+	given.mustFinish(release)
+	c.pass(life * c.h.Lease)
+	c.wantUncertain("when lease and hold are over", declared)
+	c.wantUncertain("when a renewal's lease and hold are over", renewed)
+	c.wantUncertain("when a release's hold is over", given)
+
+	// An uncertain key is not kept for ever either.
+	o := c.acquire(newID(), c.h.Lease, c.h.Lease)
+	brief := short(o)
+	brief.Window = 2 * c.h.Lease
+	c.learnt("Renew with Danger", c.renews(brief)[0])
+	c.pass(2 * c.h.Lease)
+	c.wantState("when the window of an uncertain key is over", c.lookup(o.id), dedup.StateAbsent)
+}
+
+// checkDangerLate lets owners declare danger, and keep steps, when the key is no longer
+// theirs.
+func checkDangerLate(c *check) {
+	refused := func(what string, o *owner) {
+		c.Helper()
+		before := c.lookup(o.id)
+		change := o.change(dedup.StateAbsent)
+		change.Danger, change.Steps = true, []byte("late")
+		if a := c.learnt("Renew", c.renews(change)[0]); a.Held {
+			c.Errorf("Danger %s: %s", what, describe(a))
+		}
+		c.wantUnchanged("Danger "+what, before, c.lookup(o.id))
+	}
+	refused("of a key that was never claimed", c.stranger(newID()))
+	for _, state := range ends {
+		refused("of a key its owner ended as "+state.String(), c.ended(newID(), state, nil))
+	}
+	late := c.lapsed(newID())
+	c.acquire(late.id, long, long)
+	refused("by an owner that was taken over", late)
+	refused("by a stranger", c.stranger(late.id))
+	late = c.uncertain(newID(), true)
+	taken := c.stranger(late.id)
+	c.wantOutcome("a claim to find out", taken.take(long), dedup.Acquired)
+	refused("by an owner whose uncertain key was taken over", late)
+	forgotten := c.lapsed(newID())
+	c.forget(forgotten.id, long)
+	refused("of a forgotten claim", forgotten)
+}
+
+// checkTake takes uncertain keys over, and lets those who do crash and give up.
+func checkTake(c *check) {
+	for crash, way := range ways {
+		id := newID()
+		o := c.uncertain(id, crash)
+		for range 2 {
+			next := c.stranger(id)
+			a := next.take(long)
+			c.wantOutcome("a claim to find out "+way, a, dedup.Acquired)
+			if a.Mine || next.attempt != o.attempt+1 || next.fence <= o.fence || !a.Record.Danger {
+				c.Errorf("a claim to find out %s: after attempt %d and fence %d got %s danger=%t", way, o.attempt, o.fence, describe(a), a.Record.Danger)
+			}
+			c.wantRemaining("a claim to find out", a.Record, long)
+			if a := next.take(long); !a.Mine {
+				c.Errorf("the same claim to find out sent again: %s", describe(a))
+			}
+			c.wantOutcome("a second claim to find out", c.stranger(id).take(long), dedup.InFlight)
+			c.wantOutcome("another claim meanwhile", c.stranger(id).claim(), dedup.InFlight)
+			c.wantEnd("the end of an owner that was taken over", o.finish(o.change(dedup.StateReleased)), false, false)
+			next.mustFinish(next.change(dedup.StateReleased))
+			c.wantUncertain("given back by who did not find out", next)
+			o = next
+		}
+		dead := c.stranger(id)
+		c.wantOutcome("a claim to find out", dead.take(c.h.Lease), dedup.Acquired)
+		c.pass(c.h.Lease)
+		c.wantUncertain("when who was to find out has crashed", dead)
+		last := c.stranger(id)
+		c.wantOutcome("a claim to find out", last.take(long), dedup.Acquired)
+		last.mustFinish(last.change(dedup.StateSucceeded))
+		c.wantOutcome("a claim when it was found out", c.stranger(id).claim(), dedup.Duplicate)
+	}
+}
+
+// checkTakeOther asks to find out about keys that are not uncertain: that changes
+// nothing.
+func checkTakeOther(c *check) {
+	fresh := c.stranger(newID())
+	if a := fresh.take(long); a.Outcome != dedup.Acquired || a.Record.Danger || a.Record.Attempt != 1 {
+		c.Errorf("a claim to find out about an absent key: %s danger=%t", describe(a), a.Record.Danger)
+	}
+	live := c.dangerous(newID())
+	c.wantOutcome("a claim to find out about a live key", c.stranger(live.id).take(long), dedup.InFlight)
+	for _, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed} {
+		done := c.ended(newID(), state, nil)
+		c.wantOutcome("a claim to find out about a key that is "+state.String(), c.stranger(done.id).take(long), dedup.Duplicate)
+	}
+	lapsed := c.stranger(c.lapsed(newID()).id)
+	if a := lapsed.take(long); a.Outcome != dedup.Acquired || a.Record.Danger {
+		c.Errorf("a claim to find out about a lapsed key: %s danger=%t", describe(a), a.Record.Danger)
+	}
+}
+
+// checkUncertainEnds lets an operator, or who knows better, decide.
+func checkUncertainEnds(c *check) {
+	for crash, way := range ways {
+		late := c.uncertain(newID(), crash)
+		a := late.finish(late.landed("late"))
+		// Its own lapsed claim is still its own; what it gave up is not.
+		c.wantEnd("a landed effect "+way, a, crash, true)
+		c.wantState("a landed effect "+way, c.lookup(late.id), dedup.StateSucceeded)
+
+		marked := c.stranger(c.uncertain(newID(), crash).id)
+		a = marked.finish(marked.landed("mark"))
+		c.wantEnd("a mark "+way, a, false, true)
+		c.wantState("a mark "+way, c.lookup(marked.id), dedup.StateSucceeded)
+
+		forgotten := c.uncertain(newID(), crash)
+		c.forget(forgotten.id, long)
+		c.wantState("forgotten "+way, c.lookup(forgotten.id), dedup.StateAbsent)
+		next := c.acquire(forgotten.id, long, long)
+		if rec := c.lookup(next.id); next.attempt != 1 || next.fence <= forgotten.fence || rec.Danger || rec.Steps != nil {
+			c.Errorf("forgotten %s, then a claim: attempt %d, fence %d after %d, danger %t", way, next.attempt, next.fence, forgotten.fence, rec.Danger)
+		}
+	}
+}
