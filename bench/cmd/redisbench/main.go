@@ -1,159 +1,148 @@
-// Command redisbench measures the foundation's Redis path beside its limits, in one
-// run: every round times each side once, in turn, and only ratios within a round count,
-// because machines are noisy.
+// Command redisbench measures the Redis path beside its limits and beside what else people
+// use, in one run: every round times each side once, in turn, and only ratios within a
+// round count, because machines are noisy.
 //
-//	redisbench -redis 127.0.0.1:6379 -out results/redis.json
+//	redisbench                                        everything, on a redis-server of its own
+//	redisbench -quick -run 'batch 256'                some of it, less exactly
+//	redisbench -redis embedded                        without a redis-server
+//	redisbench -redis 127.0.0.1:6379                  on a Redis that others use: keys expire within a minute
+//	redisbench -out results/redis.json                and write results, plots and a report
+//	redisbench -render results/redis.json             plots and report of earlier results
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"runtime"
-	"slices"
-	"strings"
+	"os/signal"
+	"regexp"
+	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/report"
+	"github.com/onceward/onceward/bench/internal/server"
+	"github.com/onceward/onceward/bench/internal/workload"
 )
 
+type options struct {
+	redis, run, out, render string
+	port, rounds, keys      int
+	budget                  time.Duration
+	scale                   workload.Scale
+	list                    bool
+}
+
 func main() {
-	addr := flag.String("redis", os.Getenv("ONCEWARD_REDIS"), "host:port of a Redis to fill with test keys")
-	out := flag.String("out", "", "file to write; default: print only")
-	rounds := flag.Int("rounds", 9, "interleaved rounds")
-	keys := flag.Int("keys", 20_000, "keys of one timing")
-	flag.Parse()
-	if err := run(*addr, *out, *rounds, *keys); err != nil {
+	o := options{}
+	flags := flag.NewFlagSet("redisbench", flag.ExitOnError)
+	flags.StringVar(&o.redis, "redis", server.Private, "private: a redis-server of its own; embedded: miniredis; or host:port")
+	flags.IntVar(&o.port, "port", 0, "port of the private server; 0: a free one")
+	flags.StringVar(&o.run, "run", "", "only workloads whose title matches this regular expression")
+	flags.StringVar(&o.out, "out", "", "write the results there, and plots and a report beside them; default: print only")
+	flags.StringVar(&o.render, "render", "", "measure nothing: draw plots and report of this results file again")
+	flags.IntVar(&o.rounds, "rounds", 7, "interleaved rounds of each workload, after one that warms up")
+	flags.IntVar(&o.keys, "keys", 50_000, "most keys of one timing")
+	flags.DurationVar(&o.budget, "time", 200*time.Millisecond, "about how long one timing takes, as far as -keys allows")
+	flags.BoolVar(&o.scale.Quick, "quick", false, "three short rounds: figures for orientation, in less than a minute")
+	flags.BoolVar(&o.scale.Long, "long", false, "remember ten million keys as well: minutes and gigabytes more")
+	flags.BoolVar(&o.list, "list", false, "print the workloads and end")
+	_ = flags.Parse(os.Args[1:]) // ExitOnError
+	if o.scale.Quick {
+		o.rounds, o.budget = 3, 25*time.Millisecond
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, o)
+	interrupted := ctx.Err() != nil
+	stop()
+	switch {
+	case interrupted:
+		fmt.Fprintln(os.Stderr, "redisbench: interrupted, nothing was written")
+		os.Exit(130)
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "redisbench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(addr, out string, rounds, keys int) error {
-	if addr == "" {
-		return fmt.Errorf("no Redis: set -redis or ONCEWARD_REDIS")
-	}
-	ctx := context.Background()
-	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 256})
-	defer func() { _ = client.Close() }()
-	store, err := redisadapter.New(ctx, client, redisadapter.Options{})
-	if err != nil {
-		return err
-	}
-	d, err := dedup.New(store, dedup.Config{Namespace: "bench", Window: time.Minute, LeaseTTL: 10 * time.Second})
-	if err != nil {
-		return err
-	}
-	b := &bench{client: client, d: d, stamp: time.Now().UnixNano()}
-	var rows []row
-	for _, c := range b.comparisons() {
-		r, err := c.measure(ctx, rounds, keys)
+func run(ctx context.Context, o options) (err error) {
+	if o.render != "" {
+		results, err := harness.Read(o.render)
 		if err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+			return err
 		}
-		fmt.Printf("%-44s %9.0f keys/s  %-34s %9.0f  ratio %5.2f [%.2f, %.2f]\n", r.Name, r.Value, r.Against, r.AgainstValue, r.Ratio, r.Spread[0], r.Spread[1])
-		rows = append(rows, r)
+		return report.Write(results, o.render)
 	}
-	if out == "" {
+	match, err := regexp.Compile(o.run)
+	if err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.list {
+		for _, g := range workload.NewEnv(nil, o.scale).Groups() {
+			fmt.Println(g.Title)
+		}
 		return nil
 	}
-	return write(out, client, rows)
-}
-
-// row is one line of a results file.
-type row struct {
-	Name         string     `json:"name"`
-	Value        float64    `json:"value"`
-	Unit         string     `json:"unit"`
-	Against      string     `json:"against"`
-	AgainstValue float64    `json:"against_value"`
-	Ratio        float64    `json:"ratio"`
-	Spread       [2]float64 `json:"spread"`
-	Rounds       int        `json:"rounds"`
-	Goal         string     `json:"goal"`
-	OK           bool       `json:"ok"`
-}
-
-// comparison is one workload done in two ways.
-type comparison struct {
-	name, against string
-	goal          float64 // the least ratio to reach
-	ours, theirs  func(context.Context, int) error
-	share         int // divides the keys of a slow workload
-}
-
-func (c comparison) measure(ctx context.Context, rounds, keys int) (row, error) {
-	keys /= max(c.share, 1)
-	var ours, theirs, ratios []float64
-	for i := range rounds + 1 {
-		a, err := rate(ctx, keys, c.ours)
-		if err != nil {
-			return row{}, err
-		}
-		b, err := rate(ctx, keys, c.theirs)
-		if err != nil {
-			return row{}, err
-		}
-		if i == 0 {
-			continue // warm-up
-		}
-		ours, theirs, ratios = append(ours, a), append(theirs, b), append(ratios, a/b)
-	}
-	r := row{
-		Name: c.name, Value: median(ours), Unit: "keys/s", Against: c.against, AgainstValue: median(theirs),
-		Ratio: median(ratios), Spread: [2]float64{slices.Min(ratios), slices.Max(ratios)}, Rounds: rounds,
-		Goal: fmt.Sprintf(">= %gx", c.goal),
-	}
-	r.OK = r.Ratio >= c.goal
-	return r, nil
-}
-
-func rate(ctx context.Context, keys int, f func(context.Context, int) error) (float64, error) {
-	runtime.GC()
-	began := time.Now()
-	if err := f(ctx, keys); err != nil {
-		return 0, err
-	}
-	return float64(keys) / time.Since(began).Seconds(), nil
-}
-
-func median(v []float64) float64 {
-	v = slices.Clone(v)
-	slices.Sort(v)
-	return v[len(v)/2]
-}
-
-func write(path string, client *redis.Client, rows []row) error {
-	commit, _ := exec.CommandContext(context.Background(), "git", "rev-parse", "--short", "HEAD").Output()
-	info, err := client.Info(context.Background(), "server").Result()
+	s, err := server.Open(ctx, o.redis, o.port)
 	if err != nil {
 		return err
 	}
-	version := "unknown"
-	for line := range strings.Lines(info) {
-		if v, ok := strings.CutPrefix(line, "redis_version:"); ok {
-			version = strings.TrimSpace(v)
-		}
-	}
-	var data bytes.Buffer
-	enc := json.NewEncoder(&data)
-	enc.SetEscapeHTML(false) // goals read ">= 0.85x"
-	enc.SetIndent("", "  ")
-	err = enc.Encode(map[string]any{
-		"area": "redis", "commit": strings.TrimSpace(string(commit)), "date": time.Now().UTC().Format(time.DateOnly),
-		"machine":  fmt.Sprintf("%d cores, %s/%s, Redis on loopback", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH),
-		"versions": map[string]string{"go": runtime.Version(), "redis": version},
-		"rows":     rows,
-	})
-	if err != nil {
+	defer func() { err = errors.Join(err, s.Close()) }()
+	results, err := measure(ctx, o, s, match)
+	if err != nil || o.out == "" {
 		return err
 	}
-	return os.WriteFile(path, data.Bytes(), 0o644) // a report to be read
+	if err := results.Write(o.out); err != nil {
+		return err
+	}
+	return report.Write(results, o.out)
+}
+
+func (o options) check() error {
+	switch {
+	case o.rounds < 1:
+		return fmt.Errorf("-rounds is %d: at least one is needed", o.rounds)
+	case o.keys < 1:
+		return fmt.Errorf("-keys is %d: at least one is needed", o.keys)
+	case o.budget <= 0:
+		return fmt.Errorf("-time is %v: it must be positive", o.budget)
+	case o.run != "" && o.out != "":
+		if _, err := os.Stat(o.out); err == nil {
+			return fmt.Errorf("-run with -out would replace the full run in %s: name another file", o.out)
+		}
+	}
+	return nil
+}
+
+func measure(ctx context.Context, o options, s *server.Server, match *regexp.Regexp) (harness.Results, error) {
+	env := workload.NewEnv(s, o.scale)
+	env.Budget = o.budget
+	groups, leftOut := env.Choose(env.Groups(), match)
+	if len(groups) == 0 {
+		return harness.Results{}, fmt.Errorf("no workload matches -run %q: see -list", o.run)
+	}
+	versions, err := env.Versions(ctx)
+	if err != nil {
+		return harness.Results{}, err
+	}
+	r := harness.Runner{Rounds: o.rounds, MaxKeys: o.keys, Budget: o.budget, Progress: harness.NewBar(os.Stdout, os.Stderr)}
+	if !s.Embedded {
+		r.Meter.ServerCPU = s.CPU
+	}
+	if s.Own {
+		r.Between = s.Empty
+	}
+	rows, err := r.Run(ctx, groups)
+	for _, what := range leftOut {
+		fmt.Println("left out:", what)
+	}
+	return harness.Results{
+		Area: "redis", Commit: harness.Commit(ctx), Date: time.Now().UTC().Format(time.DateOnly), Machine: harness.Machine() + ", Redis on loopback",
+		Versions: versions, Rows: rows, LeftOut: leftOut,
+	}, err
 }

@@ -1,0 +1,51 @@
+package harness
+
+// rows are the group's pairs, then every side that no pair is about.
+func (g Group) rows(s Setup, samples map[string][]Sample) []Row {
+	var rows []Row
+	told := make(map[string]bool)
+	for _, p := range s.Pairs {
+		told[p.Side] = true
+		rows = append(rows, g.row(p, samples))
+	}
+	for _, side := range s.Sides {
+		if !told[side.Name] {
+			rows = append(rows, g.row(Pair{Name: g.Title, Side: side.Name}, samples))
+		}
+	}
+	return rows
+}
+
+func (g Group) row(p Pair, samples map[string][]Sample) Row {
+	ours, theirs := samples[p.Side], samples[p.Against]
+	mine, other := pick(ours, p.Metric), pick(theirs, p.Metric)
+	r := Row{
+		Name: p.Name, Value: Median(mine), Unit: p.Metric.Unit(), Against: p.Against, Rounds: len(mine),
+		Goal: p.Goal.String(), Workload: g.Workload, Side: p.Side, X: g.X,
+		ClientUS: Median(pick(ours, clientMicros)), ServerUS: Median(pick(ours, ServerMicros)),
+		Allocs: Median(pick(ours, Allocs)), P50Micros: Median(pick(ours, P50)), P99Micros: Median(pick(ours, P99)),
+	}
+	if p.Against != "" {
+		if p.Text != "" {
+			r.Against = p.Text
+		}
+		ratios := Paired(mine, other)
+		r.AgainstValue, r.Ratio, r.Spread = Median(other), Median(ratios), Spread(ratios)
+	}
+	r.OK = p.Goal.Reached(r.Value, r.Ratio)
+	return r
+}
+
+const clientMicros Metric = -1
+
+func pick(samples []Sample, m Metric) []float64 {
+	v := make([]float64, len(samples))
+	for i, s := range samples {
+		if m == clientMicros {
+			v[i] = s.ClientUS
+		} else {
+			v[i] = s.of(m)
+		}
+	}
+	return v
+}

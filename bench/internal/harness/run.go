@@ -1,0 +1,124 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Runner measures groups.
+type Runner struct {
+	Meter    Meter
+	Rounds   int           // that count; one more goes before them
+	MaxKeys  int           // of one timing
+	Budget   time.Duration // one timing should take about this long
+	Progress Progress
+	// Between runs before every group, to empty the server. Nil: nothing.
+	Between func(context.Context) error
+}
+
+// Progress is told what is going on.
+type Progress interface {
+	// Step says that round of rounds of a group, the index-th of total, begins.
+	Step(g Group, index, total, round, rounds int)
+	// Done says what a group has shown.
+	Done(g Group, rows []Row)
+}
+
+// Run measures all groups and returns their rows. When ctx ends it returns what is
+// complete, with the error.
+func (r Runner) Run(ctx context.Context, groups []Group) ([]Row, error) {
+	var rows []Row
+	for i, g := range groups {
+		if r.Between != nil {
+			if err := r.Between(ctx); err != nil {
+				return rows, err
+			}
+		}
+		more, err := r.group(ctx, g, i, len(groups))
+		if err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return rows, fmt.Errorf("%s: %w", g.Title, err)
+		}
+		r.Progress.Done(g, more)
+		rows = append(rows, more...)
+	}
+	return rows, nil
+}
+
+func (r Runner) group(ctx context.Context, g Group, index, total int) ([]Row, error) {
+	r.Progress.Step(g, index, total, 0, r.Rounds)
+	if g.Measure != nil {
+		return g.Measure(ctx)
+	}
+	s, err := g.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.Close != nil {
+		defer s.Close()
+	}
+	sizes := make([]int, len(s.Sides))
+	for i, side := range s.Sides {
+		if sizes[i], err = r.calibrate(ctx, s, side); err != nil {
+			return nil, fmt.Errorf("%s: %w", side.Name, err)
+		}
+	}
+	samples := make(map[string][]Sample)
+	for round := range r.Rounds {
+		r.Progress.Step(g, index, total, round+1, r.Rounds)
+		if err := r.round(ctx, s, sizes, round, samples); err != nil {
+			return nil, err
+		}
+	}
+	return g.rows(s, samples), nil
+}
+
+// round times every side once. Nobody always comes after the same one.
+func (r Runner) round(ctx context.Context, s Setup, sizes []int, round int, samples map[string][]Sample) error {
+	for i := range s.Sides {
+		at := (i + round) % len(s.Sides)
+		side := s.Sides[at]
+		sample, err := r.Meter.Time(ctx, side, s.keys(sizes[at]))
+		if err != nil {
+			return fmt.Errorf("%s: %w", side.Name, err)
+		}
+		samples[side.Name] = append(samples[side.Name], sample)
+	}
+	return nil
+}
+
+// calibrate warms a side up and says how many keys fill the budget.
+func (r Runner) calibrate(ctx context.Context, s Setup, side Side) (int, error) {
+	most := r.MaxKeys
+	if s.MaxKeys > 0 {
+		most = min(most, s.MaxKeys)
+	}
+	if side.External != nil {
+		_, err := side.External(ctx)
+		return 0, err
+	}
+	n := s.roundUp(min(most, 512))
+	for range 2 { // the first opens the connections
+		sample, err := r.Meter.Time(ctx, side, s.keys(n))
+		if err != nil {
+			return 0, err
+		}
+		n = s.roundUp(min(most, max(n/2, int(sample.Rate*r.Budget.Seconds()))))
+	}
+	return n, nil
+}
+
+func (s Setup) roundUp(n int) int {
+	m := max(s.Multiple, 1)
+	return max((n+m-1)/m, 1) * m
+}
+
+func (s Setup) keys(n int) []string {
+	if s.Keys != nil {
+		return s.Keys(n)
+	}
+	return FreshKeys(n)
+}

@@ -1,0 +1,82 @@
+package harness
+
+import (
+	"context"
+	"time"
+)
+
+// Timing is the work of one timing of one side.
+type Timing struct {
+	// Keys to work on, fresh for every timing.
+	Keys []string
+	// Latency has a slot per key. Who measures single calls fills it.
+	Latency []time.Duration
+}
+
+// Side is one way of doing a workload.
+type Side struct {
+	// Name of the side, as it stands in results and plots.
+	Name string
+	// Prepare brings the server to where the timing begins; it is not timed. Nil: nothing.
+	Prepare func(context.Context, *Timing) error
+	// Run does the work on all keys of the timing.
+	Run func(context.Context, *Timing) error
+	// External measures elsewhere, such as in another program, and replaces Run.
+	External func(context.Context) (Sample, error)
+}
+
+// Metric is a figure of a Sample.
+type Metric int
+
+// Metrics.
+const (
+	Rate         Metric = iota // keys/s; more is better
+	Nanos                      // wall time, ns per key
+	Micros                     // wall time, us per key
+	ServerMicros               // CPU of Redis's thread, us per key
+	Allocs                     // heap allocations per key
+	P50                        // latency of one call, us
+	P99                        // latency of one call, us
+)
+
+// Unit is the metric's, as rows have it.
+func (m Metric) Unit() string {
+	return [...]string{"keys/s", "ns/key", "us/key", "server CPU us/key", "allocations/key", "us (p50)", "us (p99)"}[m]
+}
+
+// Pair is one row to be: a metric of a side, against that of another.
+type Pair struct {
+	Name    string // of the row
+	Side    string
+	Against string // a side's name; empty: compared with nothing
+	Text    string // how the row calls Against; default: its name
+	Metric  Metric
+	Goal    Goal
+}
+
+// Group is one workload at one parameter.
+type Group struct {
+	Workload string  // the family
+	X        float64 // the parameter
+	Title    string  // for people, and for choosing
+	// Memory says that it looks at the server's memory, so it needs a real one of our own.
+	Memory bool
+	// Open connects and prepares what the group needs.
+	Open func(context.Context) (Setup, error)
+	// Measure replaces Open where nothing is timed in turn.
+	Measure func(context.Context) ([]Row, error)
+}
+
+// Setup is an opened group: the sides that are timed in turn, and the rows that come of it.
+type Setup struct {
+	Sides []Side
+	Pairs []Pair
+	// Multiple that the number of keys of a timing must be of: batch size, callers.
+	Multiple int
+	// MaxKeys of one timing; 0: the run's.
+	MaxKeys int
+	// Keys makes the keys of a timing. Nil: fresh ones.
+	Keys func(n int) []string
+	// Close may be nil.
+	Close func()
+}

@@ -1,0 +1,136 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// Delay is a TCP proxy in this process that holds back everything for a while, so that a
+// server on loopback looks like one across a network. It keeps order and bandwidth.
+//
+// It costs CPU of this process, and timers are late by up to a millisecond: only
+// comparisons of sides that all go through it mean something.
+type Delay struct {
+	upstream string
+	oneWay   time.Duration
+	listener net.Listener
+	running  sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+}
+
+// NewDelay starts a proxy to upstream that adds oneWay in each direction.
+func NewDelay(ctx context.Context, upstream string, oneWay time.Duration) (*Delay, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	d := &Delay{upstream: upstream, oneWay: oneWay, listener: l, conns: make(map[net.Conn]bool)}
+	d.running.Go(d.accept)
+	return d, nil
+}
+
+// Addr is where clients connect.
+func (d *Delay) Addr() string { return d.listener.Addr().String() }
+
+// Close cuts all connections and waits for the proxy's goroutines.
+func (d *Delay) Close() error {
+	err := d.listener.Close()
+	d.mu.Lock()
+	for c := range d.conns {
+		_ = c.Close()
+	}
+	d.conns = nil
+	d.mu.Unlock()
+	d.running.Wait()
+	return err
+}
+
+func (d *Delay) accept() {
+	for {
+		client, err := d.listener.Accept()
+		if err != nil {
+			return
+		}
+		d.running.Go(func() { d.serve(client) })
+	}
+}
+
+func (d *Delay) serve(client net.Conn) {
+	server, err := net.Dial("tcp", d.upstream) //nolint:noctx // Close cuts it
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	if !d.keep(client, server) {
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() { d.copy(server, client) })
+	both.Go(func() { d.copy(client, server) })
+	both.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.conns, client)
+	delete(d.conns, server)
+}
+
+// keep notes the connections for Close, or closes them when it has been called.
+func (d *Delay) keep(conns ...net.Conn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range conns {
+		if d.conns == nil {
+			_ = c.Close()
+			continue
+		}
+		d.conns[c] = true
+	}
+	return d.conns != nil
+}
+
+// chunk is data on its way.
+type chunk struct {
+	data []byte
+	due  time.Time
+}
+
+// copy passes data on when it is due. Either end's end is both ends'.
+func (d *Delay) copy(to, from net.Conn) {
+	way := make(chan chunk, 1024)
+	var writer sync.WaitGroup
+	writer.Go(func() { deliver(to, from, way) })
+	for {
+		buf := make([]byte, 16<<10)
+		n, err := from.Read(buf)
+		if n > 0 {
+			way <- chunk{buf[:n], time.Now().Add(d.oneWay)}
+		}
+		if err != nil {
+			break
+		}
+	}
+	close(way)
+	writer.Wait()
+	_ = to.Close()
+}
+
+func deliver(to, from net.Conn, way <-chan chunk) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for c := range way {
+		if wait := time.Until(c.due); wait > 0 {
+			timer.Reset(wait)
+			<-timer.C
+		}
+		if _, err := to.Write(c.data); err != nil && !errors.Is(err, io.ErrClosedPipe) {
+			_ = from.Close() // the reader ends, then the channel
+		}
+	}
+}

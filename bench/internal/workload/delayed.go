@@ -1,0 +1,84 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/server"
+)
+
+// oneWay is what the network adds in each direction.
+const oneWay = time.Millisecond
+
+// delayed: the server is 2 ms away.
+func (e *Env) delayed() []harness.Group {
+	var groups []harness.Group
+	for _, n := range []int{1, 64, 256, 1024} {
+		title := fmt.Sprintf("%d callers, new keys, 2 ms RTT", n)
+		groups = append(groups, harness.Group{
+			Workload: "callers-2ms", X: float64(n), Title: title,
+			Open: func(ctx context.Context) (harness.Setup, error) { return e.openDelayedCallers(ctx, title, n) },
+		})
+	}
+	return append(groups, harness.Group{
+		Workload: "batch-2ms", X: typical, Title: fmt.Sprintf("batch %d, new keys, 2 ms RTT", typical), Open: e.openDelayedBatch,
+	})
+}
+
+func (e *Env) openDelayedCallers(ctx context.Context, title string, n int) (harness.Setup, error) {
+	proxy, err := server.NewDelay(ctx, e.Server.Addr, oneWay)
+	if err != nil {
+		return harness.Setup{}, err
+	}
+	s, err := openCallers(ctx, proxy.Addr(), n)
+	if err != nil {
+		_ = proxy.Close()
+		return s, err
+	}
+	inner := s.Close
+	s.Close = func() { inner(); _ = proxy.Close() }
+	var toRueidis harness.Goal
+	if n >= 64 {
+		toRueidis = harness.AtLeast(0.85, 1)
+	}
+	s.Pairs = []harness.Pair{
+		{Name: title, Side: onceward, Against: rueidisWait, Goal: toRueidis},
+		{Name: title, Side: onceward, Against: plainSide},
+		{Name: title, Side: onceward, Against: autoSide},
+		{Name: title, Side: rueidisWait, Against: plainSide},
+		{Name: title, Side: "rueidis", Against: plainSide},
+		{Name: title, Side: autoSide, Against: plainSide},
+	}
+	return s, nil
+}
+
+func (e *Env) openDelayedBatch(ctx context.Context) (harness.Setup, error) {
+	var opened closing
+	proxy, err := server.NewDelay(ctx, e.Server.Addr, oneWay)
+	if err != nil {
+		return harness.Setup{}, err
+	}
+	opened.add(func() { _ = proxy.Close() })
+	raw, err := dialRaw(ctx, proxy.Addr(), workers)
+	if err != nil {
+		opened.all()
+		return harness.Setup{}, err
+	}
+	opened.add(raw.close)
+	o, err := layouts[0].open(ctx, proxy.Addr(), 0, workers)
+	if err != nil {
+		opened.all()
+		return harness.Setup{}, err
+	}
+	opened.add(o.close)
+	return harness.Setup{
+		Multiple: workers * typical, Close: opened.all,
+		Sides: []harness.Side{
+			{Name: rawSide, Run: inBatches(workers, typical, raw.cycle("1"))},
+			{Name: onceward, Run: inBatches(workers, typical, func(ctx context.Context, _ int, keys []string) error { return o.cycleBatch(ctx, keys, nil) })},
+		},
+		Pairs: []harness.Pair{{Name: fmt.Sprintf("batch %d, new keys, 2 ms RTT", typical), Side: onceward, Against: rawSide, Text: rawPipelines}},
+	}, nil
+}

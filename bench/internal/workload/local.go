@@ -1,0 +1,112 @@
+package workload
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/peer"
+	"github.com/onceward/onceward/dedup"
+)
+
+// local: duplicates that are answered in this process.
+func (e *Env) local() []harness.Group {
+	return []harness.Group{{
+		Workload: "in-process", X: 1, Title: "duplicates answered in process", Open: e.openLocal,
+	}}
+}
+
+// localKeys is how many finished keys are asked for.
+const localKeys = 1 << 15
+
+func (e *Env) openLocal(ctx context.Context) (harness.Setup, error) {
+	keys := harness.FreshKeys(localKeys)
+	o, err := layouts[0].open(ctx, e.Server.Addr, 0, workers, cached)
+	if err != nil {
+		return harness.Setup{}, err
+	}
+	fill := inBatches(workers, typical, func(ctx context.Context, _ int, keys []string) error { return o.cycleBatch(ctx, keys, nil) })
+	if err := fill(ctx, &harness.Timing{Keys: keys}); err != nil {
+		o.close()
+		return harness.Setup{}, err
+	}
+	exact := peer.NewMap(keys)
+	return harness.Setup{
+		Close: o.close,
+		Sides: []harness.Side{
+			e.benchmark("exact map behind a mutex", keys, func(key string) error { return want(exact.Seen(key), key) }),
+			e.benchmark("onceward Claim, local cache", keys, func(key string) error { return o.duplicate(ctx, key) }),
+			e.benchmark("onceward Seen, local cache", keys, func(key string) error {
+				seen, err := o.Seen(ctx, key)
+				if err != nil {
+					return err
+				}
+				return want(seen, key)
+			}),
+		},
+		Pairs: localPairs("onceward Seen, local cache", "onceward Claim, local cache"),
+	}, nil
+}
+
+func localPairs(sides ...string) []harness.Pair {
+	const name, against = "duplicates answered in process", "exact map behind a mutex"
+	var pairs []harness.Pair
+	for _, side := range sides {
+		pairs = append(pairs,
+			harness.Pair{Name: name, Side: side, Against: against, Metric: harness.Nanos, Goal: harness.ValueAtMost(150, 60, "ns")},
+			harness.Pair{Name: name + ", allocations", Side: side, Against: against, Metric: harness.Allocs, Goal: harness.ValueAtMost(0, 0, "allocations")})
+	}
+	return pairs
+}
+
+// duplicate claims a key that is done.
+func (o *ours) duplicate(ctx context.Context, key string) error {
+	c, err := o.Claim(ctx, key)
+	if err != nil {
+		return err
+	}
+	if c.Outcome != dedup.Duplicate {
+		return unexpected(key, c)
+	}
+	return nil
+}
+
+func want(seen bool, key string) error {
+	if !seen {
+		return fmt.Errorf("%s: is not remembered", key)
+	}
+	return nil
+}
+
+// initTesting lets testing.Benchmark run outside a test binary.
+var initTesting = sync.OnceFunc(testing.Init)
+
+// benchmark measures one with the testing package, over keys in turn.
+func (e *Env) benchmark(name string, keys []string, one func(key string) error) harness.Side {
+	return harness.Side{Name: name, External: func(context.Context) (harness.Sample, error) {
+		initTesting()
+		if err := flag.Set("test.benchtime", e.Budget.String()); err != nil {
+			return harness.Sample{}, err
+		}
+		var failure error
+		r := testing.Benchmark(func(b *testing.B) {
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				if err := one(keys[i%len(keys)]); err != nil {
+					failure = err
+					b.FailNow()
+				}
+				i++
+			}
+		})
+		if failure != nil || r.N == 0 || r.T <= 0 {
+			return harness.Sample{}, fmt.Errorf("%s: %w", name, failure)
+		}
+		return harness.Sample{Rate: float64(r.N) / (float64(r.T) / float64(time.Second)), Allocs: float64(r.MemAllocs) / float64(r.N)}, nil
+	}}
+}
