@@ -56,9 +56,7 @@ bench: ## run the benchmarks of every module
 
 .PHONY: bench-redis
 bench-redis: ## the Redis path beside its limits, into bench/results/redis.json
-	@dir=$$(mktemp -d)/redis && trap 'scripts/servers.sh private-down $$dir' EXIT && \
-	  scripts/servers.sh private redis $$dir 26290 && \
-	  go -C bench run ./cmd/redisbench -redis 127.0.0.1:26290 -out results/redis.json
+	@go -C bench run ./cmd/redisbench -out results/redis.json $(BENCHFLAGS)
 
 .PHONY: servers-install
 servers-install: ## find or install Redis, PostgreSQL, MariaDB, Java and Apache Kafka

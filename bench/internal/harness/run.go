@@ -100,13 +100,13 @@ func (r Runner) calibrate(ctx context.Context, s Setup, side Side) (int, error) 
 		_, err := side.External(ctx)
 		return 0, err
 	}
-	n := s.roundUp(min(most, 512))
+	n := s.roundUp(max(min(most, 512), s.MinKeys))
 	for range 2 { // the first opens the connections
 		sample, err := r.Meter.Time(ctx, side, s.keys(n))
 		if err != nil {
 			return 0, err
 		}
-		n = s.roundUp(min(most, max(n/2, int(sample.Rate*r.Budget.Seconds()))))
+		n = s.roundUp(max(min(most, max(n/2, int(sample.Rate*r.Budget.Seconds()))), s.MinKeys))
 	}
 	return n, nil
 }

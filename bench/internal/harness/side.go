@@ -73,6 +73,9 @@ type Setup struct {
 	Pairs []Pair
 	// Multiple that the number of keys of a timing must be of: batch size, callers.
 	Multiple int
+	// MinKeys of one timing, below which the workload is not what it says. It wins over
+	// any MaxKeys.
+	MinKeys int
 	// MaxKeys of one timing; 0: the run's.
 	MaxKeys int
 	// Keys makes the keys of a timing. Nil: fresh ones.

@@ -55,7 +55,7 @@ func (e *Env) openBatch(ctx context.Context, size int) (harness.Setup, error) {
 			return s, err
 		}
 		opened.add(o.close)
-		add(l.name, func(ctx context.Context, _ int, keys []string) error { return o.cycleBatch(ctx, keys, nil) })
+		add(l.name, o.cycles(nil))
 	}
 	client := e.Server.Client(0, 32)
 	opened.add(func() { _ = client.Close() })
@@ -92,38 +92,25 @@ func (e *Env) loadGenerator() []harness.Side {
 func batchPairs(size, sides int) []harness.Pair {
 	name := fmt.Sprintf("batch %d, claim + complete, new keys", size)
 	var pairs []harness.Pair
-	for i, l := range layouts {
+	for _, l := range layouts {
 		p := harness.Pair{Name: name, Side: l.name, Against: rawSide, Text: rawPipelines}
-		if size == typical {
-			p.Goal = harness.AtLeast(0.85, 0.92)
+		if size != typical {
+			pairs = append(pairs, p)
+			continue
 		}
-		if i > 0 {
-			p.Name += ", " + l.name
+		p.Goal = harness.AtLeast(0.85, 0.92)
+		pairs = append(pairs, p,
+			harness.Pair{Name: name, Side: l.name, Against: naiveSide, Text: "naive three round trips, 16 callers", Goal: harness.AtLeast(10, 15)},
+			harness.Pair{Name: "allocations per key in a batch cycle", Side: l.name, Against: goRedisSide, Metric: harness.Allocs,
+				Goal: harness.ValueAtMost(6, 3, "allocations")},
+			harness.Pair{Name: "server CPU per cycle, batch 256", Side: l.name, Against: rawSide, Text: rawPipelines, Metric: harness.ServerMicros})
+		if sides > len(layouts)+4 { // redis-benchmark is there
+			pairs = append(pairs, harness.Pair{Name: name, Side: l.name, Against: loadGenSide})
 		}
-		pairs = append(pairs, p)
-		if size == typical {
-			pairs = append(pairs, typicalPairs(p.Name, l, i == 0)...)
-		}
-	}
-	if size == typical && sides > len(layouts)+4 {
-		pairs = append(pairs, harness.Pair{Name: name, Side: onceward, Against: loadGenSide})
 	}
 	return append(pairs,
 		harness.Pair{Name: name, Side: goRedisSide, Against: rawSide, Text: rawPipelines},
 		harness.Pair{Name: name, Side: rueidisSide, Against: rawSide, Text: rawPipelines})
-}
-
-func typicalPairs(name string, l layout, first bool) []harness.Pair {
-	pairs := []harness.Pair{
-		{Name: name, Side: l.name, Against: naiveSide, Text: "naive three round trips, 16 callers", Goal: harness.AtLeast(10, 15)},
-		{Name: "allocations per key in a batch cycle", Side: l.name, Against: goRedisSide, Metric: harness.Allocs,
-			Goal: harness.ValueAtMost(6, 3, "allocations")},
-	}
-	if !first {
-		pairs = append(pairs, harness.Pair{Name: "server CPU per cycle, " + l.name, Side: l.name, Against: onceward,
-			Text: "plain string layout", Metric: harness.ServerMicros, Goal: harness.AtMost(1, 0.75)})
-	}
-	return pairs
 }
 
 // duplicates: a batch of keys that all are done.
@@ -151,7 +138,7 @@ func (e *Env) openDuplicates(ctx context.Context) (harness.Setup, error) {
 			return raw[worker].MGet(ctx, keys)
 		})},
 	}}
-	for i, l := range layouts {
+	for _, l := range layouts {
 		o, err := l.open(ctx, e.Server.Addr, 0, workers)
 		if err != nil {
 			opened.all()
@@ -160,14 +147,10 @@ func (e *Env) openDuplicates(ctx context.Context) (harness.Setup, error) {
 		opened.add(o.close)
 		s.Sides = append(s.Sides, harness.Side{
 			Name:    l.name,
-			Prepare: run(func(ctx context.Context, _ int, keys []string) error { return o.cycleBatch(ctx, keys, nil) }),
-			Run:     run(func(ctx context.Context, _ int, keys []string) error { return o.duplicateBatch(ctx, keys) }),
+			Prepare: run(o.cycles(nil)),
+			Run:     run(o.duplicates),
 		})
-		name := fmt.Sprintf("batch %d, duplicates", size)
-		if i > 0 {
-			name += ", " + l.name
-		}
-		s.Pairs = append(s.Pairs, harness.Pair{Name: name, Side: l.name, Against: "raw SET NX GET", Text: "raw SET NX GET pipeline", Goal: harness.AtLeast(0.9, 0)})
+		s.Pairs = append(s.Pairs, harness.Pair{Name: fmt.Sprintf("batch %d, duplicates", size), Side: l.name, Against: "raw SET NX GET", Text: "raw SET NX GET pipeline", Goal: harness.AtLeast(0.9, 0)})
 	}
 	s.Pairs = append(s.Pairs, harness.Pair{Name: fmt.Sprintf("batch %d, duplicates", size), Side: "raw MGET", Against: "raw SET NX GET"})
 	s.Close = opened.all

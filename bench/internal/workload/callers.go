@@ -50,12 +50,15 @@ func openCallers(ctx context.Context, addr string, n int) (harness.Setup, error)
 	}
 	client := server.NewClient(addr, 0, n+16)
 	opened.add(func() { _ = client.Close() })
-	o, err := layouts[0].open(ctx, addr, 0, n)
-	if err != nil {
-		return fail(err)
+	peers := []peer.Peer{peer.Plain(client)}
+	for _, l := range layouts {
+		o, err := l.open(ctx, addr, 0, n)
+		if err != nil {
+			return fail(err)
+		}
+		opened.add(o.close)
+		peers = append(peers, peer.Peer{Name: l.name, Cycle: o.cycle})
 	}
-	opened.add(o.close)
-	peers := []peer.Peer{peer.Plain(client), {Name: onceward, Cycle: o.cycle}}
 	for _, connect := range []func() (peer.Peer, error){
 		func() (peer.Peer, error) { return peer.Rueidis(addr, 0) },
 		func() (peer.Peer, error) { return peer.Rueidis(addr, flushDelay) },
@@ -87,19 +90,22 @@ func callerPairs(title string, n int) []harness.Pair {
 	if n >= 64 {
 		toRueidis = harness.AtLeast(0.9, 1)
 	}
-	pairs := []harness.Pair{
-		{Name: title, Side: onceward, Against: plainSide, Text: plainText, Goal: toPlain[n]},
-		{Name: title, Side: onceward, Against: rueidisWait, Goal: toRueidis},
-		{Name: title, Side: onceward, Against: autoSide},
-		{Name: title + ", latency p50", Side: onceward, Against: plainSide, Text: plainText, Metric: harness.P50},
-		{Name: title + ", latency p99", Side: onceward, Against: plainSide, Text: plainText, Metric: harness.P99},
+	var pairs []harness.Pair
+	for _, l := range layouts {
+		name := title
+		if n == 1 {
+			pairs = append(pairs, harness.Pair{Name: title, Side: l.name, Against: naiveCalls, Text: "naive three round trips", Goal: harness.AtLeast(1.35, 1.5)})
+			name = "lone caller through the coalescer"
+		}
+		pairs = append(pairs,
+			harness.Pair{Name: name, Side: l.name, Against: plainSide, Text: plainText, Goal: toPlain[n]},
+			harness.Pair{Name: title, Side: l.name, Against: rueidisWait, Goal: toRueidis},
+			harness.Pair{Name: title, Side: l.name, Against: autoSide},
+			harness.Pair{Name: title + ", latency p50", Side: l.name, Against: plainSide, Text: plainText, Metric: harness.P50},
+			harness.Pair{Name: title + ", latency p99", Side: l.name, Against: plainSide, Text: plainText, Metric: harness.P99})
 	}
 	for _, side := range []string{"rueidis", rueidisWait, autoSide} {
 		pairs = append(pairs, harness.Pair{Name: title, Side: side, Against: plainSide, Text: plainText})
-	}
-	if n == 1 {
-		pairs[0].Name = "lone caller through the coalescer"
-		pairs = append(pairs, harness.Pair{Name: title, Side: onceward, Against: naiveCalls, Text: "naive three round trips", Goal: harness.AtLeast(1.35, 1.5)})
 	}
 	return pairs
 }

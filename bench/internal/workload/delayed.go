@@ -17,6 +17,9 @@ func (e *Env) delayed() []harness.Group {
 	var groups []harness.Group
 	for _, n := range []int{1, 64, 256, 1024} {
 		title := fmt.Sprintf("%d callers, new keys, 2 ms RTT", n)
+		if n == 1 {
+			title = "lone caller, new key, 2 ms RTT"
+		}
 		groups = append(groups, harness.Group{
 			Workload: "callers-2ms", X: float64(n), Title: title,
 			Open: func(ctx context.Context) (harness.Setup, error) { return e.openDelayedCallers(ctx, title, n) },
@@ -43,13 +46,14 @@ func (e *Env) openDelayedCallers(ctx context.Context, title string, n int) (harn
 	if n >= 64 {
 		toRueidis = harness.AtLeast(0.85, 1)
 	}
-	s.Pairs = []harness.Pair{
-		{Name: title, Side: onceward, Against: rueidisWait, Goal: toRueidis},
-		{Name: title, Side: onceward, Against: plainSide},
-		{Name: title, Side: onceward, Against: autoSide},
-		{Name: title, Side: rueidisWait, Against: plainSide},
-		{Name: title, Side: "rueidis", Against: plainSide},
-		{Name: title, Side: autoSide, Against: plainSide},
+	for _, l := range layouts {
+		s.Pairs = append(s.Pairs,
+			harness.Pair{Name: title, Side: l.name, Against: rueidisWait, Goal: toRueidis},
+			harness.Pair{Name: title, Side: l.name, Against: plainSide},
+			harness.Pair{Name: title, Side: l.name, Against: autoSide})
+	}
+	for _, side := range []string{rueidisWait, "rueidis", autoSide} {
+		s.Pairs = append(s.Pairs, harness.Pair{Name: title, Side: side, Against: plainSide})
 	}
 	return s, nil
 }
@@ -67,18 +71,17 @@ func (e *Env) openDelayedBatch(ctx context.Context) (harness.Setup, error) {
 		return harness.Setup{}, err
 	}
 	opened.add(raw.close)
-	o, err := layouts[0].open(ctx, proxy.Addr(), 0, workers)
-	if err != nil {
-		opened.all()
-		return harness.Setup{}, err
+	s := harness.Setup{Multiple: workers * typical, Sides: []harness.Side{{Name: rawSide, Run: inBatches(workers, typical, raw.cycle("1"))}}}
+	for _, l := range layouts {
+		o, err := l.open(ctx, proxy.Addr(), 0, workers)
+		if err != nil {
+			opened.all()
+			return harness.Setup{}, err
+		}
+		opened.add(o.close)
+		s.Sides = append(s.Sides, harness.Side{Name: l.name, Run: inBatches(workers, typical, o.cycles(nil))})
+		s.Pairs = append(s.Pairs, harness.Pair{Name: fmt.Sprintf("batch %d, new keys, 2 ms RTT", typical), Side: l.name, Against: rawSide, Text: rawPipelines})
 	}
-	opened.add(o.close)
-	return harness.Setup{
-		Multiple: workers * typical, Close: opened.all,
-		Sides: []harness.Side{
-			{Name: rawSide, Run: inBatches(workers, typical, raw.cycle("1"))},
-			{Name: onceward, Run: inBatches(workers, typical, func(ctx context.Context, _ int, keys []string) error { return o.cycleBatch(ctx, keys, nil) })},
-		},
-		Pairs: []harness.Pair{{Name: fmt.Sprintf("batch %d, new keys, 2 ms RTT", typical), Side: onceward, Against: rawSide, Text: rawPipelines}},
-	}, nil
+	s.Close = opened.all
+	return s, nil
 }

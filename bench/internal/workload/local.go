@@ -20,6 +20,13 @@ func (e *Env) local() []harness.Group {
 	}}
 }
 
+// Sides that answer from memory.
+const (
+	exactSide = "exact map behind a mutex"
+	claimSide = "onceward Claim, local cache"
+	seenSide  = "onceward Seen, local cache"
+)
+
 // localKeys is how many finished keys are asked for.
 const localKeys = 1 << 15
 
@@ -29,7 +36,7 @@ func (e *Env) openLocal(ctx context.Context) (harness.Setup, error) {
 	if err != nil {
 		return harness.Setup{}, err
 	}
-	fill := inBatches(workers, typical, func(ctx context.Context, _ int, keys []string) error { return o.cycleBatch(ctx, keys, nil) })
+	fill := inBatches(workers, typical, o.cycles(nil))
 	if err := fill(ctx, &harness.Timing{Keys: keys}); err != nil {
 		o.close()
 		return harness.Setup{}, err
@@ -38,9 +45,9 @@ func (e *Env) openLocal(ctx context.Context) (harness.Setup, error) {
 	return harness.Setup{
 		Close: o.close,
 		Sides: []harness.Side{
-			e.benchmark("exact map behind a mutex", keys, func(key string) error { return want(exact.Seen(key), key) }),
-			e.benchmark("onceward Claim, local cache", keys, func(key string) error { return o.duplicate(ctx, key) }),
-			e.benchmark("onceward Seen, local cache", keys, func(key string) error {
+			e.benchmark(exactSide, keys, func(key string) error { return want(exact.Seen(key), key) }),
+			e.benchmark(claimSide, keys, func(key string) error { return o.duplicate(ctx, key) }),
+			e.benchmark(seenSide, keys, func(key string) error {
 				seen, err := o.Seen(ctx, key)
 				if err != nil {
 					return err
@@ -48,12 +55,12 @@ func (e *Env) openLocal(ctx context.Context) (harness.Setup, error) {
 				return want(seen, key)
 			}),
 		},
-		Pairs: localPairs("onceward Seen, local cache", "onceward Claim, local cache"),
+		Pairs: localPairs(seenSide, claimSide),
 	}, nil
 }
 
 func localPairs(sides ...string) []harness.Pair {
-	const name, against = "duplicates answered in process", "exact map behind a mutex"
+	const name, against = "duplicates answered in process", exactSide
 	var pairs []harness.Pair
 	for _, side := range sides {
 		pairs = append(pairs,

@@ -13,6 +13,9 @@ func (e *Env) peers() []harness.Group {
 	var groups []harness.Group
 	for _, n := range []int{1, 16, 128} {
 		title := fmt.Sprintf("peers, %d callers, new keys", n)
+		if n == 1 {
+			title = "peers, one caller, new keys"
+		}
 		groups = append(groups, harness.Group{
 			Workload: "peers", X: float64(n), Title: title,
 			Open: func(ctx context.Context) (harness.Setup, error) { return e.openPeers(ctx, title, n) },
@@ -35,7 +38,7 @@ func (e *Env) openPeers(ctx context.Context, title string, n int) (harness.Setup
 	}
 	s := harness.Setup{Multiple: n, Close: func() { o.close(); _ = client.Close() }}
 	for _, p := range []peer.Peer{
-		peer.Naive(client), {Name: onceward, Cycle: o.cycle}, peer.Plain(client), peer.Redislock(client), peer.Redsync(client), peer.Fiber(client), mill,
+		peer.Naive(client), {Name: layouts[0].name, Cycle: o.cycle}, peer.Plain(client), peer.Redislock(client), peer.Redsync(client), peer.Fiber(client), mill,
 	} {
 		s.Sides = append(s.Sides, harness.Side{Name: p.Name, Run: callers(n, p.Cycle)})
 		if p.Name != naiveCalls {

@@ -52,7 +52,7 @@ func (e *Env) openRemembered(ctx context.Context, l layout, title string, many i
 		}
 		s.Sides = append(s.Sides, harness.Side{
 			Name: sideOf(l, size), Prepare: pick,
-			Run: inBatches(workers, typical, func(ctx context.Context, _ int, keys []string) error { return o.duplicateBatch(ctx, keys) }),
+			Run: inBatches(workers, typical, o.duplicates),
 		})
 	}
 	s.Pairs = []harness.Pair{{
@@ -70,7 +70,7 @@ func long(c *dedup.Config) { c.Window = time.Hour }
 // fill makes the store remember the first n numbered keys.
 func (o *ours) fill(ctx context.Context, n int) error {
 	const part = 1 << 14 // keys that exist here at a time
-	run := inBatches(2*workers, typical, func(ctx context.Context, _ int, keys []string) error { return o.cycleBatch(ctx, keys, nil) })
+	run := inBatches(2*workers, typical, o.cycles(nil))
 	for from := 0; from < n; from += part {
 		keys := make([]string, min(part, n-from))
 		for i := range keys {

@@ -29,7 +29,7 @@ func (e *Env) openResult(ctx context.Context, title string, size int) (harness.S
 	if err != nil {
 		return harness.Setup{}, err
 	}
-	o, err := layouts[0].open(ctx, e.Server.Addr, 0, workers)
+	o, err := rich().open(ctx, e.Server.Addr, 0, workers)
 	if err != nil {
 		raw.close()
 		return harness.Setup{}, err
@@ -44,10 +44,8 @@ func (e *Env) openResult(ctx context.Context, title string, size int) (harness.S
 		Multiple: workers * typical, MaxKeys: maxResultKeys, Close: func() { o.close(); raw.close() },
 		Sides: []harness.Side{
 			{Name: rawSide, Run: inBatches(workers, typical, raw.cycle(value))},
-			{Name: onceward, Run: inBatches(workers, typical, func(ctx context.Context, _ int, keys []string) error {
-				return o.cycleBatch(ctx, keys, result)
-			})},
+			{Name: rich().name, Run: inBatches(workers, typical, o.cycles(result))},
 		},
-		Pairs: []harness.Pair{{Name: title, Side: onceward, Against: rawSide, Text: rawPipelines}},
+		Pairs: []harness.Pair{{Name: title, Side: rich().name, Against: rawSide, Text: rawPipelines}},
 	}, nil
 }

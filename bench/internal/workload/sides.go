@@ -19,18 +19,21 @@ import (
 type layout struct {
 	name    string
 	options redisadapter.Options
+	config  func(*dedup.Config) // what the Deduper has to know of it; nil: nothing
 }
 
-// The configurations that take part. A new one needs a line here, and a place in families
-// where it says something: batches, memory, growth.
-const onceward = "onceward"
-
+// The configurations that take part. A new one needs a line here. The first is the one that
+// runs where a family has room for one only.
 var layouts = []layout{
-	{name: onceward},
+	{"onceward seen-only", redisadapter.Options{Layout: redisadapter.SeenOnly}, nil},
+	{"onceward rich", redisadapter.Options{Layout: redisadapter.Rich}, nil},
 }
 
-// cached is the in-process cache of finished keys.
-func cached(c *dedup.Config) { c.CacheSize = 1 << 17 }
+// rich is the layout that keeps results.
+func rich() layout { return layouts[1] }
+
+// cached is the in-process cache of finished keys, with room for all keys of a stream.
+func cached(c *dedup.Config) { c.CacheBytes = 32 << 20 }
 
 // ours is an opened configuration.
 type ours struct {
@@ -47,6 +50,9 @@ func (l layout) open(ctx context.Context, addr string, db, callers int, with ...
 	}
 	// A namespace for each: nobody meets the keys of another.
 	cfg := dedup.Config{Namespace: "bench-" + harness.FreshKeys(1)[0], Window: peer.Window, LeaseTTL: peer.Lease, StoreTimeout: 5 * time.Second}
+	if l.config != nil {
+		l.config(&cfg)
+	}
 	for _, change := range with {
 		change(&cfg)
 	}
@@ -125,6 +131,16 @@ func (o *ours) cycleBatch(ctx context.Context, keys []string, result []byte) err
 		ends[i] = dedup.Completion{Claim: c, Result: result}
 	}
 	return errors.Join(o.CompleteBatch(ctx, ends)...)
+}
+
+// cycles is cycleBatch for workers.
+func (o *ours) cycles(result []byte) func(context.Context, int, []string) error {
+	return func(ctx context.Context, _ int, keys []string) error { return o.cycleBatch(ctx, keys, result) }
+}
+
+// duplicates is duplicateBatch for workers.
+func (o *ours) duplicates(ctx context.Context, _ int, keys []string) error {
+	return o.duplicateBatch(ctx, keys)
 }
 
 // duplicateBatch claims keys that are all done.

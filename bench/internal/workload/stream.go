@@ -48,11 +48,11 @@ func (e *Env) openStream(ctx context.Context, m mode, share int, title string) (
 	var opened closing
 	multiple, gap := max(m.callers, 1), 2*max(m.callers, 1)
 	if m.callers == 0 {
-		multiple, gap = workers*typical, 2*workers*typical
+		multiple, gap = workers*typical, workers*typical
 	}
 	s := harness.Setup{
-		Multiple: multiple,
-		Keys:     func(n int) []string { return recent(n, share, gap) },
+		Multiple: multiple, MinKeys: 10 * gap, // the first gap has no duplicates
+		Keys: func(n int) []string { return recent(n, share, gap) },
 		Pairs: []harness.Pair{{
 			Name: fmt.Sprintf("%s, local cache", title), Side: cacheOn, Against: cacheOff, Text: "the same without", Goal: m.goals[share],
 		}},
