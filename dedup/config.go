@@ -62,6 +62,13 @@ type Config struct {
 	// recorded as done, and its replay answers ErrNoResult. Default 256 KiB.
 	ResultLimit int
 
+	// SeenOnly remembers of a finished key only that it is done: no results, and no
+	// failures. A duplicate of a Do that returns a value answers ErrNoResult, Complete with
+	// a result answers ErrNoResult after recording, and Fail and Permanent release the claim,
+	// so that the message may come again. In return a store can be faster and smaller, and
+	// some stores can do no more: New refuses those without it. Default false.
+	SeenOnly bool
+
 	// CacheBytes bounds the in-process cache of finished keys, which answers duplicates
 	// without a round trip, in bytes. A key takes about 107 of them; with a fingerprint,
 	// a label or a result 64 more and what those hold. A result of more than 1 KiB is not

@@ -39,6 +39,9 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s, ok := store.(interface{ SeenOnly() bool }); ok && s.SeenOnly() && !cfg.SeenOnly {
+		return nil, &InputError{Field: "Config.SeenOnly", Reason: "is not set, and the store keeps neither results nor failures"}
+	}
 	d := &Deduper{store: store, cfg: cfg}
 	d.life.init()
 	d.cache = newCache(&d.cfg, store, &d.life)

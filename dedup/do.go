@@ -79,7 +79,7 @@ func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Cont
 	if err := c.Err(); err != nil {
 		return res, err
 	}
-	if c.Record.NoResult {
+	if c.Record.NoResult || d.cfg.SeenOnly && !empty[T]() {
 		return res, ErrNoResult
 	}
 	res.Value, err = decode[T](c.Record.Result)

@@ -233,6 +233,7 @@ func (d *Deduper) beginEnd(item Completion) (*ending, error) {
 		// lease had ended is still true when it is called again.
 		c.completing = true
 		change.Landed = landed || !c.fenceRead.Load()
+		change.Until = c.validUntil
 	}
 	return &ending{claim: c, change: change, until: c.validUntil}, nil
 }
@@ -246,12 +247,13 @@ func (c *Claim) change(item Completion, cfg Config) Change {
 	}
 	switch {
 	case item.Err == nil:
-		change.State, change.NoResult = StateSucceeded, item.noResult || len(item.Result) > cfg.ResultLimit
-		if !change.NoResult {
+		change.State = StateSucceeded
+		change.NoResult = item.noResult || len(item.Result) > cfg.ResultLimit || cfg.SeenOnly && len(item.Result) > 0
+		if !change.NoResult && !cfg.SeenOnly {
 			// A copy: the batch it is sent in may outlive a cancelled call.
 			change.Result = bytes.Clone(item.Result)
 		}
-	case IsPermanent(item.Err):
+	case IsPermanent(item.Err) && !cfg.SeenOnly:
 		change.State, change.Result = StateFailed, failureText(item.Err)
 	default:
 		change.State = StateReleased

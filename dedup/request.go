@@ -64,7 +64,7 @@ func (d *Deduper) prepare(r Request) (ClaimRequest, error) {
 	}
 	return ClaimRequest{
 		ID: id, Token: newToken(), Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold,
-		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: r.Label,
+		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: r.Label, LikelyDuplicate: r.LikelyDuplicate,
 	}, nil
 }
 

@@ -20,6 +20,12 @@ func merge(handler, end error) error {
 	return handler
 }
 
+// empty reports whether a T holds nothing worth storing.
+func empty[T any]() bool {
+	_, ok := any((*T)(nil)).(*struct{})
+	return ok
+}
+
 // encode is how Do stores a value. It goes by T, as decode must, and not by what an
 // interface holds. A MarshalJSON that panics costs the result only: the effect has
 // happened, and its record matters more.

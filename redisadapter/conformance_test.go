@@ -15,23 +15,39 @@ import (
 // by hand, so that two commands may see the very same instant.
 func TestConformance(t *testing.T) {
 	t.Run("miniredis", func(t *testing.T) {
-		mini, client := redistest.Freeze(t)
-		h := harness(t, redistest.Backend{Client: client, Prefix: "ow"})
-		h.Advance = mini.Advance
-		deduptest.Run(t, h)
+		eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
+			mini, client := redistest.Freeze(t)
+			h := harness(t, redistest.Backend{Client: client, Prefix: "ow"}, layout)
+			h.Advance = mini.Advance
+			deduptest.Run(t, h)
+		})
 	})
 	for _, name := range redistest.Backends[1:] {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			deduptest.Run(t, harness(t, redistest.Open(t, name)))
+			eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
+				t.Parallel()
+				deduptest.Run(t, harness(t, redistest.Open(t, name), layout))
+			})
 		})
 	}
 }
 
-func harness(t *testing.T, b redistest.Backend) deduptest.Harness {
+// eachLayout runs a test for every layout.
+func eachLayout(t *testing.T, run func(*testing.T, redisadapter.Layout)) {
 	t.Helper()
-	store := open(t, b)
+	for _, layout := range []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly} {
+		t.Run(layout.String(), func(t *testing.T) { run(t, layout) })
+	}
+}
+
+func harness(t *testing.T, b redistest.Backend, layout redisadapter.Layout) deduptest.Harness {
+	t.Helper()
+	store, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: b.Prefix, Layout: layout})
+	if err != nil {
+		t.Fatal(err)
+	}
 	h := deduptest.Harness{
+		SeenOnly:   store.SeenOnly(),
 		New:        func(testing.TB) dedup.Store { return store },
 		Unreadable: make(map[string]func(testing.TB, dedup.Store, dedup.ID)),
 	}

@@ -19,7 +19,7 @@ type lines struct {
 	ends []int    // of each text in buf
 	text []string // texts that no command has taken yet
 	args []any
-	ms   time.Duration
+	ms   int64
 	msAs any // ms, boxed: a batch has mostly one expiry
 }
 
@@ -71,22 +71,22 @@ func (l *lines) carve(args ...any) []any {
 }
 
 // millis boxes an expiry; Redis knows none below a millisecond.
-func (l *lines) millis(d time.Duration) any {
-	if l.msAs == nil || l.ms != d {
-		l.ms, l.msAs = d, max(redisscript.Millis(d), 1)
+func (l *lines) millis(ms int64) any {
+	if l.msAs == nil || l.ms != ms {
+		l.ms, l.msAs = ms, max(ms, 1)
 	}
 	return l.msAs
 }
 
 // setClaim is SET key value PX ms NX GET: nil when the key was absent and is ours now,
 // else what it holds. NX and GET together need Redis 7.0.
-func (l *lines) setClaim(ctx context.Context, keep time.Duration) *redis.StringCmd {
-	return redis.NewStringCmd(ctx, l.carve("set", l.take(), l.take(), "px", l.millis(keep), "nx", "get")...)
+func (l *lines) setClaim(ctx context.Context, ms int64) *redis.StringCmd {
+	return redis.NewStringCmd(ctx, l.carve("set", l.take(), l.take(), "px", l.millis(ms), "nx", "get")...)
 }
 
 // setDone is SET key value PX ms GET: it answers what it has overwritten.
-func (l *lines) setDone(ctx context.Context, keep time.Duration) *redis.StringCmd {
-	return redis.NewStringCmd(ctx, l.carve("set", l.take(), l.take(), "px", l.millis(keep), "get")...)
+func (l *lines) setDone(ctx context.Context, ms int64) *redis.StringCmd {
+	return redis.NewStringCmd(ctx, l.carve("set", l.take(), l.take(), "px", l.millis(ms), "get")...)
 }
 
 // get is GET key.

@@ -10,6 +10,7 @@ import (
 	"github.com/onceward/onceward/dedup/deduptest"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
 )
 
 // TestConformanceOfTopologies runs the suite over the ways to reach a Redis that
@@ -33,8 +34,11 @@ func TestConformanceOfTopologies(t *testing.T) {
 	for name, client := range clients {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := redistest.Backend{Name: name, Client: client(t), Prefix: servertest.Prefix(t)}
-			deduptest.Run(t, harness(t, b))
+			c := client(t)
+			eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
+				b := redistest.Backend{Name: name, Client: c, Prefix: servertest.Prefix(t)}
+				deduptest.Run(t, harness(t, b, layout))
+			})
 		})
 	}
 }

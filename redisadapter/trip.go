@@ -174,9 +174,9 @@ func (t *trip) commands(ctx context.Context, round []step, n int) []redis.Cmder 
 		switch st.kind {
 		case end:
 			st.written = l.text[1]
-			st.cmd = l.setDone(ctx, t.changes[st.item].Window)
+			st.cmd = l.setDone(ctx, redisscript.Millis(t.changes[st.item].Window))
 		case claim:
-			st.cmd = l.setClaim(ctx, t.reqs[st.item].Lease+t.reqs[st.item].Hold)
+			st.cmd = l.setClaim(ctx, redisscript.Millis(t.reqs[st.item].Lease)+redisscript.Millis(t.reqs[st.item].Hold))
 		case look:
 			st.cmd = l.get(ctx)
 		default:
@@ -291,7 +291,8 @@ func (t *trip) readEnd(st *step) {
 	value, absent, err := valueOf(st.cmd)
 	switch {
 	case absent:
-		t.ended[st.item] = t.landed(c, nil)
+		rec := doneRecord(c, t.at)
+		t.ended[st.item] = dedup.Answer{Written: true, Record: rec.view(c.Window, 0)}
 		return
 	case err != nil && Classify(err) == ClassFull:
 		t.endByScript(st.item)
@@ -312,17 +313,17 @@ func (t *trip) readEnd(st *step) {
 // overwrote answers a plain completion that found old.
 func (t *trip) overwrote(st *step, c *dedup.Change, old *record, value string) dedup.Answer {
 	terminal := old.state == redisscript.Succeeded || old.state == redisscript.Failed
+	rec := doneRecord(c, t.at)
 	switch {
 	case old.state == redisscript.InProgress && string(old.owner) == string(c.Token[:]):
-		ans := t.landed(c, old)
-		ans.Held = true
-		return ans
+		return dedup.Answer{Held: true, Written: true, Record: rec.view(c.Window, 0)}
 	case terminal && string(old.owner) == string(c.Token[:8]):
 		// Sent again: the first reply, which told what was overwritten, is lost. Before the
 		// end of the claim that can only have been the claim.
-		ans := t.landed(c, old)
-		ans.Held = time.Now().Before(c.Until)
-		return ans
+		if old.late {
+			t.putBack(st, value, c.Window)
+		}
+		return dedup.Answer{Held: !old.late && time.Now().Before(c.Until), Written: true, Record: rec.view(c.Window, 0)}
 	case terminal, c.Fence <= old.floor:
 		left, age, known := old.remembered(t.at)
 		if !known {
@@ -331,23 +332,17 @@ func (t *trip) overwrote(st *step, c *dedup.Change, old *record, value string) d
 		t.putBack(st, value, max(left, time.Millisecond))
 		return dedup.Answer{Record: old.view(left, age)}
 	}
-	return t.landed(c, old)
-}
-
-// landed is the answer to a completion that is on record.
-func (t *trip) landed(c *dedup.Change, old *record) dedup.Answer {
-	rec := doneRecord(c, t.at)
-	if old != nil && !old.forgotten {
-		if rec.origin == (dedup.Origin{}) {
-			rec.origin = old.origin
-		}
-	}
+	// The claim of somebody else, or what is left of one. Its fence must not be lost: it
+	// is what Forget cuts owners off by.
+	rec.late, rec.fence, rec.attempt = true, max(rec.fence, old.fence), max(rec.attempt, old.attempt)
+	t.putBack(st, encodeRecord(&rec), c.Window)
 	return dedup.Answer{Written: true, Record: rec.view(c.Window, 0)}
 }
 
-// putBack undoes a completion, unless somebody has written since.
-func (t *trip) putBack(st *step, old string, keep time.Duration) {
+// putBack puts value in place of what a completion has written, unless somebody else has
+// written since.
+func (t *trip) putBack(st *step, value string, keep time.Duration) {
 	t.next = append(t.next, step{
-		kind: restore, item: st.item, call: redisscript.NewRestore(t.s.key(t.changes[st.item].ID), st.written, old, keep),
+		kind: restore, item: st.item, call: redisscript.NewRestore(t.s.key(t.changes[st.item].ID), st.written, value, keep),
 	})
 }

@@ -3,6 +3,7 @@ package deduptest
 import (
 	"context"
 	"crypto/rand"
+	"slices"
 	"testing"
 	"time"
 
@@ -23,6 +24,16 @@ type check struct {
 	testing.TB
 	h     Harness
 	store dedup.Store
+}
+
+// keeps returns those of the states that the store can keep.
+func (c *check) keeps(states ...dedup.State) []dedup.State {
+	return slices.DeleteFunc(states, func(s dedup.State) bool { return c.h.SeenOnly && s == dedup.StateFailed })
+}
+
+// ends are the states an attempt can end in.
+func (c *check) ends() []dedup.State {
+	return c.keeps(dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased)
 }
 
 func newID() (id dedup.ID) {
@@ -62,6 +73,12 @@ func (c *check) calm() (context.Context, context.CancelFunc) {
 func (c *check) claims(reqs ...dedup.ClaimRequest) []dedup.Answer {
 	ctx, cancel := c.calm()
 	defer cancel()
+	if c.h.DoneOnly {
+		reqs = slices.Clone(reqs)
+		for i := range reqs {
+			reqs[i].Fingerprint = dedup.Fingerprint{}
+		}
+	}
 	return c.counted("Claim", c.store.Claim(ctx, reqs), len(reqs))
 }
 
@@ -69,6 +86,15 @@ func (c *check) claims(reqs ...dedup.ClaimRequest) []dedup.Answer {
 func (c *check) finishes(changes ...dedup.Change) []dedup.Answer {
 	ctx, cancel := c.calm()
 	defer cancel()
+	changes = slices.Clone(changes)
+	for i := range changes {
+		if c.h.SeenOnly {
+			changes[i].Result = nil
+		}
+		if c.h.DoneOnly {
+			changes[i].Fingerprint = dedup.Fingerprint{}
+		}
+	}
 	return c.counted("Finish", c.store.Finish(ctx, changes), len(changes))
 }
 

@@ -49,7 +49,7 @@ func checkDuplicate(c *check) {
 	c.wantClaim("a claim of a finished key", a.Record, o.attempt, o.fence)
 	c.wantResult("a claim of a finished key", a.Record, []byte("receipt"))
 	c.wantRemaining("a claim of a finished key", a.Record, long)
-	if age := a.Record.Age; age < c.h.Lease/2 || age > long/2 {
+	if age := a.Record.Age; !c.h.DoneOnly && (age < c.h.Lease/2 || age > long/2) {
 		c.Errorf("the key was finished more than %v ago, and its age is %v", c.h.Lease, age)
 	}
 	c.wantOutcome("the finished owner's own claim", o.claim(), dedup.Duplicate)
@@ -168,7 +168,9 @@ func checkLookupReads(c *check) {
 	c.acquire(lapsing, c.h.Lease, long)
 	o := c.acquire(short, long, long)
 	change := o.change(dedup.StateSucceeded)
-	change.Window = c.h.Lease
+	if !c.h.DoneOnly {
+		change.Window = c.h.Lease
+	}
 	o.mustFinish(change)
 	const looks = 8
 	for range looks {
@@ -180,6 +182,8 @@ func checkLookupReads(c *check) {
 	if rec := answers[0].Record; rec.State != dedup.StateInProgress || rec.Remaining > 0 {
 		c.Errorf("a claim that was read until its lease ended is %v and lasts for another %v", rec.State, rec.Remaining)
 	}
-	c.wantState("a record that was read until its window ended", answers[1].Record, dedup.StateAbsent)
+	if !c.h.DoneOnly {
+		c.wantState("a record that was read until its window ended", answers[1].Record, dedup.StateAbsent)
+	}
 	c.wantOutcome("a claim after the lease", c.stranger(lapsing).claim(), dedup.Acquired)
 }

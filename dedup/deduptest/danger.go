@@ -99,7 +99,7 @@ func checkDangerKept(c *check) {
 
 // checkDangerEnds ends attempts in every other way.
 func checkDangerEnds(c *check) {
-	for _, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed} {
+	for _, state := range c.keeps(dedup.StateSucceeded, dedup.StateFailed) {
 		o := c.dangerous(newID())
 		change := o.change(state)
 		change.Result = []byte("known")
@@ -178,7 +178,7 @@ func checkDangerLate(c *check) {
 		c.wantUnchanged("Danger "+what, before, c.lookup(o.id))
 	}
 	refused("of a key that was never claimed", c.stranger(newID()))
-	for _, state := range ends {
+	for _, state := range c.ends() {
 		refused("of a key its owner ended as "+state.String(), c.ended(newID(), state, nil))
 	}
 	late := c.lapsed(newID())
@@ -237,7 +237,7 @@ func checkTakeOther(c *check) {
 	}
 	live := c.dangerous(newID())
 	c.wantOutcome("a claim to find out about a live key", c.stranger(live.id).take(long), dedup.InFlight)
-	for _, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed} {
+	for _, state := range c.keeps(dedup.StateSucceeded, dedup.StateFailed) {
 		done := c.ended(newID(), state, nil)
 		c.wantOutcome("a claim to find out about a key that is "+state.String(), c.stranger(done.id).take(long), dedup.Duplicate)
 	}

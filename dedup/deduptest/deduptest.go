@@ -44,6 +44,15 @@ type Harness struct {
 	// [DefaultMaxResult].
 	MaxResult int
 
+	// SeenOnly is for a store whose SeenOnly method answers true: it keeps neither results
+	// nor failures. The checks then store none.
+	SeenOnly bool
+
+	// DoneOnly is for a store of that kind that keeps nothing at all of a finished key but
+	// that it is done: no attempt, fence, fingerprint, origin or label; and for longer than
+	// the window, perhaps. It implies SeenOnly.
+	DoneOnly bool
+
 	// Unreadable plants what the store must neither take for absent nor for done: a
 	// value of a newer version, of the wrong type, cut in the middle. The key of the
 	// map names the case. Nil, the default, suits a store that nobody else can write.
@@ -80,6 +89,7 @@ func (h Harness) withDefaults(t testing.TB) Harness {
 	if h.Lease < 0 || h.MaxResult < 0 {
 		t.Fatal("deduptest: Harness.Lease and Harness.MaxResult must not be negative")
 	}
+	h.SeenOnly = h.SeenOnly || h.DoneOnly
 	if h.Lease == 0 {
 		h.Lease = DefaultLease
 	}

@@ -2,10 +2,8 @@ package deduptest
 
 import "github.com/onceward/onceward/dedup"
 
-var ends = []dedup.State{dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased}
-
 func checkFinishOwner(c *check) {
-	for _, state := range ends {
+	for _, state := range c.ends() {
 		o := c.acquire(newID(), long, long)
 		a := o.mustFinish(o.change(state))
 		c.wantState("the answer of Finish", a.Record, state)
@@ -19,7 +17,7 @@ func checkFinishOwner(c *check) {
 
 // checkFinishAgain loses the reply of each end, and sends it again.
 func checkFinishAgain(c *check) {
-	for _, state := range ends {
+	for _, state := range c.ends() {
 		o := c.acquire(newID(), long, long)
 		change := o.change(state)
 		if state != dedup.StateReleased {
@@ -47,7 +45,7 @@ func checkFinishAgain(c *check) {
 	// An attempt has one end.
 	o = c.ended(newID(), dedup.StateSucceeded, []byte("first"))
 	before = c.lookup(o.id)
-	for _, state := range []dedup.State{dedup.StateFailed, dedup.StateReleased} {
+	for _, state := range c.keeps(dedup.StateFailed, dedup.StateReleased) {
 		c.wantEnd("another end for one's own success", o.finish(o.change(state)), false, false)
 	}
 	c.wantUnchanged("another end for one's own success", before, c.lookup(o.id))
@@ -55,7 +53,7 @@ func checkFinishAgain(c *check) {
 
 // checkLateOwner lets an owner come back when the key is somebody else's.
 func checkLateOwner(c *check) {
-	for _, now := range []dedup.State{dedup.StateInProgress, dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased} {
+	for _, now := range c.keeps(dedup.StateInProgress, dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased) {
 		id := newID()
 		late := c.lapsed(id)
 		next := c.acquire(id, long, long)
@@ -68,7 +66,7 @@ func checkLateOwner(c *check) {
 		}
 		before := c.lookup(id)
 		c.wantState("under the next owner", before, now)
-		for _, state := range ends {
+		for _, state := range c.ends() {
 			change := late.change(state)
 			change.Result = []byte("mine")
 			a := late.finish(change)
@@ -86,7 +84,7 @@ func checkLateOwner(c *check) {
 }
 
 func checkStranger(c *check) {
-	for _, state := range ends {
+	for _, state := range c.ends() {
 		o := c.stranger(newID())
 		a := o.finish(o.change(state))
 		c.wantEnd("Finish of a key that was never claimed", a, false, false)
@@ -94,7 +92,7 @@ func checkStranger(c *check) {
 	}
 	gone := c.acquire(newID(), c.h.Lease, c.h.Lease)
 	c.pass(2 * c.h.Lease)
-	for _, state := range ends {
+	for _, state := range c.ends() {
 		c.wantEnd("Finish of a claim past its hold", gone.finish(gone.change(state)), false, false)
 	}
 	c.wantState("Finish of a claim past its hold", c.lookup(gone.id), dedup.StateAbsent)

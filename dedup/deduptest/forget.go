@@ -26,13 +26,11 @@ func checkForgetLive(c *check) {
 // forgettable makes one key in every state that can be forgotten.
 func (c *check) forgettable() []*owner {
 	c.Helper()
-	lapsed := c.lapsed(newID())
-	return []*owner{
-		lapsed,
-		c.ended(newID(), dedup.StateSucceeded, []byte("x")),
-		c.ended(newID(), dedup.StateFailed, []byte("x")),
-		c.ended(newID(), dedup.StateReleased, nil),
+	owners := []*owner{c.lapsed(newID())}
+	for _, state := range c.ends() {
+		owners = append(owners, c.ended(newID(), state, nil))
 	}
+	return owners
 }
 
 func checkForgetEnded(c *check) {
@@ -54,7 +52,7 @@ func checkForgetEnded(c *check) {
 func checkForgetOlderOwner(c *check) {
 	for _, old := range c.forgettable() {
 		c.forget(old.id, long)
-		for _, state := range ends {
+		for _, state := range c.ends() {
 			c.wantEnd("an owner from before the Forget", old.finish(old.change(state)), false, false)
 		}
 		c.wantEnd("a landed effect from before the Forget", old.finish(old.landed("old")), false, false)

@@ -57,7 +57,7 @@ func (o *owner) request() dedup.ClaimRequest {
 func (o *owner) change(state dedup.State) dedup.Change {
 	return dedup.Change{
 		ID: o.id, Token: o.token, Fence: o.fence, Attempt: o.attempt,
-		State: state, Lease: long, Hold: long, Window: long,
+		State: state, Lease: long, Hold: long, Window: long, Until: time.Now().Add(long),
 	}
 }
 

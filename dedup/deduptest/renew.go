@@ -42,7 +42,7 @@ func checkRenewNeverCreates(c *check) {
 	}
 	refused("of a key that was never claimed", c.stranger(newID()))
 
-	for _, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased} {
+	for _, state := range c.keeps(dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased) {
 		refused("of a key its owner ended as "+state.String(), c.ended(newID(), state, nil))
 	}
 
@@ -70,7 +70,7 @@ func checkOwnLapsed(c *check) {
 	c.wantClaim("Renew of one's own lapsed claim", c.lookup(id), o.attempt, o.fence)
 	c.wantOutcome("a claim after that", c.stranger(id).claim(), dedup.InFlight)
 
-	for _, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased} {
+	for _, state := range c.keeps(dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased) {
 		o := c.lapsed(newID())
 		o.mustFinish(o.change(state))
 		rec := c.lookup(o.id)

@@ -83,7 +83,7 @@ func checkStepsOutlive(c *check) {
 	o.mustFinish(release)
 	c.wantSteps("not begun", c.lookup(o.id), want)
 
-	for _, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed} {
+	for _, state := range c.keeps(dedup.StateSucceeded, dedup.StateFailed) {
 		o := c.acquire(newID(), long, long)
 		o.mustNote(want)
 		change := o.change(state)

@@ -74,7 +74,7 @@ func checkHoldExpiry(c *check) {
 }
 
 func checkWindowExpiry(c *check) {
-	for _, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed} {
+	for _, state := range c.keeps(dedup.StateSucceeded, dedup.StateFailed) {
 		id := newID()
 		o := c.acquire(id, long, long)
 		change := o.change(state)

@@ -23,7 +23,7 @@ func checkUnreadable(c *check, plant planter) {
 	c.wantOutcome("a claim before an unreadable record", answers[0], dedup.Acquired)
 	c.wantOutcome("a claim after an unreadable record", answers[2], dedup.Acquired)
 
-	for _, state := range ends {
+	for _, state := range c.ends() {
 		answers = c.finishes(bad.change(state), left.change(dedup.StateSucceeded))
 		wantErr("Finish as "+state.String(), answers[0])
 		c.wantEnd("Finish beside an unreadable record", answers[1], true, true)

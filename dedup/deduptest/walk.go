@@ -51,6 +51,7 @@ type walker struct {
 
 func (c *check) walk(seed uint64) (*walker, error) {
 	w := &walker{c: c, risky: seed%2 == 0, rng: rand.New(rand.NewPCG(seed, 0)), id: newID()}
+	w.model.seenOnly, w.model.doneOnly = c.h.SeenOnly, c.h.DoneOnly
 	for range 3 {
 		w.actors = append(w.actors, c.stranger(w.id))
 	}
@@ -171,7 +172,9 @@ func (w *walker) randomChange(o *owner) dedup.Change {
 	case 1:
 		change.State, change.Landed = dedup.StateSucceeded, true
 	case 2:
-		change.State = dedup.StateFailed
+		if !w.c.h.SeenOnly {
+			change.State = dedup.StateFailed
+		}
 	}
 	if change.State == dedup.StateReleased {
 		change.NotBegun = w.rng.IntN(3) == 0
@@ -184,7 +187,7 @@ func (w *walker) randomChange(o *owner) dedup.Change {
 // finish ends the attempt, and lets the end be forgotten when expire is set and the end
 // was new.
 func (w *walker) finish(change dedup.Change, expire bool) error {
-	if expire {
+	if expire = expire && !(w.c.h.DoneOnly && change.State == dedup.StateSucceeded); expire {
 		change.Window, change.Hold = w.c.h.Lease, w.c.h.Lease
 	}
 	fresh := w.model.state != w.model.reach(change) || w.model.token != change.Token
