@@ -36,9 +36,12 @@
 //     completing and releasing still work.
 //   - Persistence (appendonly yes) or replicas decide what survives a crash; replication
 //     is asynchronous, so a failover may forget what was acknowledged just before.
-//   - On a Cluster set ClusterOptions.ClusterStateReloadInterval to one or two seconds.
-//     With go-redis's default of a minute, a master that hangs is asked for a minute
-//     after its replica has been promoted.
+//   - On a Cluster set ClusterOptions.ClusterStateReloadInterval to one or two seconds,
+//     and ReadTimeout and DialTimeout to one. With go-redis's default interval of a
+//     minute, a master that hangs is asked for a minute after its replica has been
+//     promoted. With its default timeouts of five seconds, a reload that happens to ask
+//     the hanging node first holds up all others for as long (measured: 11 s until every
+//     key was served again, in place of 5 s).
 //   - Leave the client's retries on. Every item may be sent again: a claim whose reply
 //     was lost finds its own token, and a completion finds its own record.
 //   - While a server is down, go-redis dials again until the call's time is up and then

@@ -1,0 +1,10 @@
+//go:build long
+
+package redis_test
+
+// All slots of a master but one: an emptied master becomes a replica, and two masters
+// cannot vote for a promotion.
+const (
+	moves       = 5460
+	enoughAsked = 5000
+)

@@ -1,0 +1,10 @@
+//go:build !long
+
+package redis_test
+
+// How many slots move, and how many calls must have met one on the move; the build tag
+// long has more.
+const (
+	moves       = 500
+	enoughAsked = 50
+)
