@@ -135,7 +135,7 @@ func (d *Deduper) renewMine(ctx context.Context, reqs []ClaimRequest, out []aske
 func (d *Deduper) renewMineOnce(ctx context.Context, reqs []ClaimRequest, out []asked, mine []int) (again []int) {
 	changes := make([]Change, len(mine))
 	for n, i := range mine {
-		changes[n] = Change{ID: reqs[i].ID, Token: reqs[i].Token, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold}
+		changes[n] = Change{ID: reqs[i].ID, Token: reqs[i].Token, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold, Window: d.cfg.Window}
 	}
 	sent := time.Now()
 	for n, ans := range inBatches(ctx, d.cfg.StoreTimeout, changes, d.store.Renew) {
@@ -171,7 +171,7 @@ func (d *Deduper) releaseOrphans(reqs []ClaimRequest, answers []Answer) {
 }
 
 func (d *Deduper) releaseChange(req ClaimRequest) Change {
-	return Change{ID: req.ID, Token: req.Token, State: StateReleased, Hold: d.cfg.Hold}
+	return Change{ID: req.ID, Token: req.Token, State: StateReleased, Hold: d.cfg.Hold, Window: d.cfg.Window}
 }
 
 // giveBack releases claims nobody works under, behind the caller's back: it is told

@@ -37,14 +37,16 @@ type Claim struct {
 	// known already.
 	Stored *Record
 
-	d      *Deduper
-	req    ClaimRequest
-	fence  uint64
-	err    error
-	shadow bool // runs without a claim: Observe, or FailOpen
+	d       *Deduper
+	req     ClaimRequest
+	fence   uint64
+	err     error
+	shadow  bool // runs without a claim: Observe, or FailOpen
+	finding bool // has taken an uncertain key over, and is to find out
 
 	fenceRead atomic.Bool
 	landed    atomic.Bool
+	declared  atomic.Bool  // Danger is on record
 	endings   atomic.Int32 // calls that are ending it right now
 
 	mu         sync.Mutex
@@ -54,6 +56,8 @@ type Claim struct {
 	ended      State // what it ended as; StateAbsent while open
 	endErr     error // what ending answered
 	kept       *kept
+
+	steps steps
 }
 
 // Claim asks for the right to run the effect of key, in one round trip that it shares
@@ -64,6 +68,10 @@ type Claim struct {
 // which [OutcomeUnknown] is true when the store could not be asked or ctx ended; the
 // Claim is nil then. A cancelled call leaves no claim behind for longer than the
 // release of it takes.
+//
+// An uncertain key is asked about first when there is a Config.Resolve: the call then
+// takes as long as that does. Its answer is Acquired when the effect is to run again,
+// Duplicate when it has happened or failed, and otherwise Uncertain.
 //
 // The claim lasts for Config.LeaseTTL; [Claim.KeepAlive] renews it.
 func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim, error) {
@@ -84,9 +92,13 @@ func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim
 
 // claim is Claim for a call that has been checked and counted.
 func (d *Deduper) claim(ctx context.Context, key string, req ClaimRequest) (*Claim, error) {
+	req.TakeUncertain = d.cfg.Resolve != nil && d.cfg.Mode == Enforce
 	c := d.claimWaiting(ctx, key, req)
-	if c.err != nil {
-		return nil, c.err
+	if c.finding {
+		c = d.resolve(ctx, c)
+	}
+	if c.Outcome == Unknown {
+		return nil, c.Err()
 	}
 	return c, nil
 }
@@ -108,6 +120,9 @@ func (c *Claim) Err() error {
 	case Mismatch:
 		return ErrMismatch
 	case Uncertain:
+		if c.err != nil {
+			return c.err
+		}
 		return ErrUncertain
 	}
 	if c.err != nil {
@@ -143,8 +158,14 @@ func (d *Deduper) newClaim(ctx context.Context, key string, req ClaimRequest, a 
 	}
 	if c.Outcome == Acquired {
 		c.fence, c.Record.Fence = ans.Record.Fence, 0
+		c.finding = req.TakeUncertain && ans.Record.Danger
 	}
-	fire(d.cfg.Observer.Claimed, c.event(cached))
+	if c.Outcome == Uncertain {
+		fire(d.cfg.Observer.Uncertain, c.event(cached))
+	}
+	if !c.finding { // else it is answered when it has found out
+		fire(d.cfg.Observer.Claimed, c.event(cached))
+	}
 	d.overrule(ctx, c, cached)
 	return c
 }

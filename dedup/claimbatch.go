@@ -17,7 +17,8 @@ import (
 //
 // Each claim that was won lasts for Config.LeaseTTL from the call on, unless
 // [Claim.KeepAlive] renews it: keep alive what may wait or run for longer. Config.Wait
-// does not apply: a batch never waits.
+// does not apply: a batch never waits. Nor does Config.Resolve: an uncertain key is
+// Uncertain.
 //
 // The error is non-nil only when nothing was asked: [ErrClosed], or a nil ctx.
 func (d *Deduper) ClaimBatch(ctx context.Context, reqs []Request) ([]*Claim, error) {
@@ -88,6 +89,7 @@ func shared(first *Claim, req ClaimRequest) Answer {
 	}
 	ans := Answer{Outcome: first.Observed, Record: first.Record}
 	ans.Record.Result = bytes.Clone(ans.Record.Result) // every caller may write into its own
+	ans.Record.Steps = bytes.Clone(ans.Record.Steps)
 	bound := first.Record.Fingerprint
 	if first.Observed == Acquired || first.Observed == Unknown { // Unknown here: FailOpen
 		ans.Outcome, bound = InFlight, first.req.Fingerprint

@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -42,6 +43,33 @@ type Config struct {
 	// keeps its attempt count and fence. It must exceed the longest retry backoff. At
 	// most ten years. Default: the larger of ten leases and one hour.
 	Hold time.Duration
+
+	// Resolve finds out about an uncertain key: an attempt ended after [Danger] without
+	// saying how. It asks the downstream whether the effect has happened, best by the
+	// Attempt.DownstreamKey that the effect was sent with, and answers
+	//
+	//   - StateSucceeded: it has happened; the bytes are its result (what Do stores: for
+	//     most types JSON). They are recorded, and the caller gets them as a Duplicate.
+	//   - StateFailed: it has failed for good; the bytes are the text of the failure.
+	//   - StateReleased: it has not happened and will not: the caller may run it again.
+	//   - StateUncertain, or an error: still unknown. The key stays uncertain, and the
+	//     next call asks again.
+	//
+	// One caller at a time asks, in all processes: it takes the key over for that, with
+	// the attempt counted, and others find it in flight. ctx carries that attempt, follows
+	// the caller's, and is cancelled with ErrLeaseLost when the claim is lost; the lease is
+	// renewed meanwhile. rec is the record, with StateUncertain. A panic leaves the key
+	// uncertain and goes on. Do and Claim use it; ClaimBatch, Seen and Mark never wait for
+	// a downstream, and Observe mode changes nothing: they answer Uncertain.
+	//
+	// After StateReleased the key stays dangerous: when the next attempt ends without
+	// success, a failure for good or NotBegun, even before it has called Danger again, it
+	// is asked about again.
+	//
+	// Default nil: nobody is asked, and the key is Uncertain until Mark or Forget. A
+	// Resolve that always answers StateReleased runs it again at once, with the risk that
+	// Danger was called for.
+	Resolve func(ctx context.Context, key string, rec Record) (State, []byte, error)
 
 	// Wait is how long a call waits for a key that is in flight elsewhere before it
 	// answers InFlight. One of the waiters of a key polls for all of them, with jitter

@@ -19,6 +19,7 @@ type Deduper struct {
 
 	claims *coalescer[ClaimRequest]
 	ends   *coalescer[Change]
+	notes  *coalescer[Change] // what attempts have to say while they run
 	reads  *coalescer[ID]
 
 	renewals *renewer
@@ -51,6 +52,9 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	}
 	d.ends = &coalescer[Change]{
 		send: store.Finish, id: func(c Change) ID { return c.ID }, timeout: cfg.StoreTimeout, life: &d.life,
+	}
+	d.notes = &coalescer[Change]{
+		send: store.Renew, id: func(c Change) ID { return c.ID }, timeout: cfg.StoreTimeout, life: &d.life,
 	}
 	d.reads = &coalescer[ID]{
 		send: store.Lookup, id: func(id ID) ID { return id }, timeout: cfg.StoreTimeout, life: &d.life,
@@ -100,7 +104,8 @@ func (d *Deduper) Lookup(ctx context.Context, key string, opts ...Option) (Recor
 	return ans.Record, nil
 }
 
-// Forget makes a key claimable again, for operators. A key under a live lease is
+// Forget makes a key claimable again, for operators, also when it is uncertain: say so
+// only if its effect may run again, and [Deduper.Mark] if not. A key under a live lease is
 // refused with [ErrInFlight]: nobody deletes a live owner's claim. An owner from before
 // the Forget can write nothing for Config.Hold after it. Other processes' caches notice
 // within a second and a round trip (see Config.CacheBytes). One round trip, and a second

@@ -11,7 +11,8 @@ var (
 	ErrInFlight = errors.New("dedup: in flight elsewhere")
 	// ErrMismatch: the key is bound to another payload fingerprint.
 	ErrMismatch = errors.New("dedup: key reused with another payload")
-	// ErrUncertain: an earlier attempt may or may not have had its effect.
+	// ErrUncertain: an earlier attempt may or may not have had its effect. [Retryable]
+	// tells whether Config.Resolve is asked again by the next call.
 	ErrUncertain = errors.New("dedup: effect of an earlier attempt is uncertain")
 	// ErrUnknown: the state of the key, or of the write, could not be learnt.
 	ErrUnknown = errors.New("dedup: outcome unknown")
@@ -85,13 +86,16 @@ func OutcomeUnknown(err error) bool { return errors.Is(err, ErrUnknown) }
 
 // Retryable reports whether the same call may succeed later without anybody's help:
 // it is false for nil, bad input, a mismatch, a failure stored or to be stored, an
-// uncertain or unreadable record, a result that was not kept, a closed Deduper, and a
+// uncertain record that nobody asks about, an unreadable one, a result that was not kept, a closed Deduper, and a
 // caller that was cancelled.
 func Retryable(err error) bool {
 	var input *InputError
+	var unresolved *unresolvedError
 	switch {
 	case err == nil, IsPermanent(err), errors.As(err, &input):
 		return false
+	case errors.As(err, &unresolved):
+		return true // the next call asks again
 	case errors.Is(err, ErrMismatch), errors.Is(err, ErrUncertain), errors.Is(err, ErrUnreadable),
 		errors.Is(err, ErrNoResult), errors.Is(err, ErrClosed), errors.Is(err, context.Canceled):
 		return false

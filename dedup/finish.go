@@ -42,7 +42,9 @@ func (c *Claim) Fail(ctx context.Context, cause error) error {
 }
 
 // Release gives the claim up without an effect: the key can be claimed again at once,
-// and its attempt count and fence are kept for Config.Hold. From a late owner it
+// and its attempt count and fence are kept for Config.Hold. After [Danger] it becomes
+// uncertain; to say that nothing has begun, end it with [Deduper.CompleteBatch] and a
+// [NotBegun] error. From a late owner it
 // changes nothing and answers [ErrLeaseLost]. It is tried a few times while the store
 // cannot be asked, and not until the lease ends, for the end of the lease does the
 // same. Errors are otherwise those of Complete.
@@ -59,7 +61,7 @@ type Completion struct {
 	// Result to keep, when Err is nil.
 	Result []byte
 	// Err of the handler: nil completes, one for which IsPermanent is true fails, any
-	// other releases the claim.
+	// other releases the claim; see [NotBegun] for one that has declared [Danger].
 	Err error
 	// noResult marks a result that could not be encoded.
 	noResult bool
@@ -256,7 +258,7 @@ func (c *Claim) change(item Completion, cfg Config) Change {
 	case IsPermanent(item.Err) && !cfg.SeenOnly:
 		change.State, change.Result = StateFailed, failureText(item.Err)
 	default:
-		change.State = StateReleased
+		change.State, change.NotBegun = StateReleased, isNotBegun(item.Err)
 	}
 	return change
 }
@@ -297,6 +299,9 @@ func (d *Deduper) noteEnd(change Change, ans Answer, sent stamp) {
 	if ans.Written {
 		d.cache.done(&change, &ans.Record, sent)
 		fire(d.cfg.Observer.Ended, Event{ID: change.ID, State: change.State, Attempt: change.Attempt})
+		if ans.Record.State == StateUncertain {
+			fire(d.cfg.Observer.Uncertain, Event{ID: change.ID, Outcome: Uncertain, State: change.State, Attempt: change.Attempt})
+		}
 	}
 	d.ended(change.ID)
 }

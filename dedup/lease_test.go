@@ -38,6 +38,7 @@ func (j *journal) observer() dedup.Observer {
 	return dedup.Observer{
 		Claimed: note("claimed"), WouldSkip: note("would skip"), Ended: note("ended"),
 		LeaseLost: note("lease lost"), StoreError: note("store error"), FailedOpen: note("failed open"),
+		Uncertain: note("uncertain"),
 	}
 }
 

@@ -17,6 +17,11 @@ type Observer struct {
 	// Ended: Complete, Fail, Release or Mark is on record. State is what was asked;
 	// Attempt is set.
 	Ended func(Event)
+	// Uncertain: a key was found uncertain, is so after Config.Resolve, or has just
+	// become so by the end of an attempt that this process knows of. The fields are those
+	// of Claimed; Err tells why it could not be found out. State is set when an attempt
+	// has ended.
+	Uncertain func(Event)
 	// LeaseLost: a renewal or an end found another owner, or the lease ran out. Attempt
 	// and Err are set.
 	LeaseLost func(Event)

@@ -273,7 +273,7 @@ func (r *renewer) send(batch []*kept) {
 	cfg := r.d.cfg
 	changes := make([]Change, len(batch))
 	for i, k := range batch {
-		changes[i] = Change{ID: k.claim.req.ID, Token: k.claim.req.Token, Fence: k.claim.fence, Lease: cfg.LeaseTTL, Hold: cfg.Hold}
+		changes[i] = Change{ID: k.claim.req.ID, Token: k.claim.req.Token, Fence: k.claim.fence, Lease: cfg.LeaseTTL, Hold: cfg.Hold, Window: cfg.Window}
 	}
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.StoreTimeout)

@@ -68,6 +68,9 @@ func (d *Deduper) claimShared(ctx context.Context, key string, req ClaimRequest)
 		}
 		// Observed, not Outcome: in Observe mode the leader runs whatever it has learnt.
 		ans := shared(fl.claim, req)
+		if ans.Outcome == Uncertain && req.TakeUncertain && !fl.claim.req.TakeUncertain {
+			continue // the one under way did not ask for that
+		}
 		if fl.cancelled && fl.claim.Observed == Unknown || ans.Outcome == Unknown && ans.Err == nil {
 			continue // nothing was learnt that holds for us: ask ourselves
 		}

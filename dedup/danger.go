@@ -1,0 +1,154 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Danger declares that the irreversible part of the attempt under ctx begins now: call it
+// before the request that nobody can take back, and begin only when it returns nil. From
+// then on the attempt can only end as known or as uncertain:
+//
+//   - the handler returns nil, or an error for which [IsPermanent] is true: recorded, as
+//     without Danger.
+//   - it returns [NotBegun] of an error: the claim is released, as without Danger.
+//   - anything else (another error, a panic, Release, a crash, a lost lease, a Close that
+//     gives up): the key becomes [Uncertain]. No claim runs it again until
+//     Config.Resolve has found out, or an operator has said so: with [Deduper.Mark] when
+//     the effect has happened, with [Deduper.Forget] when it may run again.
+//
+// An uncertain key is remembered for Config.Window.
+//
+// It costs one round trip, shared with concurrent callers and repeated a few times while
+// the store cannot be asked; once it has returned nil, calling it again in the same
+// attempt costs nothing. A nil error means that the store has acknowledged the
+// declaration while the claim was ours. Otherwise do not begin, and return the error as
+// NotBegun, for the declaration may be on record although its reply was lost:
+// [ErrLeaseLost] when the claim is not ours any more; one for which [OutcomeUnknown] is
+// true when the store could not be asked, or ctx ended; an [*InputError] when ctx is not
+// that of an attempt, or its attempt has ended. It is safe for concurrent use.
+//
+// Where the handler runs without a claim (Observe mode that would have skipped, or
+// Config.FailOpen) it writes nothing and returns nil, and in Observe mode it never fails
+// an attempt.
+func Danger(ctx context.Context) error {
+	c, err := claimUnder(ctx)
+	if err != nil || c.shadow {
+		return err
+	}
+	errs := []error{c.danger(ctx)}
+	if c.d.cfg.Mode == Observe {
+		forgive(errs)
+	}
+	return errs[0]
+}
+
+func (c *Claim) danger(ctx context.Context) error {
+	if err := c.open(); err != nil {
+		return err
+	}
+	if c.declared.Load() {
+		return nil
+	}
+	if err := c.tell(ctx, Change{Danger: true}); err != nil {
+		return err
+	}
+	c.declared.Store(true)
+	return nil
+}
+
+// NotBegun says of a handler's error that the irreversible part has not begun after all:
+// the request was never sent, or was refused as a whole. The claim is released and its
+// [Danger] withdrawn. NotBegun(nil) is nil. It changes nothing for an attempt without
+// Danger.
+//
+// Only an attempt that knows it may say so. After a Resolve that answered StateReleased
+// it also speaks for the attempts before. A failure for good stays one: an error for which
+// [IsPermanent] is true is recorded, wrapped in NotBegun or not.
+func NotBegun(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &notBegunError{err}
+}
+
+type notBegunError struct{ err error }
+
+func (e *notBegunError) Error() string { return e.err.Error() }
+func (e *notBegunError) Unwrap() error { return e.err }
+
+func isNotBegun(err error) bool {
+	var e *notBegunError
+	return errors.As(err, &e)
+}
+
+// claimUnder returns the claim whose attempt runs under ctx.
+func claimUnder(ctx context.Context) (*Claim, error) {
+	if ctx == nil {
+		return nil, &InputError{Field: "Context", Reason: "is nil"}
+	}
+	a, ok := FromContext(ctx)
+	if !ok {
+		return nil, &InputError{Field: "Context", Reason: "is not that of an attempt"}
+	}
+	return a.claim, nil
+}
+
+// open reports why the attempt may not write any more.
+func (c *Claim) open() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.lost:
+		return ErrLeaseLost
+	case c.ended != StateAbsent:
+		return &InputError{Field: "Context", Reason: "is that of an attempt that has ended"}
+	}
+	return nil
+}
+
+// tell renews the claim together with what the attempt has come to. Nil means that the
+// store has acknowledged it, and that the claim was ours then: an answer that takes
+// longer than the lease says nothing about now.
+func (c *Claim) tell(ctx context.Context, change Change) error {
+	cfg := &c.d.cfg
+	change.ID, change.Token, change.Fence, change.Attempt = c.req.ID, c.req.Token, c.fence, c.Attempt
+	change.Lease, change.Hold, change.Window = cfg.LeaseTTL, cfg.Hold, cfg.Window
+	for try := 0; ; try++ {
+		sent := time.Now()
+		ans := c.d.notes.do(ctx, change)
+		if ans.Err == nil && !ans.Held {
+			c.loseFound("another owner was found by what the attempt had to say")
+			return ErrLeaseLost
+		}
+		if err := c.open(); err != nil {
+			return err
+		}
+		if ans.Err == nil {
+			if time.Since(sent) >= cfg.LeaseTTL-margin(cfg.LeaseTTL) {
+				return ErrLeaseLost
+			}
+			return nil
+		}
+		c.d.storeError(change.ID, ans.Err)
+		if !Retryable(ans.Err) || try+1 == askTimes || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
+			return unknown(ans.Err)
+		}
+	}
+}
+
+// loseFound ends the renewal of a claim that the store says is not ours, and cancels its
+// handler.
+func (c *Claim) loseFound(why string) {
+	c.mu.Lock()
+	k := c.kept
+	c.mu.Unlock()
+	switch {
+	case k == nil:
+	case c.endings.Load() > 0:
+		c.d.renewals.abort(k) // its own end has probably got there first, and will tell
+	default:
+		c.d.renewals.lose(k, why)
+	}
+}

@@ -1,0 +1,94 @@
+package dedup_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// askedRun is one message whose effect is dangerous, its first owner with a crash, and the
+// redelivery to another, which asks the bank when the key is uncertain.
+type askedRun struct {
+	effects, questions int
+	first              error
+	hit                string
+}
+
+func pay(p *process, c crash, effect func()) error {
+	done := make(chan error, 1)
+	go func() {
+		err := errNet // for a process that dies in its handler
+		defer func() { done <- err }()
+		_, err = dedup.Do(p.t.Context(), p.d, "k", func(ctx context.Context) (string, error) {
+			if err := dedup.Danger(ctx); err != nil {
+				p.dieAt(c, "danger")
+				return "", dedup.NotBegun(err)
+			}
+			p.dieAt(c, "before")
+			effect()
+			p.dieAt(c, "after")
+			return "v", nil
+		})
+	}()
+	return <-done
+}
+
+func runAsked(t *testing.T, c crash) (run askedRun) {
+	shared := dedup.Memory(10)
+	a, b := newProcess(t, shared), newProcess(t, shared)
+	b.d = newDeduper(t, b.store, func(cfg *dedup.Config) {
+		cfg.Resolve = func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+			run.questions++
+			if run.effects > 0 {
+				return dedup.StateSucceeded, []byte("v"), nil
+			}
+			return dedup.StateReleased, nil, nil
+		}
+	})
+	a.arm(c)
+	effect := func() { run.effects++ }
+	run.first = pay(a, c, effect)
+	run.hit = a.hit
+	for try := 0; ; try++ {
+		err := pay(b, crash{}, effect)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, dedup.ErrInFlight) || try > 30 {
+			t.Fatalf("the redelivery got %v", err)
+		}
+		time.Sleep(time.Second)
+	}
+	if rec := wantState(t, shared, "k", dedup.StateSucceeded); string(rec.Result) != "v" {
+		t.Errorf("%+v", rec)
+	}
+	return run
+}
+
+// Wherever the first owner loses a call, or dies, the effect happens once: the row
+// "Asked" of the guarantees.
+func TestAskedRunsOnceWhateverCrashes(t *testing.T) {
+	crashes := []crash{{point: "before"}, {point: "after"}}
+	for n := 1; n <= 4; n++ {
+		crashes = append(crashes, crash{call: n}, crash{call: n, reply: true}, crash{call: n, dies: true}, crash{call: n, reply: true, dies: true})
+	}
+	asked := 0
+	for _, c := range crashes {
+		t.Run(c.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				run := runAsked(t, c)
+				if run.effects != 1 {
+					t.Errorf("%d effects: %+v", run.effects, run)
+				}
+				asked += run.questions
+			})
+		})
+	}
+	if asked == 0 {
+		t.Error("nobody was ever asked: the test says little")
+	}
+}

@@ -1,0 +1,112 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// unresolvedError is ErrUncertain of a key that was asked about in vain: unlike one that
+// nobody asks about, asking again may help.
+type unresolvedError struct{ cause error }
+
+var errStillUnknown = errors.New("still unknown")
+
+func (e *unresolvedError) Error() string        { return ErrUncertain.Error() + ": " + e.cause.Error() }
+func (e *unresolvedError) Unwrap() error        { return e.cause }
+func (e *unresolvedError) Is(target error) bool { return target == ErrUncertain }
+
+// resolve finds out about an uncertain key that c has taken over, and returns what its
+// caller is told: c itself when the effect is to run again.
+//
+// The key keeps its danger all the while. Should this process die, or the next attempt
+// before it calls Danger, the key is uncertain again and is asked about again: what was
+// answered now may have changed by then, if a request was still on its way.
+func (d *Deduper) resolve(ctx context.Context, c *Claim) *Claim {
+	found := d.findOut(ctx, c)
+	fire(d.cfg.Observer.Claimed, found.event(false))
+	if found.Outcome == Uncertain {
+		fire(d.cfg.Observer.Uncertain, found.event(false))
+	}
+	return found
+}
+
+// findOut runs Config.Resolve under the claim, as Do runs a handler.
+func (d *Deduper) findOut(ctx context.Context, c *Claim) *Claim {
+	run, stop := c.keep(ctx, false)
+	defer stop()
+	returned := false
+	defer func() {
+		if !returned { // Resolve panicked, or called runtime.Goexit
+			d.putBack(ctx, c)
+		}
+	}()
+	rec := c.Record
+	rec.State = StateUncertain
+	state, data, err := StateUncertain, []byte(nil), context.Cause(run)
+	if err == nil {
+		state, data, err = d.cfg.Resolve(run, c.Key, rec)
+	}
+	returned = true
+
+	ended := context.Cause(run)
+	switch {
+	case err == nil && state == StateSucceeded:
+		return d.foundEnd(ctx, c, Completion{Claim: c, Result: data})
+	case err == nil && state == StateFailed:
+		return d.foundEnd(ctx, c, Completion{Claim: c, Err: Permanent(errors.New(string(data)))})
+	case ended != nil:
+		// Lost, closed, or the caller has gone: whatever else it says, nobody is to act on.
+		d.putBack(ctx, c)
+		return c.foundNothing(Unknown, unknown(ended))
+	case err == nil && state == StateReleased:
+		stop()
+		c.mu.Lock()
+		c.kept = nil // for the caller's KeepAlive
+		c.mu.Unlock()
+		return c
+	case err == nil && state == StateUncertain:
+		err = errStillUnknown
+	case err == nil:
+		err = &InputError{Field: "Config.Resolve", Reason: fmt.Sprintf("answered %v; succeeded, failed, released and uncertain are known", state)}
+	}
+	d.putBack(ctx, c)
+	return c.foundNothing(Uncertain, &unresolvedError{err})
+}
+
+// putBack gives up a claim that was made to find out. Its key is uncertain again; what
+// fails here lapses, which does the same.
+func (d *Deduper) putBack(ctx context.Context, c *Claim) {
+	_ = d.conclude(ctx, Completion{Claim: c, Err: errReleased})
+}
+
+// foundEnd records how the earlier attempt has ended, and makes its duplicate.
+func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Claim {
+	err := d.conclude(ctx, done)
+	change := c.change(done, d.cfg)
+	rec := Record{
+		State: change.State, Attempt: c.Attempt, Fence: c.fence, Result: change.Result, NoResult: change.NoResult,
+		Fingerprint: c.Record.Fingerprint, Origin: c.Record.Origin, Label: c.Record.Label, Remaining: d.cfg.Window,
+	}
+	switch {
+	case err == nil, errors.Is(err, ErrNoResult):
+	case c.Stored != nil && c.Stored.State.terminal(): // known to somebody else first
+		rec = *c.Stored
+	default:
+		return c.foundNothing(Unknown, unknown(err))
+	}
+	return &Claim{
+		Key: c.Key, Outcome: Duplicate, Observed: Duplicate, Attempt: rec.Attempt, Record: rec,
+		Cause: causeOf(Duplicate, c.req.Origin, rec, d.cfg.LateAfter), d: d, req: c.req,
+	}
+}
+
+// foundNothing is the answer of a claim that was made to find out, and did not.
+func (c *Claim) foundNothing(outcome Outcome, err error) *Claim {
+	rec := c.Record
+	rec.State = StateUncertain
+	return &Claim{
+		Key: c.Key, Outcome: outcome, Observed: outcome, Attempt: c.Attempt, Record: rec,
+		d: c.d, req: c.req, err: err,
+	}
+}

@@ -1,0 +1,197 @@
+package dedup
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+)
+
+// Step runs fn as a part of the attempt under ctx and records that it is finished, so
+// that an attempt which runs the handler again does not run fn again, but gets its value.
+// It suits handlers of several effects: charge, then mail.
+//
+// What is recorded survives release, lapse and uncertainty of the key, and is gone when
+// the key is done. A crash between fn and the record runs fn again; where that must not
+// happen either, call [Danger] before it.
+//
+// Name is 1-64 bytes of printable UTF-8 and names the step within its key: keep it, and
+// the type T, from one version of a program to the next. A key has at most 64 steps. The
+// value is stored as [Do] stores one. All steps of a key share 64 KiB: a value that does
+// not fit, or cannot be encoded, is not kept, and the step is finished all the same; this
+// call returns nil, and later ones [ErrNoResult].
+//
+// It costs one round trip after fn, shared with concurrent callers and repeated a few
+// times while the store cannot be asked; a step that is finished costs none. It is safe
+// for concurrent use, but for two steps of one name at the same time.
+//
+// Errors before fn has run, and in its place: an [*InputError] for a bad name, a nil fn,
+// the 65th step, a name whose step is running, or a ctx that is not that of an attempt;
+// [ErrLeaseLost] when the claim is lost; [ErrUnreadable] when the recorded steps, or the
+// value as a T, cannot be read; ErrNoResult. After fn: its own error, with nothing
+// recorded. And with the value of fn: ErrLeaseLost when nothing was recorded because the
+// claim is not ours any more, or an error for which [OutcomeUnknown] is true when nobody
+// knows. Then a later attempt may run fn again; Step of that name in this attempt does
+// not, and only tries to record it.
+//
+// Where the handler runs without a claim, and in Observe mode, fn runs and nothing is
+// recorded.
+func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, error)) (T, error) {
+	var zero T
+	c, err := claimUnder(ctx)
+	if err != nil {
+		return zero, err
+	}
+	if fn == nil {
+		return zero, &InputError{Field: "Func", Reason: "is nil"}
+	}
+	if err := checkText("Name", name, maxStepName); err != nil {
+		return zero, err
+	}
+	if c.shadow || c.d.cfg.Mode == Observe {
+		return fn(ctx)
+	}
+	if err := c.open(); err != nil {
+		return zero, err
+	}
+	done, found, err := c.steps.begin(c.Record.Steps, name)
+	switch {
+	case err != nil:
+		return zero, err
+	case found:
+		return replayStep[T](ctx, c, done)
+	}
+	defer c.steps.leave(name) // also when fn panics
+	value, err := fn(ctx)
+	if err != nil {
+		return value, err
+	}
+	return value, c.recordStep(ctx, encodeStep(c, name, value))
+}
+
+// encodeStep is the step that returned value.
+func encodeStep[T any](c *Claim, name string, value T) step {
+	data, err := encode(value)
+	switch {
+	case err != nil:
+		c.d.cfg.Logger.Warn("dedup: value of a step was not kept", idAttr(c.req.ID), "step", name, "error", err)
+		return step{name: name, kind: stepNotKept}
+	case data == nil:
+		return step{name: name, kind: stepNil}
+	}
+	return step{name: name, kind: stepValue, value: bytes.Clone(data)}
+}
+
+// replayStep returns what a finished step has returned.
+func replayStep[T any](ctx context.Context, c *Claim, done step) (T, error) {
+	var zero T
+	if !done.told {
+		if err := c.tellSteps(ctx); err != nil {
+			return zero, err
+		}
+	}
+	if done.kind == stepNotKept {
+		return zero, ErrNoResult
+	}
+	return decode[T](bytes.Clone(done.value))
+}
+
+// recordStep notes that a step is finished, and tells the store. It does so although the
+// caller may have gone: what has happened is to be recorded.
+func (c *Claim) recordStep(ctx context.Context, s step) error {
+	if !c.steps.add(s) {
+		c.d.cfg.Logger.Warn("dedup: value of a step was not kept", idAttr(c.req.ID), "step", s.name, "bytes", len(s.value))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.d.cfg.LeaseTTL)
+	defer cancel()
+	return c.tellSteps(ctx)
+}
+
+// tellSteps writes all finished steps. Two of these may overtake each other: the later
+// one has more to say, and stores keep the longer.
+func (c *Claim) tellSteps(ctx context.Context) error {
+	if err := c.open(); err != nil {
+		return err
+	}
+	blob, n := c.steps.blob()
+	if err := c.tell(ctx, Change{Steps: blob}); err != nil {
+		return err
+	}
+	c.steps.told(n)
+	return nil
+}
+
+// steps are the finished and the running steps of a claim. Finished ones are only ever
+// added, so that their encoded form only grows.
+type steps struct {
+	mu      sync.Mutex
+	loaded  bool
+	err     error // why the recorded ones cannot be read
+	done    []step
+	size    int // of done, encoded
+	running map[string]bool
+}
+
+// begin returns the finished step of that name, or reserves it for the caller, who
+// leaves it.
+func (s *steps) begin(stored []byte, name string) (step, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.loaded {
+		s.done, s.err = decodeSteps(stored)
+		s.loaded, s.size, s.running = true, max(len(stored), 1), make(map[string]bool)
+	}
+	if s.err != nil {
+		return step{}, false, fmt.Errorf("%w: steps: %w", ErrUnreadable, s.err)
+	}
+	for _, d := range s.done {
+		if d.name == name {
+			return d, true, nil
+		}
+	}
+	switch {
+	case s.running[name]:
+		return step{}, false, &InputError{Field: "Name", Reason: "is that of a step which is running"}
+	case len(s.done)+len(s.running) >= maxSteps:
+		return step{}, false, &InputError{Field: "Name", Reason: fmt.Sprintf("is one too many: a key has at most %d steps", maxSteps)}
+	}
+	s.running[name] = true
+	return step{}, false, nil
+}
+
+func (s *steps) leave(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.running, name)
+}
+
+// add notes a finished step. It reports false when its value does not fit: there is
+// always room for the names of the steps to come.
+func (s *steps) add(d step) (kept bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept = true
+	room := maxStepBytes - s.size - (maxSteps-1-len(s.done))*maxStepHead
+	if d.size() > room {
+		d.kind, d.value, kept = stepNotKept, nil, false
+	}
+	s.done = append(s.done, d)
+	s.size += d.size()
+	return kept
+}
+
+// blob encodes what is finished, and says how many steps that are.
+func (s *steps) blob() ([]byte, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return encodeSteps(s.done), len(s.done)
+}
+
+// told notes that the first n finished steps are on record.
+func (s *steps) told(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range n {
+		s.done[i].told = true
+	}
+}
