@@ -55,6 +55,12 @@ const (
 	// ClassUnreadable: the key holds no record of a version this package knows; the
 	// error is a dedup.ErrUnreadable.
 	ClassUnreadable Class = "unreadable"
+	// ClassAmnesia: the server has lost data, and Options.Amnesia is FailClosed or could
+	// not ask elsewhere; the error is an ErrAmnesia.
+	ClassAmnesia Class = "amnesia"
+	// ClassBreaker: nothing was sent, because the last calls have not reached the server;
+	// the error is an ErrBreakerOpen.
+	ClassBreaker Class = "breaker"
 	// ClassOther is anything else.
 	ClassOther Class = "other"
 )
@@ -89,8 +95,13 @@ func Classify(err error) Class {
 	if err == nil {
 		return ClassNone
 	}
-	if errors.Is(err, dedup.ErrUnreadable) {
+	switch {
+	case errors.Is(err, dedup.ErrUnreadable):
 		return ClassUnreadable
+	case errors.Is(err, ErrAmnesia):
+		return ClassAmnesia
+	case errors.Is(err, ErrBreakerOpen):
+		return ClassBreaker
 	}
 	for _, c := range replyClasses {
 		if redis.HasErrorPrefix(err, c.prefix) {

@@ -45,13 +45,24 @@ func (s *Store) tellForgets(ctx context.Context, answers []dedup.Answer) {
 
 func (s *Store) askForgets(ctx context.Context, change bool) (uint64, error) {
 	call := redisscript.NewForgets(s.forgetsKey(), rand.Uint64(), change)
-	reply := s.runner.Run(ctx, []redisscript.Call{call})[0]
-	if reply.Err != nil {
-		return 0, wrap("forgets", reply.Err)
+	reply, err := s.askScript(ctx, call)
+	if err != nil {
+		return 0, wrap("forgets", err)
 	}
 	number, err := strconv.ParseUint(reply.Record, 10, 64)
 	if err != nil {
 		return 0, wrap("forgets", errors.Join(redisscript.ErrUnreadable, err))
 	}
 	return number, nil
+}
+
+// askScript runs one script; the error is also that of the reply.
+func (s *Store) askScript(ctx context.Context, call redisscript.Call) (reply redisscript.Reply, err error) {
+	refused := s.call(begins, func() {
+		replies, failed := s.send(ctx, begins, []redisscript.Call{call}, nil, nil)
+		if err = failed; err == nil {
+			reply, err = replies[0], replies[0].Err
+		}
+	}, func(yield func(error) bool) { yield(err) })
+	return reply, errors.Join(refused, err)
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -20,7 +20,10 @@ import (
 //
 // A nil client, a bad prefix and a *redis.Ring (which moves keys between servers, and so
 // forgets claims) are an [*dedup.InputError]. A server that cannot be reached or used is
-// an error that names its address and wraps the cause; see [Classify].
+// an error that names its address and wraps the cause; see [Classify]. A server that is
+// too old, is a replica, or that Options.Strict does not allow, is a [*RefusedError];
+// what else [Preflight] finds goes to Options.OnFinding. With Options.Amnesia the canary
+// must be there: [ErrNoCanary].
 func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Store, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")
@@ -32,88 +35,91 @@ func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Stor
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{runner: redisscript.NewRunner(client), clock: &clock{client: client}, opts: opts}
-	if err := s.inspect(ctx, client); err != nil {
+	s := newStore(client, opts)
+	if err := s.inspect(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
+func newStore(client redis.UniversalClient, opts Options) *Store {
+	return &Store{
+		runner: redisscript.NewRunner(client), clock: &clock{client: client}, opts: opts,
+		guard: &guard{
+			canaries: newCanaries(client, opts.Prefix), policy: opts.Amnesia, window: opts.AmnesiaFor,
+			suspectFor: opts.SuspectFor, second: opts.Second, report: opts.OnFinding,
+		},
+		breaker: breaker{limit: opts.BreakerAfter, now: time.Now}, rooms: newRooms(opts.MaxInFlight),
+	}
+}
+
 // inspect asks every server that may hold our keys who it is, then tries a script.
-func (s *Store) inspect(ctx context.Context, client redis.UniversalClient) error {
-	done := make(chan error, 1) // buffered: go-redis may outlast ctx
-	go func() { done <- inspectServers(ctx, client, &s.clock.exact) }()
-	select {
-	case err := <-done:
-		if err != nil {
-			return err
-		}
-	case <-ctx.Done():
-		return fmt.Errorf("redisadapter: %s did not answer in time: %w", address(client), context.Cause(ctx))
+func (s *Store) inspect(ctx context.Context) error {
+	client := s.guard.client
+	seen, err := redisscript.Within(ctx, func() inspection { return s.look(ctx) })
+	if err != nil {
+		return fmt.Errorf("redisadapter: %s did not answer in time: %w", address(client), err)
+	}
+	if seen.err != nil {
+		return seen.err
+	}
+	s.clock.exact = seen.embedded
+	if err := refuse(seen.findings, s.opts, client); err != nil {
+		return err
 	}
 	// The all-zero ID is never a key's digest. A server too old for the scripts, or a user
 	// without the right to run them on our keys, shows itself here and not in mid-stream.
 	if ans := s.Lookup(ctx, make([]dedup.ID, 1))[0]; ans.Err != nil {
 		return fmt.Errorf("redisadapter: cannot run scripts on keys %q at %s: %w", s.opts.Prefix+":*", address(client), ans.Err)
 	}
-	return nil
+	opened, err := redisscript.Within(ctx, func() error { return s.guard.open(ctx) })
+	return errors.Join(opened, err)
 }
 
-func inspectServers(ctx context.Context, client redis.UniversalClient, embedded *bool) error {
-	cluster, ok := client.(*redis.ClusterClient)
-	if !ok {
-		info, err := inspectServer(ctx, client, address(client))
-		if err == nil && infoField(info, "redis_mode") == "cluster" {
+// inspection is what New has seen.
+type inspection struct {
+	embedded bool
+	findings []Finding
+	err      error
+}
+
+// look asks every server who it is.
+func (s *Store) look(ctx context.Context) inspection {
+	client := s.guard.client
+	_, cluster := client.(*redis.ClusterClient)
+	var mu sync.Mutex // masters are asked in parallel
+	seen := inspection{findings: checkClient(client)}
+	reached, err := eachServer(ctx, client, func(ctx context.Context, addr string, node redis.UniversalClient) error {
+		fields, err := inspectServer(ctx, node, addr)
+		if err == nil && !cluster && fields["redis_mode"] == "cluster" {
 			err = fmt.Errorf("redisadapter: Redis at %s is part of a Cluster; it needs a redis.ClusterClient "+
-				"(redis.UniversalOptions with IsClusterMode)", address(client))
+				"(redis.UniversalOptions with IsClusterMode)", addr)
 		}
-		*embedded = err == nil && info == ""
-		return err
-	}
-	var reached atomic.Bool // masters are asked in parallel
-	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		reached.Store(true)
-		_, err := inspectServer(ctx, node, node.Options().Addr)
+		mu.Lock()
+		defer mu.Unlock()
+		seen.embedded = err == nil && fields.embedded()
+		seen.findings = append(seen.findings, checkServer(addr, node, fields)...)
 		return err
 	})
-	if err != nil && !reached.Load() {
-		return fmt.Errorf("redisadapter: Redis Cluster at %s cannot be reached: %w", address(client), err)
+	mu.Lock()
+	defer mu.Unlock()
+	if seen.err = err; err != nil && reached == 0 {
+		seen.err = fmt.Errorf("redisadapter: Redis Cluster at %s cannot be reached: %w", address(client), err)
 	}
-	return err
+	return seen
 }
 
-// inspectServer returns what INFO says of one server, empty for one that has no such
-// section: an embedded server for tests, about which the script that is tried decides.
-func inspectServer(ctx context.Context, client redis.UniversalClient, addr string) (string, error) {
+// inspectServer returns what INFO says of one server, nil for an embedded one, about which
+// the script that is tried decides.
+func inspectServer(ctx context.Context, client redis.UniversalClient, addr string) (info, error) {
 	if err := client.Ping(ctx).Err(); err != nil {
-		return "", fmt.Errorf("redisadapter: Redis at %s cannot be reached: %w", addr, err)
+		return nil, fmt.Errorf("redisadapter: Redis at %s cannot be reached: %w", addr, err)
 	}
-	info, err := client.Info(ctx, "server").Result()
-	var refusal redis.Error
-	if errors.As(err, &refusal) && strings.Contains(err.Error(), "not supported") {
-		return "", nil
-	}
+	fields, err := askInfo(ctx, client)
 	if err != nil {
-		return "", fmt.Errorf("redisadapter: INFO of Redis at %s: %w", addr, err)
+		return nil, fmt.Errorf("redisadapter: INFO of Redis at %s: %w", addr, err)
 	}
-	// 7.0 is the first with flags for scripts. Valkey reports the version of Redis that
-	// it is compatible with.
-	version := infoField(info, "redis_version")
-	major, _, _ := strings.Cut(version, ".")
-	if n, err := strconv.Atoi(major); err != nil || n < 7 {
-		return "", fmt.Errorf("redisadapter: Redis at %s has version %q; 7.0 or newer is needed", addr, version)
-	}
-	return info, nil
-}
-
-// infoField returns one line of INFO, or "".
-func infoField(info, name string) string {
-	for line := range strings.Lines(info) {
-		if value, found := strings.CutPrefix(strings.TrimSpace(line), name+":"); found {
-			return value
-		}
-	}
-	return ""
+	return fields, nil
 }
 
 // address is what the client was told to connect to.

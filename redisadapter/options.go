@@ -1,7 +1,9 @@
 package redisadapter
 
 import (
+	"cmp"
 	"fmt"
+	"time"
 
 	"github.com/onceward/onceward/internal/redisscript"
 )
@@ -42,6 +44,35 @@ type Options struct {
 	// Layout says what is kept of a finished key. All processes that share a prefix must
 	// agree on it. Default Rich.
 	Layout Layout
+
+	// Strict makes New refuse what [Preflight] calls fatal, and the warnings of lost data
+	// and of plaintext. Otherwise New refuses only what cannot work. Default false.
+	Strict bool
+	// OnFinding hears what New, Watch and the amnesia guard find; it must not block and
+	// may be called by several goroutines. Default: findings are logged through slog.
+	OnFinding func(Finding)
+
+	// Amnesia says what happens to claims when the server has lost data. Anything but
+	// GuardOff needs a canary (see [Boot]) and costs one GET per server and batch of
+	// claims. Default GuardOff.
+	Amnesia Amnesia
+	// AmnesiaFor is how long a loss matters: the deduper's Window, after which nothing
+	// that was lost would have been remembered. Required with Amnesia.
+	AmnesiaFor time.Duration
+	// SuspectFor is how long claims count as unsafe after a failover, or a restart that
+	// kept the canary: by how much a replica may lag. Default DefaultSuspectFor.
+	SuspectFor time.Duration
+	// Second is asked before claims are granted; required with SecondStore.
+	Second Second
+
+	// MaxInFlight bounds the pipelines that are under way at once, those included that
+	// were left behind when their context ended. Claims and lookups take at most three
+	// quarters of them. A call waits for its turn until its context ends. Default
+	// DefaultMaxInFlight.
+	MaxInFlight int
+	// BreakerAfter is how many calls in a row must fail to reach the server, until calls
+	// fail at once with [ErrBreakerOpen]; negative for never. Default DefaultBreakerAfter.
+	BreakerAfter int
 }
 
 // complete returns the options with their defaults, or names the first bad one.
@@ -54,6 +85,31 @@ func (o Options) complete() (Options, error) {
 	}
 	if o.Layout > SeenOnly {
 		return o, input("Options.Layout", fmt.Sprintf("is %d; Rich and SeenOnly are known", o.Layout))
+	}
+	return o.completeGuard()
+}
+
+// completeGuard looks at what concerns the server's health.
+func (o Options) completeGuard() (Options, error) {
+	switch {
+	case o.Amnesia > SecondStore:
+		return o, input("Options.Amnesia", fmt.Sprintf("is %d; GuardOff to SecondStore are known", o.Amnesia))
+	case o.AmnesiaFor < 0:
+		return o, input("Options.AmnesiaFor", "is negative")
+	case o.Amnesia != GuardOff && o.AmnesiaFor == 0:
+		return o, input("Options.AmnesiaFor", "is required with Options.Amnesia: the deduper's window")
+	case o.SuspectFor < 0:
+		return o, input("Options.SuspectFor", "is negative")
+	case (o.Amnesia == SecondStore) != (o.Second != nil):
+		return o, input("Options.Second", "goes with the Options.Amnesia SecondStore, and with no other")
+	case o.MaxInFlight < 0:
+		return o, input("Options.MaxInFlight", "is negative")
+	}
+	o.MaxInFlight = cmp.Or(o.MaxInFlight, DefaultMaxInFlight)
+	o.BreakerAfter = cmp.Or(o.BreakerAfter, DefaultBreakerAfter)
+	o.SuspectFor = cmp.Or(o.SuspectFor, DefaultSuspectFor)
+	if o.OnFinding == nil {
+		o.OnFinding = logFinding
 	}
 	return o, nil
 }

@@ -21,6 +21,10 @@ type Store struct {
 	runner *redisscript.Runner
 	clock  *clock
 	opts   Options
+
+	guard   *guard
+	breaker breaker
+	rooms   rooms
 }
 
 var _ dedup.Store = (*Store)(nil)
@@ -148,11 +152,47 @@ func batch[T any](
 		}
 		calls, sent = append(calls, c), append(sent, i)
 	}
-	for n, r := range s.runner.Run(ctx, calls) {
-		i := sent[n]
-		answers[i] = answer(op, &items[i], r, read)
+	why := begins
+	if op == "renew" {
+		why = ends
+	}
+	refused := s.call(why, func() {
+		replies, err := s.scripts(ctx, why, calls)
+		for n, i := range sent {
+			if err != nil {
+				answers[i] = dedup.Answer{Err: wrap(op, err)}
+				continue
+			}
+			answers[i] = answer(op, &items[i], replies[n], read)
+		}
+	}, errorsOf(answers))
+	if refused != nil {
+		for _, i := range sent {
+			answers[i] = dedup.Answer{Err: wrap(op, refused)}
+		}
 	}
 	return answers
+}
+
+// scripts makes one pipeline of scripts, and none of no scripts.
+func (s *Store) scripts(ctx context.Context, why purpose, calls []redisscript.Call) ([]redisscript.Reply, error) {
+	if len(calls) == 0 {
+		return nil, nil
+	}
+	return s.send(ctx, why, calls, nil, nil)
+}
+
+// errorsOf yields the error of every answer.
+func errorsOf(lists ...[]dedup.Answer) func(yield func(error) bool) {
+	return func(yield func(error) bool) {
+		for _, answers := range lists {
+			for i := range answers {
+				if !yield(answers[i].Err) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func answer[T any](op string, item *T, r redisscript.Reply, read func(*T, redisscript.Reply, dedup.Record) (dedup.Answer, error)) dedup.Answer {

@@ -23,12 +23,14 @@ import (
 // and nearly always one.
 type trip struct {
 	s       *Store
+	why     purpose
 	at      reading
 	changes []dedup.Change
 	reqs    []dedup.ClaimRequest
 	ended   []dedup.Answer
 	claimed []dedup.Answer
 	next    []step
+	tail    *tail // nil without an amnesia guard
 }
 
 type stepKind uint8
@@ -62,10 +64,48 @@ func (st *step) scripted() bool {
 // FinishClaim is Finish and then Claim in one round trip. An ID that is in both may be
 // claimed first.
 func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Change, reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+	if len(reqs) > 0 {
+		if why := s.guard.closed(ctx); why != nil {
+			claimed, reqs = s.peek(ctx, reqs, why), nil
+			if len(changes) == 0 {
+				return nil, claimed
+			}
+		}
+	}
 	t := &trip{
-		s: s, at: s.clock.now(ctx), changes: changes, reqs: reqs,
+		s: s, why: begins, changes: changes, reqs: reqs,
 		ended: make([]dedup.Answer, len(changes)), claimed: make([]dedup.Answer, len(reqs)),
-		next: make([]step, 0, len(changes)+len(reqs)),
+	}
+	if len(changes) > 0 {
+		t.why = ends
+	}
+	if refused := s.call(t.why, func() { t.run(ctx) }, errorsOf(t.ended, t.claimed)); refused != nil {
+		t.refuse(refused)
+	} else if len(reqs) > 0 && s.guard.on() {
+		s.settle(ctx, t)
+	}
+	if claimed == nil {
+		claimed = t.claimed
+	}
+	return t.ended, claimed
+}
+
+// refuse answers what was not sent at all.
+func (t *trip) refuse(why error) {
+	for i := range t.ended {
+		t.ended[i].Err = wrap("finish", why)
+	}
+	for i := range t.claimed {
+		t.claimed[i].Err = wrap("claim", why)
+	}
+}
+
+// run makes the rounds.
+func (t *trip) run(ctx context.Context) {
+	t.at = t.s.clock.now(ctx)
+	t.next = make([]step, 0, len(t.changes)+len(t.reqs))
+	if len(t.reqs) > 0 && t.s.guard.on() {
+		t.tail = t.s.guard.newTail(ctx, t)
 	}
 	t.planEnds()
 	t.planClaims()
@@ -80,7 +120,6 @@ func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Change, reqs []
 			t.read(&round[i])
 		}
 	}
-	return t.ended, t.claimed
 }
 
 func (t *trip) planEnds() {
@@ -133,12 +172,12 @@ func (t *trip) send(ctx context.Context, round []step) error {
 		}
 	}
 	plain := t.commands(ctx, round, len(round)-len(calls))
-	replies, err := redisscript.Within(ctx, func() []redisscript.Reply {
-		return t.s.runner.Send(ctx, calls, plain)
-	})
+	looks := t.tail.round(round)
+	replies, err := t.s.send(ctx, t.why, calls, plain, looks.queue(ctx))
 	if err != nil {
 		return err
 	}
+	t.tail.add(looks)
 	for i := range round {
 		if round[i].scripted() {
 			round[i].reply, replies = replies[0], replies[1:]

@@ -31,7 +31,7 @@ func (r *Runner) Run(ctx context.Context, calls []Call) []Reply {
 	if len(calls) == 0 {
 		return nil
 	}
-	replies, err := Within(ctx, func() []Reply { return r.Send(ctx, calls, nil) })
+	replies, err := Within(ctx, func() []Reply { return r.Send(ctx, calls, nil, nil) })
 	if err != nil {
 		return failed(len(calls), err)
 	}
@@ -60,20 +60,21 @@ func Within[T any](ctx context.Context, f func() T) (T, error) {
 }
 
 // Send is Run for a caller that is Within its context already. It sends the plain
-// commands in the pipeline of the calls, after them.
+// commands in the pipeline of the calls, after them, and at the end of every pipeline what
+// last returns, unless it is nil.
 //
 // Calls that did not run, because their script was not known or its shebang line was not
 // understood, are sent once more with what was missing.
-func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder) []Reply {
+func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder, last func() []redis.Cmder) []Reply {
 	plain := r.plain.Load()
 	cmds := make([]*redis.Cmd, len(calls))
-	r.send(ctx, calls, cmds, after, nil, func(p redis.Pipeliner, c Call) *redis.Cmd {
+	r.send(ctx, calls, cmds, after, last, nil, func(p redis.Pipeliner, c Call) *redis.Cmd {
 		return p.EvalSha(ctx, c.Script.source(plain).sha, []string{c.Key}, c.Args...)
 	})
-	r.send(ctx, calls, cmds, nil, scriptMissing, func(p redis.Pipeliner, c Call) *redis.Cmd {
+	r.send(ctx, calls, cmds, nil, last, scriptMissing, func(p redis.Pipeliner, c Call) *redis.Cmd {
 		return p.Eval(ctx, c.Script.source(plain).text, []string{c.Key}, c.Args...)
 	})
-	r.send(ctx, calls, cmds, nil, shebangRefused, func(p redis.Pipeliner, c Call) *redis.Cmd {
+	r.send(ctx, calls, cmds, nil, last, shebangRefused, func(p redis.Pipeliner, c Call) *redis.Cmd {
 		r.plain.Store(true)
 		return p.Eval(ctx, c.Script.source(true).text, []string{c.Key}, c.Args...)
 	})
@@ -86,7 +87,7 @@ func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder) []
 
 // send pipelines the calls that have not been sent, or were answered with an error that
 // again accepts, and replaces their commands; and the plain commands after them.
-func (r *Runner) send(ctx context.Context, calls []Call, cmds []*redis.Cmd, after []redis.Cmder, again func(redis.Error) bool, queue func(redis.Pipeliner, Call) *redis.Cmd) {
+func (r *Runner) send(ctx context.Context, calls []Call, cmds []*redis.Cmd, after []redis.Cmder, last func() []redis.Cmder, again func(redis.Error) bool, queue func(redis.Pipeliner, Call) *redis.Cmd) {
 	pipe := r.client.Pipeline()
 	for i, c := range calls {
 		var refusal redis.Error
@@ -94,9 +95,13 @@ func (r *Runner) send(ctx context.Context, calls []Call, cmds []*redis.Cmd, afte
 			cmds[i] = queue(pipe, c)
 		}
 	}
-	switch {
-	case pipe.Len() == 0 && len(after) == 0:
+	if pipe.Len() == 0 && len(after) == 0 {
 		return
+	}
+	if last != nil {
+		after = append(after[:len(after):len(after)], last()...)
+	}
+	switch {
 	case pipe.Len() == 0 && len(after) == 1:
 		// A lone command needs no pipeline. It carries its own error.
 		_ = r.client.Process(ctx, after[0])

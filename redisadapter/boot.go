@@ -1,0 +1,85 @@
+package redisadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// ErrNoCanary: [New] was told to guard against amnesia and found no canary. Either this
+// is the first start of the deployment, and [Boot] was forgotten, or the server has lost
+// all it had. Nobody but the operator can tell.
+var ErrNoCanary = errors.New("redisadapter: the server holds no canary")
+
+// Boot prepares a server, or a Cluster, for the amnesia guard: it creates the canaries
+// of opts.Prefix. Call it once, by hand or from the step that deploys for the first
+// time, and never when a process starts: a server that has lost everything looks like a
+// new one, and a Boot on every start would call it one.
+//
+// When they exist nothing is changed and the error is nil. When only some do, data has
+// been lost, and Boot refuses: see [Acknowledge]. Two round trips (on a Cluster per
+// master, in parallel).
+func Boot(ctx context.Context, client redis.UniversalClient, opts Options) error {
+	c, err := operate(ctx, client, opts)
+	if err != nil {
+		return err
+	}
+	var missing []int
+	for i, s := range c.read(ctx) {
+		switch {
+		case s.err != nil:
+			return fmt.Errorf("redisadapter: Boot cannot look at canary %d of %d: %w", i+1, len(c.keys), s.err)
+		case s.missing:
+			missing = append(missing, i)
+		}
+	}
+	if len(missing) > 0 && len(missing) < len(c.keys) {
+		return fmt.Errorf("%w: %d of %d are missing at Boot; find out what was lost, then call Acknowledge",
+			ErrAmnesia, len(missing), len(c.keys))
+	}
+	if err := c.write(ctx, missing, true, func() string { return newCanary(canaryOK, time.Time{}) }); err != nil {
+		return fmt.Errorf("redisadapter: Boot cannot write a canary: %w", err)
+	}
+	return nil
+}
+
+// Acknowledge ends amnesia before Options.AmnesiaFor is over: the operator has restored
+// the data, or accepts that effects of redelivered messages run again. It gives every
+// canary a new value, by which all processes learn of it: with their next batch, or
+// within a second of the next one that they refuse. Calling it again is harmless. One
+// round trip.
+func Acknowledge(ctx context.Context, client redis.UniversalClient, opts Options) error {
+	c, err := operate(ctx, client, opts)
+	if err != nil {
+		return err
+	}
+	all := make([]int, len(c.keys))
+	for i := range all {
+		all[i] = i
+	}
+	if err := c.write(ctx, all, false, func() string { return newCanary(canaryAck, time.Time{}) }); err != nil {
+		return fmt.Errorf("redisadapter: Acknowledge cannot write a canary: %w", err)
+	}
+	return nil
+}
+
+// operate checks what an operator's call is given.
+func operate(ctx context.Context, client redis.UniversalClient, opts Options) (*canaries, error) {
+	if ctx == nil {
+		return nil, input("Context", "is nil")
+	}
+	if problem := redisscript.ClientProblem(client); problem != "" {
+		return nil, input("Client", problem)
+	}
+	// The same options as New's will do, and so will a prefix alone.
+	opts, err := Options{Prefix: opts.Prefix}.complete()
+	if err != nil {
+		return nil, err
+	}
+	return newCanaries(client, opts.Prefix), nil
+}

@@ -1,0 +1,240 @@
+package redisadapter
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A canary is a key without an expiry that nobody deletes: when it is gone, so is what
+// lay beside it. Its value is "1 STATE EPOCH", EPOCH 16 random bytes in hexadecimal:
+//
+//	1 ok EPOCH           written by Boot
+//	1 lost EPOCH MILLIS  written by whoever found it missing, with the server's time
+//	1 ack EPOCH          written by Acknowledge
+const (
+	canaryVersion = "1"
+	canaryOK      = "ok"
+	canaryLost    = "lost"
+	canaryAck     = "ack"
+)
+
+const (
+	slots = 16384
+	// clusterCanaries are spread evenly over the slots of a Cluster, so that every master
+	// with 512 slots in a row holds at least one, wherever slots are moved.
+	clusterCanaries = 64
+)
+
+// canary is a decoded value.
+type canary struct {
+	state string
+	lost  time.Time // by the server's clock
+}
+
+func parseCanary(value string) (canary, error) {
+	parts := strings.Split(value, " ")
+	bad := fmt.Errorf("redisadapter: a canary holds %d bytes that are no canary", len(value))
+	if len(parts) < 3 || parts[0] != canaryVersion || len(parts[2]) != 32 {
+		return canary{}, bad
+	}
+	switch {
+	case len(parts) == 3 && (parts[1] == canaryOK || parts[1] == canaryAck):
+		return canary{state: parts[1]}, nil
+	case len(parts) == 4 && parts[1] == canaryLost:
+		ms, err := strconv.ParseInt(parts[3], 10, 64)
+		if err != nil || ms < 0 {
+			return canary{}, bad
+		}
+		return canary{state: canaryLost, lost: time.UnixMilli(ms)}, nil
+	}
+	return canary{}, bad
+}
+
+// newCanary is a value with an epoch that was never used before.
+func newCanary(state string, lost time.Time) string {
+	var epoch [16]byte
+	_, _ = rand.Read(epoch[:]) // never fails
+	value := canaryVersion + " " + state + " " + hex.EncodeToString(epoch[:])
+	if state == canaryLost {
+		value += " " + strconv.FormatInt(lost.UnixMilli(), 10)
+	}
+	return value
+}
+
+// canaries are all canaries of a deployment: one on a single server.
+type canaries struct {
+	client  redis.UniversalClient
+	cluster *redis.ClusterClient // nil for a single server
+	keys    []string
+	// holders maps each master to a canary that it holds.
+	holders atomic.Pointer[map[*redis.Client]int]
+}
+
+func newCanaries(client redis.UniversalClient, prefix string) *canaries {
+	cluster, _ := client.(*redis.ClusterClient)
+	tags := canaryTags()
+	if cluster == nil {
+		tags = tags[:1]
+	}
+	c := &canaries{client: client, cluster: cluster}
+	for _, tag := range tags {
+		c.keys = append(c.keys, prefix+":canary:{"+tag+"}")
+	}
+	return c
+}
+
+// canaryTags are the shortest numbers whose slots lie in the middle half of every 64th
+// of the slots. They are the same for ever: deployments hold keys named by them.
+var canaryTags = sync.OnceValue(func() []string {
+	const span = slots / clusterCanaries
+	tags := make([]string, clusterCanaries)
+	for n, found := 0, 0; found < len(tags); n++ {
+		tag := strconv.Itoa(n)
+		slot := keySlot(tag)
+		at := slot % span
+		if tags[slot/span] == "" && at >= span/4 && at < span*3/4 {
+			tags[slot/span] = tag
+			found++
+		}
+	}
+	return tags
+})
+
+// keySlot is the slot of a hash tag: CRC16 (XMODEM) as the Cluster specification has it.
+func keySlot(tag string) int {
+	var crc uint16
+	for i := range len(tag) {
+		crc ^= uint16(tag[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return int(crc) % slots
+}
+
+// guards returns, for each of n keys, the number of a canary on the same server, -1 where
+// that holds none. It asks the client's own picture of the Cluster, no server, and needs
+// no keys for a single server.
+func (c *canaries) guards(ctx context.Context, keys []string, n int) []int {
+	at := make([]int, n)
+	if c.cluster == nil {
+		return at
+	}
+	holders := c.holders.Load()
+	checked := make(map[*redis.Client]bool, 8)
+	for i, key := range keys {
+		node, err := c.cluster.MasterForKey(ctx, key)
+		if err != nil {
+			at[i] = -1
+			continue
+		}
+		if !checked[node] {
+			checked[node] = true
+			if holders == nil || !c.holds(ctx, node, *holders) {
+				holders = c.find(ctx)
+			}
+		}
+		n, found := (*holders)[node]
+		if !found {
+			n = -1
+		}
+		at[i] = n
+	}
+	return at
+}
+
+// holds reports whether the canary that is known for a node is still there: slots move.
+func (c *canaries) holds(ctx context.Context, node *redis.Client, holders map[*redis.Client]int) bool {
+	n, found := holders[node]
+	if !found {
+		return false
+	}
+	holder, err := c.cluster.MasterForKey(ctx, c.keys[n])
+	return err == nil && holder == node
+}
+
+// find looks for a canary on every node.
+func (c *canaries) find(ctx context.Context) *map[*redis.Client]int {
+	holders := make(map[*redis.Client]int)
+	for n, key := range c.keys {
+		if node, err := c.cluster.MasterForKey(ctx, key); err == nil {
+			if _, found := holders[node]; !found {
+				holders[node] = n
+			}
+		}
+	}
+	c.holders.Store(&holders)
+	return &holders
+}
+
+// sight is one look at a canary.
+type sight struct {
+	value   string
+	missing bool
+	err     error // it could not be looked at
+}
+
+func sightOf(cmd *redis.StringCmd) sight {
+	value, err := cmd.Result()
+	switch {
+	case err == nil:
+		return sight{value: value}
+	case errors.Is(err, redis.Nil):
+		return sight{missing: true}
+	case Classify(err) == ClassUnreadable: // of another type: it is not ours any more
+		return sight{}
+	}
+	return sight{err: err}
+}
+
+// read looks at all canaries, in one pipeline, on a Cluster one per node.
+func (c *canaries) read(ctx context.Context) []sight {
+	cmds := make([]*redis.StringCmd, len(c.keys))
+	pipe := c.client.Pipeline()
+	for i, key := range c.keys {
+		cmds[i] = pipe.Get(ctx, key)
+	}
+	_, _ = pipe.Exec(ctx) // every command carries its own error
+	sights := make([]sight, len(cmds))
+	for i, cmd := range cmds {
+		sights[i] = sightOf(cmd)
+	}
+	return sights
+}
+
+// write gives canaries a new value. Only a missing one is written when missing is set:
+// somebody else may have been faster.
+func (c *canaries) write(ctx context.Context, which []int, missing bool, value func() string) error {
+	if len(which) == 0 {
+		return nil
+	}
+	pipe := c.client.Pipeline()
+	for _, i := range which {
+		mode := ""
+		if missing {
+			mode = "NX"
+		}
+		pipe.SetArgs(ctx, c.keys[i], value(), redis.SetArgs{Mode: mode})
+	}
+	cmds, _ := pipe.Exec(ctx)
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+package redisadapter_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// healthy is what INFO says of a server with which nothing is wrong.
+func healthy() map[string]string {
+	return map[string]string{
+		"redis_version": "7.0.15", "redis_mode": "standalone", "run_id": "r1", "role": "master", "loading": "0",
+		"maxmemory": "1000000", "maxmemory_policy": "noeviction", "used_memory": "1000", "evicted_keys": "0",
+		"aof_enabled": "1", "aof_last_write_status": "ok", "connected_slaves": "0", "master_replid": "p1",
+	}
+}
+
+// infoReply is the raw reply to INFO, of a healthy server but for the given fields.
+func infoReply(fields map[string]string) string {
+	all := healthy()
+	maps.Copy(all, fields)
+	text := "# Server\r\n"
+	for name, value := range all {
+		text += name + ":" + value + "\r\n"
+	}
+	return redistest.Bulk(text)
+}
+
+// infoServer is a server that says what reply returns when it is asked for INFO.
+func infoServer(t *testing.T, reply func() string) *redis.Options {
+	return redistest.Fake(t, func(args []string) string {
+		switch strings.ToUpper(args[0]) {
+		case "PING":
+			return "+PONG\r\n"
+		case "INFO":
+			return reply()
+		case "TIME":
+			return "*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n"
+		}
+		return redistest.Answer("absent", 0, 0, "")
+	})
+}
+
+func codes(findings []redisadapter.Finding) []redisadapter.Code {
+	out := []redisadapter.Code{}
+	for _, f := range findings {
+		out = append(out, f.Code)
+	}
+	return out
+}
+
+// TestPreflight: each trap has a name, and a healthy server has none. Strict refuses what
+// loses data; a lax New refuses only what cannot work, and tells of the rest.
+func TestPreflight(t *testing.T) {
+	type fields = map[string]string
+	replica := fields{"role": "slave", "master_host": "10.0.0.1", "master_port": "6379", "master_link_status": "up"}
+	for name, c := range map[string]struct {
+		fields      fields
+		want        redisadapter.Code
+		severity    redisadapter.Severity
+		lax, strict bool // refused
+		detail      string
+	}{
+		"healthy":              {fields{}, "", 0, false, false, ""},
+		"newest":               {fields{"redis_version": "10.1.0"}, "", 0, false, false, ""},
+		"valkey":               {fields{"redis_version": "7.2.4", "server_name": "valkey", "valkey_version": "8.1.0"}, "", 0, false, false, ""},
+		"allkeys-lru":          {fields{"maxmemory_policy": "allkeys-lru"}, redisadapter.CodeEvictionPolicy, redisadapter.Fatal, false, true, "allkeys-lru"},
+		"volatile-ttl":         {fields{"maxmemory_policy": "volatile-ttl"}, redisadapter.CodeEvictionPolicy, redisadapter.Fatal, false, true, "volatile-ttl"},
+		"volatile-lru":         {fields{"maxmemory_policy": "volatile-lru"}, redisadapter.CodeEvictionPolicy, redisadapter.Fatal, false, true, "volatile-lru"},
+		"a policy to come":     {fields{"maxmemory_policy": "allkeys-lrm"}, redisadapter.CodeEvictionPolicy, redisadapter.Fatal, false, true, "allkeys-lrm"},
+		"no persistence":       {fields{"aof_enabled": "0"}, redisadapter.CodeNoPersistence, redisadapter.Warning, false, true, "appendonly"},
+		"and replicas":         {fields{"aof_enabled": "0", "connected_slaves": "2"}, redisadapter.CodeRestartWipes, redisadapter.Fatal, false, true, "2 replicas"},
+		"append fails":         {fields{"aof_last_write_status": "err"}, redisadapter.CodeAppendFailed, redisadapter.Warning, false, true, "err"},
+		"redis 6":              {fields{"redis_version": "6.2.14"}, redisadapter.CodeVersion, redisadapter.Fatal, true, true, "6.2.14"},
+		"valkey 7.1":           {fields{"redis_version": "7.2.4", "server_name": "valkey", "valkey_version": "7.1.9"}, redisadapter.CodeVersion, redisadapter.Fatal, true, true, "Valkey"},
+		"replica":              {replica, redisadapter.CodeRole, redisadapter.Fatal, true, true, "10.0.0.1:6379"},
+		"replica, new name":    {fields{"role": "replica"}, redisadapter.CodeRole, redisadapter.Fatal, true, true, "replica"},
+		"loading":              {fields{"loading": "1"}, redisadapter.CodeLoading, redisadapter.Fatal, false, true, "reading"},
+		"no maxmemory":         {fields{"maxmemory": "0"}, redisadapter.CodeNoMaxMemory, redisadapter.Note, false, false, "0"},
+		"nearly full":          {fields{"used_memory": "910000"}, redisadapter.CodeMemory, redisadapter.Warning, false, false, "910000"},
+		"has evicted":          {fields{"evicted_keys": "7"}, redisadapter.CodeEvicted, redisadapter.Warning, false, true, "7 keys"},
+		"replica is syncing":   {fields{"connected_slaves": "1", "slave0": "ip=10.0.0.2,port=6379,state=wait_bgsave,offset=0,lag=0"}, redisadapter.CodeReplicaLink, redisadapter.Warning, false, false, "wait_bgsave"},
+		"replica lags":         {fields{"connected_slaves": "1", "slave0": "ip=10.0.0.2,port=6379,state=online,offset=0,lag=60"}, redisadapter.CodeReplicaLink, redisadapter.Warning, false, false, "60 s"},
+		"replica is well":      {fields{"connected_slaves": "1", "slave0": "ip=10.0.0.2,port=6379,state=online,offset=9,lag=1"}, "", 0, false, false, ""},
+		"90 % is not too much": {fields{"used_memory": "900000"}, "", 0, false, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := redistest.Client(t, infoServer(t, func() string { return infoReply(c.fields) }))
+			found, err := redisadapter.Preflight(t.Context(), client)
+			must(t, err)
+			want := []redisadapter.Code{}
+			if c.want != "" {
+				want = append(want, c.want)
+			}
+			if !slices.Equal(codes(found), want) {
+				t.Fatalf("found %v, want %v", found, want)
+			}
+			for _, f := range found {
+				if f.Severity != c.severity || !strings.Contains(f.Detail, c.detail) || f.Server != client.Options().Addr || f.Why == "" || f.Fix == "" {
+					t.Errorf("%+v", f)
+				}
+			}
+			for strict, refused := range map[bool]bool{false: c.lax, true: c.strict} {
+				var heard []redisadapter.Finding
+				_, err := redisadapter.New(t.Context(), client, redisadapter.Options{
+					Strict: strict, OnFinding: func(f redisadapter.Finding) { heard = append(heard, f) },
+				})
+				var refusal *redisadapter.RefusedError
+				switch {
+				case refused && (!errors.As(err, &refusal) || !slices.Equal(codes(refusal.Findings), want)):
+					t.Errorf("strict %t: error %v", strict, err)
+				case !refused && (err != nil || !slices.Equal(codes(heard), want)):
+					t.Errorf("strict %t: error %v, heard %v", strict, err, heard)
+				}
+			}
+		})
+	}
+}
+
+// TestPreflightPlaintext: without TLS nobody but the same machine may be asked. The
+// dialer leads every address to a server on loopback.
+func TestPreflightPlaintext(t *testing.T) {
+	fake := infoServer(t, func() string { return infoReply(nil) })
+	for addr, plaintext := range map[string]bool{
+		"10.1.2.3:6379": true, "redis.internal:6379": true, "[2001:db8::1]:6379": true, "localhost.example.com:6379": true,
+		"127.0.0.1:6379": false, "127.8.8.8:6379": false, "[::1]:6379": false, "localhost:6379": false,
+	} {
+		t.Run(addr, func(t *testing.T) {
+			opts := *fake
+			opts.Addr = addr
+			opts.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "tcp", fake.Addr)
+			}
+			client := redistest.Client(t, &opts)
+			found, err := redisadapter.Preflight(t.Context(), client)
+			must(t, err)
+			if got := slices.Contains(codes(found), redisadapter.CodePlaintext); got != plaintext || len(found) > 1 {
+				t.Errorf("found %v", found)
+			}
+			_, err = redisadapter.New(t.Context(), client, redisadapter.Options{Strict: true})
+			if refused := err != nil; refused != plaintext {
+				t.Errorf("strict: %v", err)
+			}
+		})
+	}
+}
+
+// TestPreflightOfClusterClient: settings by which a client reads from replicas, or does
+// not notice a failover for a minute.
+func TestPreflightOfClusterClient(t *testing.T) {
+	addrs := servertest.RedisCluster(t)
+	for name, c := range map[string]struct {
+		opts redis.ClusterOptions
+		want redisadapter.Code
+	}{
+		"good":       {redis.ClusterOptions{ClusterStateReloadInterval: time.Second}, ""},
+		"default":    {redis.ClusterOptions{}, redisadapter.CodeClusterReload},
+		"read-only":  {redis.ClusterOptions{ClusterStateReloadInterval: time.Second, ReadOnly: true}, redisadapter.CodeReplicaReads},
+		"by latency": {redis.ClusterOptions{ClusterStateReloadInterval: time.Second, RouteByLatency: true}, redisadapter.CodeReplicaReads},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.opts.Addrs = addrs
+			client := redis.NewClusterClient(&c.opts)
+			t.Cleanup(func() { _ = client.Close() })
+			found, err := redisadapter.Preflight(t.Context(), client)
+			must(t, err)
+			masters := 0
+			var of []redisadapter.Code
+			for _, f := range found {
+				switch f.Code {
+				case redisadapter.CodeNoMaxMemory:
+					masters++
+				default:
+					of = append(of, f.Code)
+				}
+			}
+			if masters != 3 {
+				t.Errorf("%d masters have no maxmemory, want 3: %v", masters, found)
+			}
+			if c.want == "" && len(of) > 0 || c.want != "" && !slices.Equal(of, []redisadapter.Code{c.want}) {
+				t.Errorf("found %v, want %q", of, c.want)
+			}
+		})
+	}
+}
+
+func TestPreflightOfEmbedded(t *testing.T) {
+	_, client := redistest.Mini(t)
+	if found, err := redisadapter.Preflight(t.Context(), client); err != nil || len(found) > 0 {
+		t.Errorf("found %v, %v", found, err)
+	}
+}
+
+func TestPreflightUnreachable(t *testing.T) {
+	addr := closedPort(t)
+	client := redistest.Client(t, &redis.Options{Addr: addr, DialerRetries: 1, MaxRetries: -1})
+	if _, err := redisadapter.Preflight(t.Context(), client); err == nil || !strings.Contains(err.Error(), addr) {
+		t.Errorf("error %v", err)
+	}
+	_, err := redisadapter.Preflight(t.Context(), nil)
+	wantInput(t, err, "Client")
+}
+
+// TestPreflightOfServers tries real ones, as they are configured badly.
+func TestPreflightOfServers(t *testing.T) {
+	server := servertest.Private(t, servertest.KindRedisPair)
+	primary := redistest.Client(t, &redis.Options{Addr: server.Addrs[0]})
+	replica := redistest.Client(t, &redis.Options{Addr: server.Addrs[1]})
+	want := func(client *redis.Client, want ...redisadapter.Code) {
+		t.Helper()
+		found, err := redisadapter.Preflight(t.Context(), client)
+		must(t, err)
+		found = slices.DeleteFunc(found, func(f redisadapter.Finding) bool { return f.Code == redisadapter.CodeNoMaxMemory })
+		if !slices.Equal(codes(found), want) {
+			t.Errorf("found %v, want %v", found, want)
+		}
+	}
+	want(primary)
+	want(replica, redisadapter.CodeRole)
+	if _, err := redisadapter.New(t.Context(), replica, redisadapter.Options{}); err == nil {
+		t.Error("New takes a replica")
+	}
+	must(t, primary.ConfigSet(t.Context(), "appendonly", "no").Err())
+	want(primary, redisadapter.CodeRestartWipes)
+	for _, policy := range []string{"allkeys-lru", "volatile-ttl", "volatile-random", "allkeys-lfu"} {
+		must(t, primary.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
+		want(primary, redisadapter.CodeEvictionPolicy, redisadapter.CodeRestartWipes)
+	}
+}

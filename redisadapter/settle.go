@@ -1,0 +1,161 @@
+package redisadapter
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// giveBackWithin bounds the release of claims that are not granted after all.
+const giveBackWithin = time.Second
+
+// settle decides whether the claims of a trip may be granted: only if the canaries were
+// there after them, and the servers behind new connections are those that were known.
+func (s *Store) settle(ctx context.Context, t *trip) {
+	granted := acquiredOf(t.claimed)
+	if t.tail == nil || len(granted) == 0 {
+		return
+	}
+	var back []int
+	for _, i := range granted {
+		if err := t.tail.unseen(i); err != nil {
+			t.claimed[i] = dedup.Answer{Err: wrap("claim", fmt.Errorf("the canary could not be read: %w", err))}
+			back = append(back, i)
+		}
+	}
+	why := s.suspicious(ctx, t.tail)
+	if granted = acquiredOf(t.claimed); why != nil && len(granted) > 0 {
+		back = append(back, s.judge(ctx, t, granted, why)...)
+	}
+	s.giveBack(ctx, t.reqs, back)
+}
+
+// suspicious says why claims that a pipeline won must not be granted as usual, or nil.
+func (s *Store) suspicious(ctx context.Context, t *tail) error {
+	g := s.guard
+	changed := t.changed()
+	if changed {
+		if err := within(ctx, func() error { return g.look(ctx) }); err != nil {
+			return fmt.Errorf("%w: a canary is missing or has changed, and cannot be read again: %w", ErrAmnesia, err)
+		}
+	}
+	if g.dialled() {
+		if err := within(ctx, func() error { return g.identify(ctx) }); err != nil {
+			return fmt.Errorf("%w, or not: who answers a new connection cannot be asked: %w", ErrAmnesia, err)
+		}
+	}
+	if why := g.amnesic(); why != nil || !changed {
+		return why
+	}
+	// Acknowledged while the claims were under way: before or after them, who knows.
+	return fmt.Errorf("%w: the canary has changed since the last claims", ErrAmnesia)
+}
+
+// judge applies the policy to claims that were won, and returns those to give back.
+func (s *Store) judge(ctx context.Context, t *trip, granted []int, why error) (back []int) {
+	switch s.guard.policy {
+	case RunAndFlag:
+		s.guard.flagged.Add(uint64(len(granted)))
+		s.guard.report(finding(CodeFlagged, "", "%d claims are granted: %v", len(granted), why))
+		return nil
+	case SecondStore:
+		return s.askSecond(ctx, t, granted, why)
+	}
+	for _, i := range granted {
+		t.claimed[i] = dedup.Answer{Err: wrap("claim", why)}
+	}
+	return granted
+}
+
+// askSecond asks the other store about claims that were won.
+func (s *Store) askSecond(ctx context.Context, t *trip, granted []int, why error) (back []int) {
+	ids := make([]dedup.ID, len(granted))
+	for n, i := range granted {
+		ids[n] = t.reqs[i].ID
+	}
+	answers := s.guard.second.Lookup(ctx, ids)
+	for n, i := range granted {
+		err := fmt.Errorf("%w; Options.Second gave %d answers for %d IDs", why, len(answers), len(ids))
+		var rec dedup.Record
+		if len(answers) == len(ids) {
+			rec = answers[n].Record
+			if err = answers[n].Err; err != nil {
+				err = fmt.Errorf("%w; and Options.Second does not know: %w", why, err)
+			}
+		}
+		if err != nil {
+			t.claimed[i] = dedup.Answer{Err: wrap("claim", err)}
+			back = append(back, i)
+		} else if ans, known := recorded(&t.reqs[i], rec); known {
+			t.claimed[i] = ans
+			back = append(back, i)
+		}
+	}
+	return back
+}
+
+// recorded answers a claim from a record alone, where that can be done.
+func recorded(r *dedup.ClaimRequest, rec dedup.Record) (ans dedup.Answer, known bool) {
+	ans.Record = rec
+	switch rec.State {
+	case dedup.StateSucceeded, dedup.StateFailed:
+		ans.Outcome = dedup.Duplicate
+	case dedup.StateUncertain:
+		ans.Outcome = dedup.Uncertain
+	case dedup.StateInProgress:
+		if rec.Remaining <= 0 {
+			return ans, false
+		}
+		ans.Outcome = dedup.InFlight
+	default:
+		return ans, false
+	}
+	if rec.Fingerprint.Conflicts(r.Fingerprint) {
+		ans.Outcome = dedup.Mismatch
+	}
+	return ans, true
+}
+
+// peek answers claims while none is granted: from what is on record, which is true, and
+// else with why. It writes nothing. A claim in progress may be the caller's own, from an
+// earlier send, and is left alone too.
+func (s *Store) peek(ctx context.Context, reqs []dedup.ClaimRequest, why error) []dedup.Answer {
+	ids := make([]dedup.ID, len(reqs))
+	for i := range reqs {
+		ids[i] = reqs[i].ID
+	}
+	answers := s.Lookup(ctx, ids)
+	for i := range answers {
+		if err := checkClaim(&reqs[i]); err != nil {
+			answers[i] = dedup.Answer{Err: err}
+			continue
+		}
+		if answers[i].Err != nil {
+			continue
+		}
+		ans, known := recorded(&reqs[i], answers[i].Record)
+		if !known || answers[i].Record.State == dedup.StateInProgress {
+			ans = dedup.Answer{Err: wrap("claim", why)}
+		}
+		answers[i] = ans
+	}
+	return answers
+}
+
+// giveBack releases claims that were won and are not granted. What it misses lapses with
+// its lease.
+func (s *Store) giveBack(ctx context.Context, reqs []dedup.ClaimRequest, which []int) {
+	if len(which) == 0 {
+		return
+	}
+	changes := make([]dedup.Change, len(which))
+	for n, i := range which {
+		changes[n] = dedup.Change{ID: reqs[i].ID, Token: reqs[i].Token, State: dedup.StateReleased, Hold: reqs[i].Hold}
+	}
+	// The caller may be gone; its claims are held all the same.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
+	defer cancel()
+	s.Finish(ctx, changes)
+}

@@ -1,0 +1,191 @@
+package redisadapter
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/backoff"
+)
+
+const (
+	// DefaultWatch is how often [Store.Watch] looks by default, on average: what happens
+	// is noticed within a second.
+	DefaultWatch = 400 * time.Millisecond
+
+	// watchCap is how rarely a server that is down is asked.
+	watchCap = 5 * time.Second
+	// clockMargin is by how much a server's clock may move against ours between two
+	// looks, beside the time that the look took.
+	clockMargin = 500 * time.Millisecond
+)
+
+// Watch looks at the server, or at every master of a Cluster, until ctx ends, and then
+// returns the cause. Run it in a goroutine of your own: New starts none. It reports
+// through Options.OnFinding, once per event: evictions, memory running out, another or a
+// restarted server, a master that became a replica, a clock that jumped, a server that
+// does not answer. With Options.Amnesia it also reads all canaries, so that a loss is
+// noticed while no claims are made, and raises amnesia for evictions, which claims alone
+// do not notice.
+//
+// Each look is one INFO per server and one GET per canary (64 on a Cluster, in one
+// pipeline per master), and happens every so often, with jitter; zero means
+// [DefaultWatch]. While a server does not answer, looks become rarer, up to every five
+// seconds. One watcher per process is enough; two do no harm.
+func (s *Store) Watch(ctx context.Context, every time.Duration) error {
+	if ctx == nil {
+		return input("Context", "is nil")
+	}
+	if every < 0 {
+		return input("every", "is negative")
+	}
+	if every == 0 {
+		every = DefaultWatch
+	}
+	w := &watcher{s: s, every: every, began: time.Now(), last: make(map[string]observed)}
+	failures := 0
+	for ctx.Err() == nil {
+		if err := w.round(ctx); err != nil && ctx.Err() == nil {
+			w.failed(err, failures)
+			failures++
+		} else {
+			failures = 0
+		}
+		if err := backoff.Sleep(ctx, w.pause(failures)); err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+type watcher struct {
+	s     *Store
+	every time.Duration
+	began time.Time
+	last  map[string]observed // by address
+}
+
+// observed is what the last look at one server has found.
+type observed struct {
+	evicted uint64
+	short   bool // of memory
+	replica bool
+	clock   time.Duration // ahead of ours, counted from began
+	timed   bool
+}
+
+// pause is how long to wait: the second half of the time is jitter.
+func (w *watcher) pause(failures int) time.Duration {
+	return backoff.Policy{Base: w.every, Cap: max(watchCap, w.every), Kind: backoff.Equal}.Delay(failures, 0, nil)
+}
+
+func (w *watcher) failed(err error, before int) {
+	if before == 0 {
+		w.s.guard.report(finding(CodeUnreachable, address(w.s.guard.client), "%v", err))
+	}
+}
+
+// asked is one look at one server.
+type asked struct {
+	fields         info
+	sent, received time.Time
+}
+
+// round looks once at everything. go-redis may outlast ctx: what it is left behind with
+// writes into maps that nobody reads.
+func (w *watcher) round(ctx context.Context) error {
+	g := w.s.guard
+	conns := connections(g.client)
+	var mu sync.Mutex
+	heard := make(map[string]asked)
+	err := within(ctx, func() error {
+		_, err := eachServer(ctx, g.client, func(ctx context.Context, addr string, node redis.UniversalClient) error {
+			sent := time.Now()
+			fields, err := askInfo(ctx, node)
+			if err == nil && !fields.embedded() {
+				mu.Lock()
+				heard[addr] = asked{fields, sent, time.Now()}
+				mu.Unlock()
+			}
+			return err
+		})
+		return err
+	})
+	mu.Lock()
+	seen := make(map[string]info, len(heard))
+	lost := false
+	for addr, a := range heard {
+		seen[addr] = a.fields
+		lost = w.compare(addr, a) || lost
+	}
+	mu.Unlock()
+	return errors.Join(err, within(ctx, func() error { return w.learn(ctx, seen, conns, lost) }))
+}
+
+// learn tells the guard what was seen.
+func (w *watcher) learn(ctx context.Context, seen map[string]info, conns uint64, lost bool) error {
+	g := w.s.guard
+	if len(seen) > 0 {
+		if err := g.meet(ctx, seen, conns); err != nil {
+			return err
+		}
+	}
+	if !g.on() {
+		return nil
+	}
+	if lost {
+		return g.lose(ctx)
+	}
+	return g.look(ctx)
+}
+
+// compare reports what has happened at a server since the last look, and whether keys
+// were evicted.
+func (w *watcher) compare(addr string, a asked) (lost bool) {
+	report := w.s.guard.report
+	was, known := w.last[addr]
+	is := w.observe(a)
+	if known && is.evicted > was.evicted {
+		lost = true
+		report(finding(CodeEvicted, addr, "%d keys have been evicted since the last look", is.evicted-was.evicted))
+	}
+	if is.short && !was.short {
+		report(finding(CodeMemory, addr, "%s of %s bytes are used", a.fields["used_memory"], a.fields["maxmemory"]))
+	}
+	if is.replica && !was.replica {
+		report(finding(CodeRole, addr, "its role is %s now", a.fields["role"]))
+	}
+	jump := is.clock - was.clock
+	if known && was.timed && is.timed && jump.Abs() > clockMargin+a.received.Sub(a.sent) {
+		report(finding(CodeClock, addr, "its clock has jumped by %v", jump.Round(time.Millisecond)))
+	}
+	w.last[addr] = is
+	return lost
+}
+
+func (w *watcher) observe(a asked) (is observed) {
+	is.evicted, _ = a.fields.count("evicted_keys")
+	limit, _ := a.fields.count("maxmemory")
+	used, _ := a.fields.count("used_memory")
+	is.short = limit > 0 && used > limit/100*nearLimit
+	is.replica = a.fields["role"] == "slave" || a.fields["role"] == "replica"
+	at, timed := a.fields.clock()
+	// Ours as it would be had nobody set it since began: Sub is monotonic.
+	is.clock, is.timed = at.Sub(w.began.Add(a.received.Sub(w.began)).Round(0)), timed
+	return is
+}
+
+// within is f, or the error of ctx when that ends first; f is then left behind.
+func within(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return cause(ctx)
+	}
+}
