@@ -73,6 +73,7 @@ func (a *asked) note(ans Answer) error {
 	a.answer = ans
 	var left *abandonedError
 	switch {
+	case errors.Is(ans.Err, errCrowded): // nothing was sent
 	case !errors.As(ans.Err, &left):
 		a.open = mayHaveExecuted(ans.Err)
 	case !left.queued:
@@ -159,15 +160,23 @@ func (d *Deduper) renewMineOnce(ctx context.Context, reqs []ClaimRequest, out []
 }
 
 // releaseOrphans gives back claims whose callers were cancelled while the store was
-// asked. One that was not answered may have been executed too.
+// asked. One that was not answered may have been executed too, or be executed later: the
+// store returned because its context had ended, and may have left it on its way.
 func (d *Deduper) releaseOrphans(reqs []ClaimRequest, answers []Answer) {
-	var back []Change
+	var back, late []Change
 	for i, ans := range answers {
-		if ans.Outcome == Acquired || mayHaveExecuted(ans.Err) {
+		switch {
+		case ans.Outcome == Acquired:
+			back = append(back, d.releaseChange(reqs[i]))
+		case !mayHaveExecuted(ans.Err):
+		case contextual(ans.Err):
+			late = append(late, d.releaseChange(reqs[i]))
+		default:
 			back = append(back, d.releaseChange(reqs[i]))
 		}
 	}
 	d.giveBack(back)
+	d.giveBackLate(late)
 }
 
 func (d *Deduper) releaseChange(req ClaimRequest) Change {
@@ -184,21 +193,47 @@ func (d *Deduper) giveBack(changes []Change) {
 	d.life.begin()
 	go func() {
 		defer d.life.end()
-		var answers []Answer
-		if len(changes) == 1 { // thousands of these may come at once
-			ctx, cancel := context.WithTimeout(context.Background(), d.cfg.StoreTimeout)
-			defer cancel()
-			answers = []Answer{d.ends.do(ctx, changes[0])}
-		} else {
-			answers = d.sendChanges(context.Background(), changes)
-		}
-		for i, ans := range answers {
-			if ans.Err != nil {
-				d.storeError(changes[i].ID, ans.Err)
-			}
-			d.ended(changes[i].ID)
+		d.release(changes)
+	}()
+}
+
+// giveBackLate is giveBack for claims that may still be on their way to the store, on
+// another connection than their release. One that was not there yet is released once
+// more, when it has either arrived or will not.
+func (d *Deduper) giveBackLate(changes []Change) {
+	if len(changes) == 0 {
+		return
+	}
+	d.life.begin()
+	go func() {
+		defer d.life.end()
+		if missed := d.release(changes); len(missed) > 0 {
+			_ = sleep(context.Background(), d.cfg.StoreTimeout)
+			d.release(missed)
 		}
 	}()
+}
+
+// release sends the releases and returns those that found nothing to release.
+func (d *Deduper) release(changes []Change) (missed []Change) {
+	var answers []Answer
+	if len(changes) == 1 { // thousands of these may come at once
+		ctx, cancel := context.WithTimeout(context.Background(), d.cfg.StoreTimeout)
+		defer cancel()
+		answers = []Answer{d.ends.do(ctx, changes[0])}
+	} else {
+		answers = d.sendChanges(context.Background(), changes)
+	}
+	for i, ans := range answers {
+		switch {
+		case ans.Err != nil:
+			d.storeError(changes[i].ID, ans.Err)
+		case !ans.Written:
+			missed = append(missed, changes[i])
+		}
+		d.ended(changes[i].ID)
+	}
+	return missed
 }
 
 // sendClaims is the direct way of a batch to the store, under its timeout.

@@ -42,6 +42,7 @@ func TestCancelledClaimLeavesNoClaimBehind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := hook()
+				store.prompt = true
 				d := newDeduper(t, store, nil)
 				store.setBefore(row.before)
 				store.setAfter(row.after)
@@ -132,6 +133,7 @@ func TestCallThatIsCancelledBeforehandAsksNothing(t *testing.T) {
 func TestManyCancelledClaimsAreReleasedInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
+		store.prompt = true
 		d := newDeduper(t, store, nil)
 		store.setAfter(only("Claim", func(call) error { time.Sleep(time.Second); return nil }))
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)

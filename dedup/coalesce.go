@@ -9,37 +9,34 @@ import (
 	"time"
 )
 
-const (
-	// coalesceBatch is where Redis's throughput per batch stops growing.
-	coalesceBatch = 256
-	// coalesceSends is how many batches may be under way at once. While fewer are,
-	// a call is sent directly, so a lone caller never waits for company.
-	coalesceSends = 8
-)
-
-// coalescer turns single calls from many goroutines into batches. A sender goroutine
-// exists only while there is something to send.
+// coalescer makes batches of single calls from many goroutines: a group commit.
 //
-// Cancelling one caller never disturbs the others of its batch: the batch runs under
-// its own deadline, and the answers nobody waits for any more go to orphans.
+// While few calls are under way each is sent by itself on its caller's goroutine. In a
+// crowd calls queue up, and sender goroutines, which exist only while there is something
+// to send, take what has gathered; see send.go. A call that finds the crowd full is
+// refused with errCrowded.
+//
+// Cancelling one caller never disturbs the others: a batch runs under a deadline of its
+// own, and the answers nobody waits for any more go to orphans.
 type coalescer[R any] struct {
 	send    func(context.Context, []R) []Answer
 	id      func(R) ID
 	orphans func([]R, []Answer) // may be nil; must not block
 	timeout time.Duration
 	life    *life
+	crowd   *crowd
+
+	tickets sync.Pool
 
 	mu      sync.Mutex
-	queue   []*ticket[R]
+	queue   queue[R]
 	senders int
-}
-
-// ticket is one waiting call.
-type ticket[R any] struct {
-	req       R
-	done      chan struct{}
-	answer    Answer
-	abandoned bool // guarded by coalescer.mu
+	sent    int // calls in batches under way
+	// gathering: a sender is about to take what is in the queue. While it is, no other
+	// is started. Whenever the queue is not empty, a sender gathers, or one is under way
+	// that will gather when its batch is answered.
+	gathering bool
+	trip      trip
 }
 
 // abandonedError is the answer to a call whose caller has gone: no fault of the store.
@@ -63,112 +60,99 @@ func gone(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// do sends req in some batch and waits for its answer or for ctx.
+// do sends req, alone or in some batch, and waits for its answer or for ctx.
 func (c *coalescer[R]) do(ctx context.Context, req R) Answer {
 	if ctx.Err() != nil {
 		return Answer{Err: &abandonedError{gone(ctx), true}}
 	}
-	t := &ticket[R]{req: req, done: make(chan struct{})}
-	c.mu.Lock()
-	c.queue = append(c.queue, t)
-	if c.senders < coalesceSends {
-		c.senders++
-		c.life.begin()
-		go c.run()
+	n := c.crowd.enter()
+	defer c.crowd.leave()
+	switch {
+	case n > c.crowd.limit:
+		return Answer{Err: errCrowded}
+	case n < crowdBegins:
+		return c.direct(ctx, req)
 	}
-	c.mu.Unlock()
+	return c.await(ctx, c.enqueue(req))
+}
 
+// direct sends a call by itself, on its caller's goroutine: what there is to gain from a
+// batch of so few is less than a goroutine costs. The call is its caller's alone, so it
+// ends with ctx; that it then returns at once is the store's contract.
+func (c *coalescer[R]) direct(ctx context.Context, req R) Answer {
+	alone := &struct { // one allocation; never reused, the store may keep both
+		ctx  callContext
+		reqs [1]R
+	}{reqs: [1]R{req}}
+	alone.ctx.Context, alone.ctx.deadline = ctx, time.Now().Add(c.timeout)
+	defer alone.ctx.end()
+	answers := c.send(&alone.ctx, alone.reqs[:])
+	if len(answers) != 1 {
+		answers = answered(answers, 1)
+	}
+	ans := answers[0]
+	if ans.Err != nil && ctx.Err() != nil && contextual(ans.Err) {
+		if c.orphans != nil {
+			c.orphans([]R{req}, []Answer{ans})
+		}
+		return Answer{Err: &abandonedError{gone(ctx), false}}
+	}
+	return ans
+}
+
+// contextual reports whether err tells of a context that ended.
+func contextual(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// enqueue makes sure that some sender will take req.
+func (c *coalescer[R]) enqueue(req R) *ticket[R] {
+	t, ok := c.tickets.Get().(*ticket[R])
+	if !ok {
+		t = &ticket[R]{ready: make(chan struct{}, 1)}
+	}
+	t.req = req
+	t.state.Store(ticketQueued)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue.push(t)
+	if !c.gathering && c.room() {
+		c.start()
+	}
+	return t
+}
+
+// await waits for the answer to t, or for ctx. Only a ticket whose answer was waited for
+// is used again: of an abandoned one the sender may still hold the pointer.
+func (c *coalescer[R]) await(ctx context.Context, t *ticket[R]) Answer {
 	select {
-	case <-t.done:
-		return t.answer
+	case <-t.ready:
 	case <-ctx.Done():
-		return c.abandon(ctx, t)
+		if queued, left := c.abandon(t); left {
+			return Answer{Err: &abandonedError{gone(ctx), queued}}
+		}
+		<-t.ready // the answer arrived in between: it counts
 	}
+	ans, broke := t.answer, t.broke
+	*t = ticket[R]{ready: t.ready}
+	c.tickets.Put(t)
+	if broke != nil {
+		panic(broke)
+	}
+	return ans
 }
 
-// abandon takes a cancelled call out of the queue, or, when it has been sent, leaves
-// its answer to orphans. The answer may have arrived in between: then it counts.
-func (c *coalescer[R]) abandon(ctx context.Context, t *ticket[R]) Answer {
+// abandon takes a cancelled call out of the queue, or, when it has been sent, leaves its
+// answer to orphans. It reports false when the call has been answered already.
+func (c *coalescer[R]) abandon(t *ticket[R]) (queued, left bool) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	select {
-	case <-t.done:
-		return t.answer
-	default:
-	}
-	if i := slices.Index(c.queue, t); i >= 0 {
-		c.queue = slices.Delete(c.queue, i, i+1)
-		return Answer{Err: &abandonedError{gone(ctx), true}}
-	}
-	t.abandoned = true
-	return Answer{Err: &abandonedError{gone(ctx), false}}
-}
-
-// run sends batches until the queue is empty.
-func (c *coalescer[R]) run() {
-	defer c.life.end()
-	for {
-		batch := c.take()
-		if batch == nil {
-			return
-		}
-		c.sendBatch(batch)
-	}
-}
-
-// take removes the next batch from the queue, or ends the sender. A store wants every
-// ID once per call, so a second ticket of an ID waits for the next batch.
-func (c *coalescer[R]) take() []*ticket[R] {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.queue) == 0 {
-		c.queue = nil
-		c.senders--
-		return nil
-	}
-	batch := make([]*ticket[R], 0, min(len(c.queue), coalesceBatch))
-	seen := make(map[ID]struct{}, cap(batch))
-	rest := c.queue[:0:0]
-	for i, t := range c.queue {
-		if len(batch) == coalesceBatch {
-			rest = append(rest, c.queue[i:]...)
-			break
-		}
-		id := c.id(t.req)
-		if _, twice := seen[id]; twice {
-			rest = append(rest, t)
-			continue
-		}
-		seen[id] = struct{}{}
-		batch = append(batch, t)
-	}
-	c.queue = rest
-	return batch
-}
-
-func (c *coalescer[R]) sendBatch(batch []*ticket[R]) {
-	reqs := make([]R, len(batch))
-	for i, t := range batch {
-		reqs[i] = t.req
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
-	answers := answered(c.send(ctx, reqs), len(reqs))
-	cancel()
-
-	var left []R
-	var unheard []Answer
-	c.mu.Lock()
-	for i, t := range batch {
-		t.answer = answers[i]
-		if t.abandoned {
-			left, unheard = append(left, reqs[i]), append(unheard, answers[i])
-		}
-		close(t.done)
+	if t.state.Load() == ticketQueued {
+		c.queue.remove(t)
+		c.mu.Unlock()
+		return true, true
 	}
 	c.mu.Unlock()
-	if c.orphans != nil && len(left) > 0 {
-		c.orphans(left, unheard)
-	}
+	return false, t.state.CompareAndSwap(ticketSent, ticketAbandoned)
 }
 
 // answered makes a store that breaks its contract harmless: missing answers are

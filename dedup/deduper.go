@@ -13,6 +13,10 @@ import (
 // Deduper makes the effect of every key happen once per window. It is safe for
 // concurrent use; one per namespace and process is enough. It starts goroutines only
 // while calls or handlers are under way.
+//
+// Single calls of concurrent callers share batches. At most 65,536 of them are under way
+// at once; one more is answered without being asked, with an error for which
+// [OutcomeUnknown] and [Retryable] are true.
 type Deduper struct {
 	store Store
 	cfg   Config
@@ -46,18 +50,22 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	d := &Deduper{store: store, cfg: cfg}
 	d.life.init()
 	d.cache = newCache(&d.cfg, store, &d.life)
+	company := newCrowd()
 	d.claims = &coalescer[ClaimRequest]{
 		send: store.Claim, id: func(r ClaimRequest) ID { return r.ID },
-		orphans: d.releaseOrphans, timeout: cfg.StoreTimeout, life: &d.life,
+		orphans: d.releaseOrphans, timeout: cfg.StoreTimeout, life: &d.life, crowd: company,
 	}
 	d.ends = &coalescer[Change]{
-		send: store.Finish, id: func(c Change) ID { return c.ID }, timeout: cfg.StoreTimeout, life: &d.life,
+		send: store.Finish, id: func(c Change) ID { return c.ID },
+		timeout: cfg.StoreTimeout, life: &d.life, crowd: company,
 	}
 	d.notes = &coalescer[Change]{
-		send: store.Renew, id: func(c Change) ID { return c.ID }, timeout: cfg.StoreTimeout, life: &d.life,
+		send: store.Renew, id: func(c Change) ID { return c.ID },
+		timeout: cfg.StoreTimeout, life: &d.life, crowd: company,
 	}
 	d.reads = &coalescer[ID]{
-		send: store.Lookup, id: func(id ID) ID { return id }, timeout: cfg.StoreTimeout, life: &d.life,
+		send: store.Lookup, id: func(id ID) ID { return id },
+		timeout: cfg.StoreTimeout, life: &d.life, crowd: company,
 	}
 	d.renewals = newRenewer(d)
 	return d, nil

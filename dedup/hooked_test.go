@@ -28,6 +28,10 @@ type call struct {
 // hooked is a store that counts its calls and lets a test lose, delay and watch them.
 type hooked struct {
 	inner dedup.Store
+	// prompt makes calls return when their context ends, as the contract has it, and go
+	// on behind: as of a request that was written already. Set it before use. Otherwise
+	// calls last as long as the hooks.
+	prompt bool
 
 	mu            sync.Mutex
 	before, after func(call) error
@@ -94,6 +98,20 @@ func (h *hooked) forgetCalls() {
 
 func around[A any](h *hooked, c call, do func() []A, lost func(error) A) []A {
 	fail := func(err error) []A { return slices.Repeat([]A{lost(err)}, c.items) }
+	if h.prompt {
+		done := make(chan []A, 1)
+		go func() { done <- execute(h, c, do, fail) }()
+		select {
+		case answers := <-done:
+			return answers
+		case <-c.ctx.Done():
+			return fail(c.ctx.Err())
+		}
+	}
+	return execute(h, c, do, fail)
+}
+
+func execute[A any](h *hooked, c call, do func() []A, fail func(error) []A) []A {
 	if before, _ := h.hooks(); before != nil {
 		if err := before(c); err != nil {
 			return fail(err)

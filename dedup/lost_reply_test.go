@@ -197,6 +197,7 @@ func TestCompleteThatCannotSucceedIsNotRetried(t *testing.T) {
 func TestCompleteFollowsItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
+		store.prompt = true
 		d := newDeduper(t, store, nil)
 		c := acquire(t, d, "k")
 		store.setBefore(only("Finish", func(call) error { time.Sleep(1500 * time.Millisecond); return nil }))

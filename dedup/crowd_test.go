@@ -1,0 +1,294 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// gauge counts what is under way at once.
+type gauge struct{ now, most atomic.Int64 }
+
+func (g *gauge) in() {
+	n := g.now.Add(1)
+	for m := g.most.Load(); n > m && !g.most.CompareAndSwap(m, n); m = g.most.Load() {
+	}
+}
+func (g *gauge) out() { g.now.Add(-1) }
+
+// looping has callers call again and again, and returns when all have stopped.
+func looping(c *coalescer[Change], callers, times int) {
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			for n := range times {
+				c.do(context.Background(), numbered(i*times+n))
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestFewCallsAreSentEachByItselfWithoutAGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &batches{do: echo(time.Millisecond)}
+		c := newTestCoalescer(b)
+		start := time.Now()
+		var wg sync.WaitGroup
+		for n := range crowdBegins - 1 {
+			wg.Go(func() { c.do(context.Background(), numbered(n)) })
+		}
+		synctest.Wait()
+		if c.senders != 0 || c.life.behind != 0 || b.count() != crowdBegins-1 {
+			t.Errorf("%d senders, %d batches", c.senders, b.count())
+		}
+		wg.Wait()
+		if took := time.Since(start); took != time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+		drained(t, c)
+	})
+}
+
+// Batches next to the store are few, so that they are large; far away they are many, so
+// that nobody waits for two trips.
+func TestBatchesUnderWayFollowTheRoundTrip(t *testing.T) {
+	for _, row := range []struct {
+		trip        time.Duration
+		least, most int64
+	}{
+		{50 * time.Microsecond, 1, 2},
+		{200 * time.Microsecond, 1, 2},
+		{time.Millisecond, 4, 10},
+		{2 * time.Millisecond, 14, 16},
+		{20 * time.Millisecond, 16, 16},
+	} {
+		t.Run(row.trip.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newTestCoalescer(&batches{})
+				var direct, learnt gauge
+				g := &direct
+				c.send = func(_ context.Context, batch []Change) []Answer {
+					if len(batch) > 1 { // not those who came before the crowd
+						g.in()
+						defer g.out()
+					}
+					time.Sleep(row.trip)
+					return make([]Answer, len(batch))
+				}
+				looping(c, 64, 3) // learns the distance
+				drained(t, c)
+				g = &learnt
+				looping(c, 20*coalesceBatch, 2)
+				drained(t, c)
+				if most := learnt.most.Load(); most < row.least || most > row.most {
+					t.Errorf("%d batches under way, want %d to %d", most, row.least, row.most)
+				}
+			})
+		})
+	}
+}
+
+func TestTripFollowsAShorterWayAtOnceAndALongerOneSlowly(t *testing.T) {
+	var trip trip
+	want := func(what string, sends int) {
+		t.Helper()
+		if got := trip.sends(); got != sends {
+			t.Errorf("%s: %d batches, want %d", what, got, sends)
+		}
+	}
+	want("nothing known", minSends)
+	trip.note(5*time.Millisecond, 1)
+	want("far", maxSends)
+	trip.note(100*time.Microsecond, 1)
+	want("near at last", minSends)
+	trip.note(5*time.Millisecond, 1)
+	want("one that was held up", 7)
+	for range 20 {
+		trip.note(5*time.Millisecond, 1)
+	}
+	want("far again", maxSends)
+	trip.note(600*time.Microsecond, 256)
+	want("a large batch next to the store", minSends)
+}
+
+// Of a batch that was answered all call again, in whatever coalescer: the first of them
+// must not take itself to be alone.
+func TestCrowdStaysOneWhenItsBatchIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &batches{do: echo(100 * time.Microsecond)}
+		claims, ends := newTestCoalescer(b), newTestCoalescer(b)
+		ends.crowd = claims.crowd
+		const callers, times = 200, 50
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() {
+				for n := range times {
+					claims.do(context.Background(), numbered(i*times+n))
+					ends.do(context.Background(), numbered(i*times+n))
+				}
+			})
+		}
+		wg.Wait()
+		drained(t, claims)
+		drained(t, ends)
+		if per := 2 * callers * times / b.count(); per < callers/4 {
+			t.Errorf("%d calls in a batch on average", per)
+		}
+	})
+}
+
+// The crowd is bounded: beyond it nothing is sent, and nobody waits.
+func TestCallBeyondTheCrowdsLimitIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &batches{do: echo(time.Millisecond)}
+		c := newTestCoalescer(b)
+		const limit = 100
+		c.crowd.limit = limit
+		var wg sync.WaitGroup
+		for n := range limit {
+			wg.Go(func() {
+				if ans := c.do(context.Background(), numbered(n)); ans.Err != nil || ans.Record.Attempt != n {
+					t.Errorf("call %d got %+v", n, ans)
+				}
+			})
+		}
+		synctest.Wait()
+		start := time.Now()
+		ans := c.do(context.Background(), numbered(limit))
+		if !errors.Is(ans.Err, errCrowded) || !OutcomeUnknown(ans.Err) || !Retryable(ans.Err) || time.Since(start) != 0 {
+			t.Errorf("%v after %v", ans.Err, time.Since(start))
+		}
+		wg.Wait()
+		drained(t, c)
+		for _, batch := range b.sent {
+			for _, ch := range batch {
+				if ch.Attempt == limit {
+					t.Error("what was refused has been sent")
+				}
+			}
+		}
+		if ans := c.do(context.Background(), numbered(limit)); ans.Err != nil {
+			t.Errorf("when the crowd has gone: %v", ans.Err)
+		}
+	})
+}
+
+// A claim that was refused for the crowd was never sent, so there is nothing to release.
+func TestClaimBeyondTheCrowdsLimitIsNotReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, err := New(Memory(10), Config{Namespace: "test", Window: time.Hour, LeaseTTL: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.claims.crowd.limit = 0
+		if _, err := d.Claim(t.Context(), "k"); !errors.Is(err, errCrowded) || !OutcomeUnknown(err) {
+			t.Error(err)
+		}
+		d.claims.crowd.limit = crowdLimit
+		d.ends.send = func(context.Context, []Change) []Answer {
+			t.Error("a release was sent")
+			return nil
+		}
+		synctest.Wait()
+	})
+}
+
+func TestStoreThatPanicsDoesSoInOneCaller(t *testing.T) {
+	errBoom := errors.New("boom")
+	for _, callers := range []int{1, 20} {
+		t.Run(fmt.Sprint(callers, " callers"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newTestCoalescer(&batches{})
+				var sends, panics, unknown atomic.Int32
+				c.send = func(context.Context, []Change) []Answer {
+					sends.Add(1)
+					time.Sleep(time.Millisecond)
+					panic(errBoom)
+				}
+				var wg sync.WaitGroup
+				for n := range callers {
+					wg.Go(func() {
+						defer func() {
+							if v := recover(); v != nil {
+								panics.Add(1)
+								if err, ok := v.(error); !ok || !errors.Is(err, errBoom) {
+									t.Errorf("panicked with %v", v)
+								}
+							}
+						}()
+						if ans := c.do(context.Background(), numbered(n)); OutcomeUnknown(ans.Err) && strings.Contains(ans.Err.Error(), "boom") {
+							unknown.Add(1)
+						}
+					})
+				}
+				wg.Wait()
+				drained(t, c)
+				if panics.Load() != sends.Load() || panics.Load()+unknown.Load() != int32(callers) || callers > 1 && unknown.Load() == 0 {
+					t.Errorf("%d sends, %d panics, %d told Unknown", sends.Load(), panics.Load(), unknown.Load())
+				}
+			})
+		})
+	}
+}
+
+// A lone call costs one allocation beside the store's own.
+func TestLoneCallAllocatesOnce(t *testing.T) {
+	c := newTestCoalescer(&batches{})
+	answers := make([]Answer, 1)
+	c.send = func(context.Context, []Change) []Answer { return answers }
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req := numbered(1)
+	if got := testing.AllocsPerRun(100, func() { c.do(ctx, req) }); got > 1 {
+		t.Errorf("%v allocations", got)
+	}
+}
+
+// What a direct call leaves behind when its caller goes is given to orphans, at once.
+func TestLoneCallerReturnsWhenItsContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCoalescer(&batches{do: echo(500 * time.Millisecond)})
+		var orphans int
+		c.orphans = func(reqs []Change, answers []Answer) {
+			orphans += len(reqs)
+			if len(reqs) != 1 || reqs[0].Attempt != 7 || !errors.Is(answers[0].Err, context.DeadlineExceeded) {
+				t.Errorf("%v, %v", reqs, answers)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		var left *abandonedError
+		if ans := c.do(ctx, numbered(7)); !errors.As(ans.Err, &left) || left.queued || time.Since(start) != time.Millisecond {
+			t.Errorf("%+v after %v", ans, time.Since(start))
+		}
+		if orphans != 1 {
+			t.Errorf("%d orphans", orphans)
+		}
+		drained(t, c)
+		time.Sleep(time.Second) // what was left behind
+	})
+}
+
+// A lone call has the coalescer's deadline too, and that is the store's fault.
+func TestLoneCallHasADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCoalescer(&batches{do: echo(time.Minute)})
+		c.orphans = func([]Change, []Answer) { t.Error("its caller is still there") }
+		start := time.Now()
+		var left *abandonedError
+		ans := c.do(t.Context(), numbered(1))
+		if !errors.Is(ans.Err, context.DeadlineExceeded) || errors.As(ans.Err, &left) || time.Since(start) != time.Second {
+			t.Errorf("%v after %v", ans.Err, time.Since(start))
+		}
+		drained(t, c)
+		time.Sleep(time.Hour) // what was left behind
+	})
+}
