@@ -359,23 +359,27 @@ func (t *trip) overwrote(st *step, c *dedup.Change, old *record, value string) d
 	case terminal && string(old.owner) == string(c.Token[:8]):
 		// Sent again: the first reply, which told what was overwritten, is lost. Before the
 		// end of the claim that can only have been the claim.
-		if old.late {
-			t.putBack(st, value, c.Window)
-		}
-		return dedup.Answer{Held: !old.late && time.Now().Before(c.Until), Written: true, Record: rec.view(c.Window, 0)}
+		ans := t.undo(st, c, old, value)
+		ans.Held, ans.Written = !old.late && time.Now().Before(c.Until), true
+		return ans
 	case terminal, c.Fence <= old.floor:
-		left, age, known := old.remembered(t.at)
-		if !known {
-			left, age = c.Window, 0
-		}
-		t.putBack(st, value, max(left, time.Millisecond))
-		return dedup.Answer{Record: old.view(left, age)}
+		return t.undo(st, c, old, value)
 	}
 	// The claim of somebody else, or what is left of one. Its fence must not be lost: it
 	// is what Forget cuts owners off by.
 	rec.late, rec.fence, rec.attempt = true, max(rec.fence, old.fence), max(rec.attempt, old.attempt)
 	t.putBack(st, encodeRecord(&rec), c.Window)
 	return dedup.Answer{Written: true, Record: rec.view(c.Window, 0)}
+}
+
+// undo puts back what must not be overwritten, and shows it.
+func (t *trip) undo(st *step, c *dedup.Change, old *record, value string) dedup.Answer {
+	left, age, known := old.remembered(t.at)
+	if !known {
+		left, age = c.Window, 0
+	}
+	t.putBack(st, value, max(left, time.Millisecond))
+	return dedup.Answer{Record: old.view(left, age)}
 }
 
 // putBack puts value in place of what a completion has written, unless somebody else has
