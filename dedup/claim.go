@@ -79,7 +79,7 @@ func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim
 		return nil, err
 	}
 	r := newRequest(key, opts)
-	req, err := d.prepare(r)
+	req, err := d.prepare(r, newToken())
 	if err != nil {
 		return nil, err
 	}
@@ -147,12 +147,18 @@ func (c *Claim) Fence() uint64 {
 // newClaim builds what the caller sees from what the store said, applies Observe and
 // FailOpen, and tells the observer.
 func (d *Deduper) newClaim(ctx context.Context, key string, req ClaimRequest, a asked, cached bool) *Claim {
+	c := new(Claim)
+	d.fillClaim(ctx, c, key, req, a, cached)
+	return c
+}
+
+// fillClaim is newClaim into the zero Claim c.
+func (d *Deduper) fillClaim(ctx context.Context, c *Claim, key string, req ClaimRequest, a asked, cached bool) {
 	ans := a.answer
-	c := &Claim{
-		Key: key, Outcome: ans.Outcome, Observed: ans.Outcome, Attempt: ans.Record.Attempt, Record: ans.Record,
-		Cause: causeOf(ans.Outcome, req.Origin, ans.Record, d.cfg.LateAfter),
-		d:     d, req: req, validUntil: a.validUntil,
-	}
+	c.Key, c.Outcome, c.Observed = key, ans.Outcome, ans.Outcome
+	c.Attempt, c.Record = ans.Record.Attempt, ans.Record
+	c.Cause = causeOf(ans.Outcome, req.Origin, ans.Record, d.cfg.LateAfter)
+	c.d, c.req, c.validUntil = d, req, a.validUntil
 	if ans.Err != nil {
 		c.Outcome, c.Observed, c.err = Unknown, Unknown, unknown(ans.Err)
 	}
@@ -167,7 +173,6 @@ func (d *Deduper) newClaim(ctx context.Context, key string, req ClaimRequest, a 
 		fire(d.cfg.Observer.Claimed, c.event(cached))
 	}
 	d.overrule(ctx, c, cached)
-	return c
 }
 
 // overrule lets a claim run that was not won, where the configuration says so. FailOpen

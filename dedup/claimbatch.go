@@ -30,42 +30,70 @@ func (d *Deduper) ClaimBatch(ctx context.Context, reqs []Request) ([]*Claim, err
 	}
 	defer d.life.leave()
 
-	claims := make([]*Claim, len(reqs))
-	firsts := make(map[ID]int, len(reqs))
-	aliases := make(map[int]ClaimRequest)
-	send := make([]ClaimRequest, 0, len(reqs))
-	index := make([]int, 0, len(reqs))
+	b := d.planBatch(ctx, reqs)
+	b.learn(ctx, d.sendClaims)
+	return b.claims, nil
+}
+
+// claimBatch is a ClaimBatch under way.
+type claimBatch struct {
+	d       *Deduper
+	reqs    []Request
+	slab    []Claim // one allocation for all
+	claims  []*Claim
+	firsts  map[ID]int
+	aliases map[int]ClaimRequest
+	send    []ClaimRequest
+	index   []int // of each item of send in reqs
+}
+
+// planBatch checks the requests, and answers those that need no store.
+func (d *Deduper) planBatch(ctx context.Context, reqs []Request) *claimBatch {
+	b := &claimBatch{
+		d: d, reqs: reqs, slab: make([]Claim, len(reqs)), claims: make([]*Claim, len(reqs)),
+		firsts: make(map[ID]int, len(reqs)), aliases: make(map[int]ClaimRequest),
+		send: make([]ClaimRequest, 0, len(reqs)), index: make([]int, 0, len(reqs)),
+	}
+	tokens := newTokens(len(reqs))
 	for i, r := range reqs {
-		req, err := d.prepare(r)
+		c := &b.slab[i]
+		b.claims[i] = c
+		req, err := d.prepare(r, tokens[i])
 		if err != nil {
-			claims[i] = &Claim{Key: r.Key, d: d, err: err}
+			c.Key, c.d, c.err = r.Key, d, err
 			continue
 		}
-		if _, again := firsts[req.ID]; again {
-			aliases[i] = req
+		if _, again := b.firsts[req.ID]; again {
+			b.aliases[i] = req
 			continue
 		}
-		firsts[req.ID] = i
+		b.firsts[req.ID] = i
 		if ans, ok := d.cache.get(ctx, &req.ID, &req.Fingerprint); ok {
-			claims[i] = d.newClaim(ctx, r.Key, req, asked{answer: ans}, true)
+			d.fillClaim(ctx, c, r.Key, req, asked{answer: ans}, true)
 			continue
 		}
-		send = append(send, req)
-		index = append(index, i)
+		b.send = append(b.send, req)
+		b.index = append(b.index, i)
 	}
-	if len(send) > 0 {
+	return b
+}
+
+// learn asks for what is left, and then answers the aliases.
+func (b *claimBatch) learn(ctx context.Context, send func(context.Context, []ClaimRequest) []Answer) {
+	d := b.d
+	if len(b.send) > 0 {
 		asking := d.cache.now()
-		for n, a := range d.ask(ctx, send, d.sendClaims) {
-			d.cache.learn(send[n].ID, a.answer, asking)
-			claims[index[n]] = d.newClaim(ctx, reqs[index[n]].Key, send[n], a, false)
+		for n, a := range d.ask(ctx, b.send, send) {
+			i := b.index[n]
+			d.cache.learn(b.send[n].ID, a.answer, asking)
+			d.fillClaim(ctx, b.claims[i], b.reqs[i].Key, b.send[n], a, false)
 		}
 	}
-	for i := range reqs {
-		if req, ok := aliases[i]; ok {
-			claims[i] = d.newAlias(ctx, reqs[i].Key, req, claims[firsts[req.ID]])
+	for i := range b.reqs {
+		if req, ok := b.aliases[i]; ok {
+			b.claims[i] = d.newAlias(ctx, b.reqs[i].Key, req, b.claims[b.firsts[req.ID]])
 		}
 	}
-	return claims, nil
 }
 
 // newAlias makes the claim of a key that occurred before in its batch. What was learnt

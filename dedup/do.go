@@ -58,7 +58,7 @@ func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Cont
 	if fn == nil {
 		return Result[T]{}, &InputError{Field: "Func", Reason: "is nil"}
 	}
-	req, err := d.prepare(newRequest(key, opts))
+	req, err := d.prepare(newRequest(key, opts), newToken())
 	if err != nil {
 		return Result[T]{}, err
 	}

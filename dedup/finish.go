@@ -82,6 +82,11 @@ func (d *Deduper) CompleteBatch(ctx context.Context, done []Completion) []error 
 	d.life.hold()
 	defer d.life.leave()
 	d.finish(ctx, done, errs, d.sendChanges)
+	return unlessNil(errs)
+}
+
+// unlessNil returns errs, or nil when there is no error among them.
+func unlessNil(errs []error) []error {
 	for _, err := range errs {
 		if err != nil {
 			return errs
@@ -134,24 +139,12 @@ func (e *ending) worthTrying(tries int, mode Mode) bool {
 // finish writes the ends and fills errs. Items that could not be learnt are sent again
 // with the same token as long as they are worthTrying; then the answer stays unknown.
 func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error, send func(context.Context, []Change) []Answer) {
-	todo := make([]*ending, 0, len(done))
-	seen := make(map[ID]bool, len(done))
-	for i, item := range done {
-		e, err := d.beginEnd(item)
-		if e == nil {
-			errs[i] = err
-			continue
+	todo := d.beginEnds(done, errs)
+	defer func(begun []*ending) {
+		for _, e := range begun {
+			e.claim.endings.Add(-1)
 		}
-		if seen[e.change.ID] {
-			errs[i] = &InputError{Field: "Completion", Reason: "has the key of an earlier item of its batch"}
-			continue
-		}
-		seen[e.change.ID] = true
-		e.index = i
-		e.claim.endings.Add(1)
-		defer e.claim.endings.Add(-1)
-		todo = append(todo, e)
-	}
+	}(slices.Clone(todo))
 	for try := 0; len(todo) > 0; try++ {
 		todo = d.finishOnce(ctx, todo, errs, send)
 		if len(todo) == 0 || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
@@ -162,6 +155,29 @@ func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error, s
 	if d.cfg.Mode == Observe {
 		forgive(errs)
 	}
+}
+
+// beginEnds makes the ends that are to be sent, and answers the others.
+func (d *Deduper) beginEnds(done []Completion, errs []error) []*ending {
+	slab := make([]ending, len(done)) // one allocation for all
+	todo := make([]*ending, 0, len(done))
+	seen := make(map[ID]bool, len(done))
+	for i, item := range done {
+		e := &slab[i]
+		if send, err := d.beginEnd(item, e); !send {
+			errs[i] = err
+			continue
+		}
+		if seen[e.change.ID] {
+			errs[i] = &InputError{Field: "Completion", Reason: "has the key of an earlier item of its batch"}
+			continue
+		}
+		seen[e.change.ID] = true
+		e.index = i
+		e.claim.endings.Add(1)
+		todo = append(todo, e)
+	}
+	return todo
 }
 
 // forgive leaves the caller's own mistakes: an observer fails nobody.
@@ -197,31 +213,32 @@ func (d *Deduper) finishOnce(ctx context.Context, todo []*ending, errs []error, 
 	return again
 }
 
-// beginEnd checks one completion and makes the store's form of it. A nil ending means
-// that nothing is to be sent, and the error is the answer.
-func (d *Deduper) beginEnd(item Completion) (*ending, error) {
+// beginEnd checks one completion and makes the store's form of it in e. Without send,
+// nothing is to be sent, and the error is the answer.
+func (d *Deduper) beginEnd(item Completion, e *ending) (send bool, err error) {
 	c := item.Claim
 	if c == nil || c.d != d {
-		return nil, &InputError{Field: "Claim", Reason: "is nil or of another Deduper"}
+		return false, &InputError{Field: "Claim", Reason: "is nil or of another Deduper"}
 	}
 	if c.Outcome != Acquired {
-		return nil, &InputError{Field: "Claim", Reason: fmt.Sprintf("is %v; only an acquired claim can be ended", c.Outcome)}
+		return false, &InputError{Field: "Claim", Reason: fmt.Sprintf("is %v; only an acquired claim can be ended", c.Outcome)}
 	}
-	change := c.change(item, d.cfg)
+	c.change(item, &d.cfg, &e.change)
+	change := &e.change
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended != StateAbsent {
 		if c.ended != change.State {
-			return nil, &InputError{Field: "Claim", Reason: fmt.Sprintf("has already ended as %v", c.ended)}
+			return false, &InputError{Field: "Claim", Reason: fmt.Sprintf("has already ended as %v", c.ended)}
 		}
-		return nil, c.endErr
+		return false, c.endErr
 	}
 	if c.shadow {
 		c.ended = change.State
 		if c.kept != nil {
 			c.d.renewals.drop(c.kept)
 		}
-		return nil, nil
+		return false, nil
 	}
 	if change.State == StateSucceeded {
 		landed := c.landed.Load()
@@ -229,7 +246,7 @@ func (d *Deduper) beginEnd(item Completion) (*ending, error) {
 			// The handler may have returned nil because it was cancelled. Without an
 			// effect, "succeeded" would lose the message, whoever owns the key now.
 			c.ended, c.endErr = change.State, ErrLeaseLost
-			return nil, ErrLeaseLost
+			return false, ErrLeaseLost
 		}
 		// What counts is when it was first said: a Complete that met an outage until the
 		// lease had ended is still true when it is called again.
@@ -237,12 +254,13 @@ func (d *Deduper) beginEnd(item Completion) (*ending, error) {
 		change.Landed = landed || !c.fenceRead.Load()
 		change.Until = c.validUntil
 	}
-	return &ending{claim: c, change: change, until: c.validUntil}, nil
+	e.claim, e.until = c, c.validUntil
+	return true, nil
 }
 
 // change is what the store is to write for the completion.
-func (c *Claim) change(item Completion, cfg Config) Change {
-	change := Change{
+func (c *Claim) change(item Completion, cfg *Config, change *Change) {
+	*change = Change{
 		ID: c.req.ID, Token: c.req.Token, Fence: c.fence, Attempt: c.Attempt,
 		Hold: cfg.Hold, Window: cfg.Window,
 		Fingerprint: c.req.Fingerprint, Origin: c.req.Origin, Label: c.req.Label,
@@ -260,7 +278,6 @@ func (c *Claim) change(item Completion, cfg Config) Change {
 	default:
 		change.State, change.NotBegun = StateReleased, isNotBegun(item.Err)
 	}
-	return change
 }
 
 // failureText is the text of err, cut between two characters.

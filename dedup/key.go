@@ -57,6 +57,17 @@ func newToken() Token {
 	return t
 }
 
+// newTokens makes n tokens with one read.
+func newTokens(n int) []Token {
+	tokens := make([]Token, n)
+	random := make([]byte, n*len(Token{}))
+	_, _ = rand.Read(random)
+	for i := range tokens {
+		tokens[i] = Token(random[i*len(Token{}):])
+	}
+	return tokens
+}
+
 // namespaceFault says what is wrong with a namespace, or nothing.
 func namespaceFault(ns string) string {
 	if ns == "" {

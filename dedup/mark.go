@@ -16,7 +16,7 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 		return false, err
 	}
 	r := newRequest(key, opts)
-	req, err := d.prepare(r)
+	req, err := d.prepare(r, newToken())
 	if err != nil {
 		return false, err
 	}
@@ -70,7 +70,7 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 	if err := d.check(ctx); err != nil {
 		return false, err
 	}
-	req, err := d.prepare(newRequest(key, opts))
+	req, err := d.prepare(newRequest(key, opts), newToken())
 	if err != nil {
 		return false, err
 	}
@@ -78,7 +78,8 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 		return false, err
 	}
 	defer d.life.leave()
-	change := (&Claim{Attempt: 1, req: req}).change(Completion{}, d.cfg)
+	var change Change
+	(&Claim{Attempt: 1, req: req}).change(Completion{}, &d.cfg, &change)
 	change.Landed = true
 	for try := 0; ; try++ {
 		sent := d.cache.now()

@@ -49,7 +49,7 @@ func newRequest(key string, opts []Option) Request {
 }
 
 // prepare checks the request and makes the store's form of it, with a fresh token.
-func (d *Deduper) prepare(r Request) (ClaimRequest, error) {
+func (d *Deduper) prepare(r Request, token Token) (ClaimRequest, error) {
 	id, err := d.id(r)
 	if err != nil {
 		return ClaimRequest{}, err
@@ -63,7 +63,7 @@ func (d *Deduper) prepare(r Request) (ClaimRequest, error) {
 		r.Label = ""
 	}
 	return ClaimRequest{
-		ID: id, Token: newToken(), Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold,
+		ID: id, Token: token, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold,
 		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: r.Label, LikelyDuplicate: r.LikelyDuplicate,
 	}, nil
 }

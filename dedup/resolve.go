@@ -83,7 +83,8 @@ func (d *Deduper) putBack(ctx context.Context, c *Claim) {
 // foundEnd records how the earlier attempt has ended, and makes its duplicate.
 func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Claim {
 	err := d.conclude(ctx, done)
-	change := c.change(done, d.cfg)
+	var change Change
+	c.change(done, &d.cfg, &change)
 	rec := Record{
 		State: change.State, Attempt: c.Attempt, Fence: c.fence, Result: change.Result, NoResult: change.NoResult,
 		Fingerprint: c.Record.Fingerprint, Origin: c.Record.Origin, Label: c.Record.Label, Remaining: d.cfg.Window,

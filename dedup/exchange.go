@@ -1,0 +1,84 @@
+package dedup
+
+import (
+	"context"
+	"sync"
+)
+
+// finishClaimer is a [Store] that ends and claims in one round trip.
+type finishClaimer interface {
+	FinishClaim(ctx context.Context, changes []Change, reqs []ClaimRequest) (ended, claimed []Answer)
+}
+
+// CompleteAndClaim is [Deduper.CompleteBatch] of one batch and [Deduper.ClaimBatch] of the
+// next in one round trip, where the store can do that: a consumer that always has a next
+// batch saves half its round trips. What was finished is on record when the call returns,
+// not before, so offsets of done are committed a batch later; end the last batch, and
+// whatever a rebalance takes, with CompleteBatch.
+//
+// A key of reqs that is also among done may be answered as it was before its end. The
+// answers and errors are those of the two calls; with ErrClosed, or a nil ctx, done has
+// been ended all the same, if it could be.
+func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion, reqs []Request) (errs []error, claims []*Claim, err error) {
+	if err := d.check(ctx); err != nil {
+		return d.CompleteBatch(ctx, done), nil, err
+	}
+	if err := d.life.enter(); err != nil {
+		return d.CompleteBatch(ctx, done), nil, err
+	}
+	defer d.life.leave()
+	b := d.planBatch(ctx, reqs)
+	store, ok := d.store.(finishClaimer)
+	if !ok || len(b.send) == 0 || len(b.send) > storeBatch || len(done) == 0 || len(done) > storeBatch {
+		errs = d.CompleteBatch(ctx, done)
+		b.learn(ctx, d.sendClaims)
+		return errs, b.claims, nil
+	}
+	x := &exchange{d: d, store: store, changes: make(chan []Change), ended: make(chan []Answer, 1)}
+	errs = make([]error, len(done))
+	var ending sync.WaitGroup
+	ending.Go(func() {
+		defer close(x.changes)
+		d.finish(ctx, done, errs, x.finish)
+	})
+	b.learn(ctx, x.claim)
+	ending.Wait()
+	return unlessNil(errs), b.claims, nil
+}
+
+// exchange brings the first send of a finish and the first send of an ask together. What
+// either has to send again goes its own way.
+type exchange struct {
+	d       *Deduper
+	store   finishClaimer
+	changes chan []Change // closed when the finish is over
+	ended   chan []Answer
+	// met is set by each side for itself: its first send is behind it.
+	finishMet, claimMet bool
+}
+
+func (x *exchange) finish(ctx context.Context, changes []Change) []Answer {
+	if x.finishMet {
+		return x.d.sendChanges(ctx, changes)
+	}
+	x.finishMet = true
+	x.changes <- changes
+	return answered(<-x.ended, len(changes))
+}
+
+func (x *exchange) claim(ctx context.Context, reqs []ClaimRequest) []Answer {
+	if x.claimMet {
+		return x.d.sendClaims(ctx, reqs)
+	}
+	x.claimMet = true
+	defer close(x.ended) // also when the store panics: the other side must not wait for ever
+	changes, ok := <-x.changes
+	if !ok { // there was nothing to end
+		return x.d.sendClaims(ctx, reqs)
+	}
+	ctx, cancel := context.WithTimeout(ctx, x.d.cfg.StoreTimeout)
+	defer cancel()
+	ended, claimed := x.store.FinishClaim(ctx, changes, reqs)
+	x.ended <- ended
+	return answered(claimed, len(reqs))
+}
