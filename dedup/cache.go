@@ -52,9 +52,9 @@ func (c *cache) now() stamp {
 
 // get answers Duplicate, or Mismatch, for a key known to be done. It waits for the store
 // only when it has a hit and nobody has asked for Forgets within the last second.
-func (c *cache) get(ctx context.Context, id *ID, fp *Fingerprint) (Answer, bool) {
+func (c *cache) get(ctx context.Context, id *ID, fp *Fingerprint) (ans Answer, hit bool) {
 	if c == nil {
-		return Answer{}, false
+		return ans, false
 	}
 	for range 2 {
 		// Before the entry: who publishes a newer read has emptied the table first, so an
@@ -62,10 +62,11 @@ func (c *cache) get(ctx context.Context, id *ID, fp *Fingerprint) (Answer, bool)
 		read := c.watch.readAt()
 		e, now := c.table.find(id), c.clock()
 		if e == nil || !c.table.alive(e, now) {
-			return Answer{}, false
+			break
 		}
 		if c.watch.covers(read, now) {
-			ans := Answer{Outcome: Duplicate, Record: e.record(now)}
+			ans.Outcome = Duplicate
+			e.record(&ans.Record, now)
 			if e.conflicts(*fp) {
 				ans.Outcome = Mismatch
 			}
@@ -75,7 +76,7 @@ func (c *cache) get(ctx context.Context, id *ID, fp *Fingerprint) (Answer, bool)
 			break
 		}
 	}
-	return Answer{}, false
+	return ans, false
 }
 
 // learn adds what the store said of a key, if that is final. The record's remaining

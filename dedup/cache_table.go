@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	cacheWays = 8 // slots of a set; matchTags counts on eight
+	cacheWays = 7 // slots of a set, which with its head fill a cache line
 	// cacheEntryBytes is what an entry without a fingerprint, label or result occupies:
 	// the runtime has a size class of just that.
 	cacheEntryBytes = 96
@@ -67,17 +67,15 @@ func (e *cacheEntry) conflicts(fp Fingerprint) bool {
 	return e.more != nil && e.more.fingerprint.Conflicts(fp)
 }
 
-// record is what the store would answer at now. The result is the caller's own.
-func (e *cacheEntry) record(now time.Duration) Record {
-	rec := Record{
-		State: e.state, Attempt: int(e.attempt), Fence: e.fence, NoResult: e.noResult,
-		Origin: Origin{SourceDigest: e.source, Partition: e.partition, Offset: e.offset, Generation: e.generation},
-		Age:    now - e.ended, Remaining: e.expires - now,
-	}
+// record fills rec with what the store would answer at now. The result is the caller's own.
+func (e *cacheEntry) record(rec *Record, now time.Duration) {
+	rec.State, rec.Attempt, rec.Fence, rec.NoResult = e.state, int(e.attempt), e.fence, e.noResult
+	rec.Age, rec.Remaining = now-e.ended, e.expires-now
+	o := &rec.Origin
+	o.SourceDigest, o.Partition, o.Offset, o.Generation = e.source, e.partition, e.offset, e.generation
 	if m := e.more; m != nil {
 		rec.Result, rec.Label, rec.Fingerprint = bytes.Clone(m.result), m.label, m.fingerprint
 	}
-	return rec
 }
 
 // size is what the entry occupies in memory.
@@ -93,21 +91,30 @@ func (e *cacheEntry) size() int64 {
 	return int64(n)
 }
 
-// cacheSet is the eight places where a key may be. Readers take no lock.
+// cacheSet is the seven places where a key may be, in one cache line. Readers take no
+// lock.
 type cacheSet struct {
-	tags   atomic.Uint64 // a byte of each slot's key, to look at few slots
-	recent atomic.Uint32 // a bit for each slot that was hit since the hand passed it
-	hand   uint32        // guarded by mu
-	mu     sync.Mutex    // held by writers
-	slots  [cacheWays]atomic.Pointer[cacheEntry]
+	// head has in its low bytes a byte of each slot's key, so that a reader looks at few
+	// slots, and in its high byte a bit for each slot that was hit of late.
+	head  atomic.Uint64
+	slots [cacheWays]atomic.Pointer[cacheEntry]
 }
 
-// cacheTable is a set-associative table of bounded bytes: a key has eight places, and a
-// new one takes that of a neighbour that was not hit for long (the clock algorithm).
+const cacheHits = 8 * cacheWays // where in head the bits of the hits begin
+
+// cacheLock is held by writers. Sets share locks to fit into their cache lines.
+type cacheLock struct {
+	mu   sync.Mutex
+	hand uint // where the search for the next victim begins
+}
+
+// cacheTable is a set-associative table of bounded bytes: a key has seven places, and a
+// new one takes that of a neighbour that was not hit of late (the clock algorithm).
 // Entries differ in size, so the table counts bytes, and drops more than one entry for a
 // large one.
 type cacheTable struct {
 	sets   []cacheSet
+	locks  [64]cacheLock
 	budget int64
 	bytes  atomic.Int64
 	hand   atomic.Uint64 // the set that gives next when the bytes run out
@@ -120,37 +127,52 @@ type cacheTable struct {
 }
 
 func newCacheTable(budget int) *cacheTable {
-	n := max(budget/(cacheSetBytes+cacheWays*cacheEntryBytes), 1)
-	t := &cacheTable{sets: make([]cacheSet, n), budget: int64(budget)}
-	t.bytes.Store(int64(n * cacheSetBytes))
+	t := &cacheTable{budget: int64(budget)}
+	own := int(unsafe.Sizeof(*t))
+	n := max((budget-own)/(cacheSetBytes+cacheWays*cacheEntryBytes), 1)
+	t.sets = make([]cacheSet, n)
+	t.bytes.Store(int64(own + n*cacheSetBytes))
 	return t
 }
 
-// place returns the set of a key and its tag. The bits of a digest are as good as random;
-// keys that were chosen to meet in one set would push out each other, and no more.
-func (t *cacheTable) place(id *ID) (*cacheSet, uint8) {
-	set, _ := bits.Mul64(binary.LittleEndian.Uint64(id[:8]), uint64(len(t.sets)))
-	return &t.sets[set], id[15]
+// place returns the number of a key's set, and its tag. The bits of a digest are as good
+// as random; keys that were chosen to meet in one set would push out each other, and no
+// more.
+func (t *cacheTable) place(id *ID) (set uint64, tag uint8) {
+	set, _ = bits.Mul64(binary.LittleEndian.Uint64(id[:8]), uint64(len(t.sets)))
+	return set, id[15]
+}
+
+// lock locks a set for writing.
+func (t *cacheTable) lock(set uint64) (*cacheSet, *cacheLock) {
+	l := &t.locks[set%uint64(len(t.locks))]
+	l.mu.Lock()
+	return &t.sets[set], l
 }
 
 // find returns the entry of a key, expired or not, or nil. It takes no lock and writes
 // nothing but the mark of a first hit.
 func (t *cacheTable) find(id *ID) *cacheEntry {
-	s, tag := t.place(id)
+	set, tag := t.place(id)
+	s := &t.sets[set]
 	i, e := s.find(id, tag)
 	if e == nil {
 		return nil
 	}
-	if bit := uint32(1) << i; s.recent.Load()&bit == 0 {
-		s.recent.Or(bit)
+	if !s.hit(i) {
+		s.head.Or(1 << (cacheHits + i))
 	}
 	return e
 }
 
+func (s *cacheSet) hit(i int) bool { return s.head.Load()>>(cacheHits+i)&1 != 0 }
+
+func (s *cacheSet) unhit(i int) { s.head.And(^uint64(1 << (cacheHits + i))) }
+
 // find compares the whole key: the tags only tell where to look, and may be those of an
 // entry that is being replaced.
 func (s *cacheSet) find(id *ID, tag uint8) (int, *cacheEntry) {
-	for m := matchTags(s.tags.Load(), tag); m != 0; m &= m - 1 {
+	for m := matchTags(s.head.Load(), tag); m != 0; m &= m - 1 {
 		i := bits.TrailingZeros64(m) / 8
 		if e := s.slots[i].Load(); e != nil && e.id == *id {
 			return i, e
@@ -159,11 +181,11 @@ func (s *cacheSet) find(id *ID, tag uint8) (int, *cacheEntry) {
 	return 0, nil
 }
 
-// matchTags marks the bytes of tags that are tag, all in one step (Hacker's Delight,
-// 6-1). It may mark one too many.
-func matchTags(tags uint64, tag uint8) uint64 {
-	const ones, highs = 0x0101010101010101, 0x8080808080808080
-	x := tags ^ ones*uint64(tag)
+// matchTags marks the bytes of head that are tag, all in one step (Hacker's Delight,
+// 6-1), without the one of the hits. It may mark one too many.
+func matchTags(head uint64, tag uint8) uint64 {
+	const ones, highs = 0x0101010101010101, 0x80808080808080
+	x := head ^ ones*uint64(tag)
 	return (x - ones) &^ x & highs
 }
 
@@ -175,97 +197,90 @@ func (t *cacheTable) alive(e *cacheEntry, now time.Duration) bool {
 
 // put adds or replaces an entry, unless something was forgotten since it was asked for.
 func (t *cacheTable) put(e *cacheEntry, now time.Duration) {
-	s, tag := t.place(&e.id)
-	s.mu.Lock()
-	// Under the lock: a Forget raises the epoch before it takes the lock of its key's
-	// set, so it either stops us here or removes what we add.
-	if e.epoch != t.epoch.Load() {
-		s.mu.Unlock()
-		return
-	}
-	i, old := s.find(&e.id, tag)
-	if old == nil {
-		i = s.victim(t, now)
-		old = s.slots[i].Load()
-	}
-	s.replace(i, tag, e)
-	total := t.bytes.Add(e.size() - old.size())
-	s.mu.Unlock()
-	if total > t.budget {
+	if t.add(e, now) > t.budget {
 		t.shrink(now)
 	}
 }
 
-// replace needs mu. A reader between the two stores finds another key's entry under the
-// new tag, or none, and misses.
+// add returns the bytes that are now in use.
+func (t *cacheTable) add(e *cacheEntry, now time.Duration) int64 {
+	set, tag := t.place(&e.id)
+	s, l := t.lock(set)
+	defer l.mu.Unlock()
+	// Under the lock: a Forget raises the epoch before it takes the lock of its key, so
+	// it either stops us here or removes what we add.
+	if e.epoch != t.epoch.Load() {
+		return 0
+	}
+	i, old := s.find(&e.id, tag)
+	if old == nil {
+		i = t.victim(s, l, now)
+		old = s.slots[i].Load()
+	}
+	s.replace(i, tag, e)
+	return t.bytes.Add(e.size() - old.size())
+}
+
+// replace needs the lock. A reader in the middle of it finds another key's entry under
+// the new tag, or none, and misses.
 func (s *cacheSet) replace(i int, tag uint8, e *cacheEntry) {
 	shift := 8 * i
-	s.tags.Store(s.tags.Load()&^(0xff<<shift) | uint64(tag)<<shift)
+	s.head.And(^(uint64(0xff)<<shift | 1<<(cacheHits+i)))
+	s.head.Or(uint64(tag) << shift)
 	s.slots[i].Store(e)
-	s.recent.And(^(uint32(1) << i))
 }
 
 // victim returns the slot that a new entry takes: one that is empty or dead, else the
-// next that was not hit since the hand passed it. It needs mu.
-func (s *cacheSet) victim(t *cacheTable, now time.Duration) int {
+// next that was not hit since the hand passed it. It needs the lock.
+func (t *cacheTable) victim(s *cacheSet, l *cacheLock, now time.Duration) int {
 	for i := range s.slots {
 		if e := s.slots[i].Load(); e == nil || !t.alive(e, now) {
 			return i
 		}
 	}
-	for { // readers may set marks as fast as we clear them, but not for long
-		i := int(s.hand % cacheWays)
-		s.hand++
-		bit := uint32(1) << i
-		if s.recent.Load()&bit == 0 || s.hand%(4*cacheWays) == 0 {
-			return i
-		}
-		s.recent.And(^bit)
-	}
+	return max(t.oldest(s, l, now), 0)
 }
 
-// shrink drops entries until the budget is kept, one of each set in turn.
-func (t *cacheTable) shrink(now time.Duration) {
-	for t.bytes.Load() > t.budget {
-		s := &t.sets[t.hand.Add(1)%uint64(len(t.sets))]
-		s.mu.Lock()
-		t.drop(s, s.oldest(t, now))
-		s.mu.Unlock()
-	}
-}
-
-// oldest is victim among the slots that are taken, or -1. It needs mu.
-func (s *cacheSet) oldest(t *cacheTable, now time.Duration) int {
+// oldest passes the hand over a set, until it is at an entry that is dead or was not hit
+// since it came by. It returns -1 for an empty set, or when readers set the marks as fast
+// as it takes them away. It needs the lock.
+func (t *cacheTable) oldest(s *cacheSet, l *cacheLock, now time.Duration) int {
 	for range 2 * cacheWays {
-		i := int(s.hand % cacheWays)
-		s.hand++
-		e, bit := s.slots[i].Load(), uint32(1)<<i
-		switch {
+		i := int(l.hand % cacheWays)
+		l.hand++
+		switch e := s.slots[i].Load(); {
 		case e == nil:
-		case s.recent.Load()&bit == 0, !t.alive(e, now):
+		case !s.hit(i), !t.alive(e, now):
 			return i
 		default:
-			s.recent.And(^bit)
+			s.unhit(i)
 		}
 	}
 	return -1
 }
 
-// drop needs the set's mu.
-func (t *cacheTable) drop(s *cacheSet, i int) {
-	if i < 0 {
-		return
+// shrink drops entries until the budget is kept, one of each set in turn.
+func (t *cacheTable) shrink(now time.Duration) {
+	for t.bytes.Load() > t.budget {
+		s, l := t.lock(t.hand.Add(1) % uint64(len(t.sets)))
+		if i := t.oldest(s, l, now); i >= 0 {
+			t.drop(s, i)
+		}
+		l.mu.Unlock()
 	}
-	old := s.slots[i].Swap(nil)
-	t.bytes.Add(-old.size())
+}
+
+// drop needs the lock.
+func (t *cacheTable) drop(s *cacheSet, i int) {
+	t.bytes.Add(-s.slots[i].Swap(nil).size())
 }
 
 // remove drops a key, and whatever is being asked for right now.
 func (t *cacheTable) remove(id *ID) {
 	t.epoch.Add(1)
-	s, tag := t.place(id)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	set, tag := t.place(id)
+	s, l := t.lock(set)
+	defer l.mu.Unlock()
 	if i, e := s.find(id, tag); e != nil {
 		t.drop(s, i)
 	}

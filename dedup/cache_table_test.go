@@ -44,6 +44,11 @@ func (e *cacheEntry) ofItsKey(id ID) bool {
 	return *e == *want
 }
 
+func recordOf(e *cacheEntry, now time.Duration) (rec Record) {
+	e.record(&rec, now)
+	return rec
+}
+
 // What an entry is said to cost is what the runtime gives it.
 func TestCacheSizes(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
@@ -55,8 +60,11 @@ func TestCacheSizes(t *testing.T) {
 	if n := unsafe.Sizeof(cacheMore{}); n != cacheMoreBytes {
 		t.Errorf("its second part has %d bytes", n)
 	}
-	if n := float64(cacheEntryBytes) + float64(cacheSetBytes)/cacheWays; n != 107 {
-		t.Errorf("an entry and its slot have %v bytes; Config.CacheBytes says 107", n)
+	if cacheSetBytes != 64 {
+		t.Errorf("a set has %d bytes, a cache line 64", cacheSetBytes)
+	}
+	if n := float64(cacheEntryBytes) + float64(cacheSetBytes)/cacheWays; n < 105 || n > 106 {
+		t.Errorf("an entry and its slot have %v bytes; Config.CacheBytes says 106", n)
 	}
 }
 
@@ -83,7 +91,7 @@ func TestMatchTags(t *testing.T) {
 	for range 1000 {
 		var tags [8]byte
 		_, _ = rand.Read(tags[:])
-		for i, tag := range tags {
+		for i, tag := range tags[:cacheWays] {
 			m := matchTags(binary.LittleEndian.Uint64(tags[:]), tag)
 			if m>>(8*i+7)&1 != 1 {
 				t.Fatalf("%x: byte %d is not found: %x", tags, i, m)
@@ -237,7 +245,7 @@ func TestCacheTableUnderLoad(t *testing.T) {
 
 // occupied adds up what is there.
 func occupied(table *cacheTable) int64 {
-	n := int64(len(table.sets) * cacheSetBytes)
+	n := int64(unsafe.Sizeof(*table)) + int64(len(table.sets)*cacheSetBytes)
 	for i := range table.sets {
 		for j := range table.sets[i].slots {
 			n += table.sets[i].slots[j].Load().size()
@@ -248,22 +256,23 @@ func occupied(table *cacheTable) int64 {
 
 // The bound is that of the memory, whatever the entries carry, and it is made use of.
 func TestCacheBytesAreTheMemory(t *testing.T) {
-	const budget = 2 << 20
+	const budget = 4 << 20
 	for _, row := range []struct {
-		name string
-		rec  func(i int) Record
+		name    string
+		entries int
+		rec     func(i int) Record
 	}{
-		{"bare", func(int) Record { return Record{} }},
-		{"fingerprints and labels", func(i int) Record {
+		{"bare", 80_000, func(int) Record { return Record{} }},
+		{"fingerprints and labels", 50_000, func(i int) Record {
 			return Record{Fingerprint: Fingerprint{1, byte(i)}, Label: fmt.Sprintf("label %d", i)}
 		}},
-		{"results", func(i int) Record { return Record{Result: bytes.Repeat([]byte{1}, i%(cacheResult+1))} }},
-		{"small results", func(i int) Record { return Record{Result: bytes.Repeat([]byte{1}, i%20)} }},
+		{"results", 20_000, func(i int) Record { return Record{Result: bytes.Repeat([]byte{1}, i%(cacheResult+1))} }},
+		{"small results", 60_000, func(i int) Record { return Record{Result: bytes.Repeat([]byte{1}, i%20)} }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			before := heapBytes()
 			table := newCacheTable(budget)
-			for i := range 4 * budget / cacheEntryBytes {
+			for i := range row.entries {
 				rec := row.rec(i)
 				e := newCacheEntry(randomID(), &rec, 0)
 				e.deadline = time.Hour
@@ -274,7 +283,7 @@ func TestCacheBytesAreTheMemory(t *testing.T) {
 			if counted > budget || counted != occupied(table) {
 				t.Errorf("counted %d bytes of %d, there are %d", counted, budget, occupied(table))
 			}
-			if used > budget*102/100 || used < budget*90/100 {
+			if used > budget*105/100 || used < budget*90/100 {
 				t.Errorf("%d bytes used, %d allowed", used, budget)
 			}
 			runtime.KeepAlive(table)
@@ -282,10 +291,13 @@ func TestCacheBytesAreTheMemory(t *testing.T) {
 	}
 }
 
+// heapBytes is what is in use once everything that was dropped has been swept. What
+// other tests have left in pools is gone after the second collection.
 func heapBytes() int64 {
-	runtime.GC()
-	runtime.GC()
 	var m runtime.MemStats
+	for range 3 {
+		runtime.GC()
+	}
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
@@ -300,14 +312,14 @@ func TestCacheEntryIsTheRecord(t *testing.T) {
 	}
 	e := newCacheEntry(randomID(), &rec, 10*time.Second)
 	result[0] = 'x'
-	got := e.record(15 * time.Second)
+	got := recordOf(e, 15*time.Second)
 	want := rec
 	want.Result, want.Age, want.Remaining = []byte("result"), 6*time.Second, 55*time.Second
 	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	got.Result[0] = 'x'
-	if again := e.record(0); string(again.Result) != "result" {
+	if again := recordOf(e, 0); string(again.Result) != "result" {
 		t.Errorf("a caller wrote %q into the cache", again.Result)
 	}
 }

@@ -79,12 +79,14 @@ func TestCacheEntryEndsBeforeItsRecord(t *testing.T) {
 		d := newDeduper(t, store, func(c *dedup.Config) {
 			c.CacheBytes, c.Window, c.LeaseTTL = 64<<10, 20*time.Second, 10*time.Second
 		})
-		mark(t, d, "own")
 		other := newDeduper(t, store, func(c *dedup.Config) { c.Window = 20 * time.Second })
 		mark(t, other, "other")
-		time.Sleep(15 * time.Second)
-		wantOutcome(t, claim(t, d, "other"), dedup.Duplicate) // five seconds left
-		time.Sleep(5 * time.Second)
+		store.setAfter(func(call) error { time.Sleep(time.Second); return nil }) // the record is older than its answer
+		mark(t, d, "own")
+		time.Sleep(14 * time.Second)
+		wantOutcome(t, claim(t, d, "other"), dedup.Duplicate) // five seconds left, when it was asked
+		store.setAfter(nil)
+		time.Sleep(4 * time.Second)
 		acquire(t, d, "own")
 		acquire(t, d, "other")
 	})

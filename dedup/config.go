@@ -98,7 +98,7 @@ type Config struct {
 	SeenOnly bool
 
 	// CacheBytes bounds the in-process cache of finished keys, which answers duplicates
-	// without a round trip, in bytes. A key takes about 107 of them; with a fingerprint,
+	// without a round trip, in bytes. A key takes about 106 of them; with a fingerprint,
 	// a label or a result 64 more and what those hold. A result of more than 1 KiB is not
 	// cached. It is memory that stays in use; a program with Go's default GOGC needs as
 	// much again for it between two collections.

@@ -3,6 +3,7 @@ package redisadapter_test
 import (
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -89,4 +90,71 @@ func perKey(b *testing.B, size int, batch func()) {
 		batches++
 	}
 	b.ReportMetric(float64(batches*size)/time.Since(start).Seconds(), "keys/s")
+}
+
+// BenchmarkStream is one caller with a stream of messages, of which a share comes again
+// within the next ten, once with the cache of finished keys and once without, in turn.
+// The time per operation is that of a block of 100 messages both ways.
+func BenchmarkStream(b *testing.B) {
+	for _, again := range []int{90, 50, 0} {
+		b.Run(fmt.Sprintf("again=%d", again), func(b *testing.B) {
+			store := open(b, redistest.Open(b, "redis"))
+			with, without := newStream(b, store, again, 16<<20), newStream(b, store, again, 0)
+			var on, off, ratios []float64
+			for b.Loop() {
+				off = append(off, without.block(b))
+				on = append(on, with.block(b))
+				ratios = append(ratios, off[len(off)-1]/on[len(on)-1])
+			}
+			b.ReportMetric(median(off), "off-ns/msg")
+			b.ReportMetric(median(on), "on-ns/msg")
+			b.ReportMetric(median(ratios), "off/on")
+		})
+	}
+}
+
+func median(values []float64) float64 {
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+// stream makes keys and handles their messages.
+type stream struct {
+	d        *dedup.Deduper
+	run      string
+	again    int
+	n, fresh int
+}
+
+func newStream(b *testing.B, store dedup.Store, again, cacheBytes int) *stream {
+	b.Helper()
+	d, err := dedup.New(store, dedup.Config{
+		Namespace: "bench", Window: time.Minute, LeaseTTL: 10 * time.Second, CacheBytes: cacheBytes,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return &stream{d: d, run: rand.Text(), again: again}
+}
+
+// block handles 100 messages and returns the time for one, in nanoseconds.
+func (s *stream) block(b *testing.B) float64 {
+	b.Helper()
+	start := time.Now()
+	for i := range 100 {
+		s.n++
+		number, want := s.fresh-s.n%10, dedup.Duplicate
+		if i*37%100 >= s.again || number < 1 {
+			s.fresh++
+			number, want = s.fresh, dedup.Acquired
+		}
+		c, err := s.d.Claim(b.Context(), fmt.Sprint(s.run, number))
+		if err == nil && want == dedup.Acquired {
+			err = c.Complete(b.Context(), nil)
+		}
+		if err != nil || c.Outcome != want {
+			b.Fatalf("message %d: %+v, %v; want %v", s.n, c, err, want)
+		}
+	}
+	return float64(time.Since(start).Nanoseconds()) / 100
 }

@@ -21,6 +21,7 @@ type broken struct {
 	finish func(ctx context.Context, changes []dedup.Change) []dedup.Answer
 	lookup func(ctx context.Context, ids []dedup.ID) []dedup.Answer
 	forget func(ctx context.Context, ids []dedup.ID, hold time.Duration) []error
+	told   func(ctx context.Context) (uint64, error)
 }
 
 func (b *broken) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
@@ -56,6 +57,13 @@ func (b *broken) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration)
 		return b.forget(ctx, ids, hold)
 	}
 	return b.Store.Forget(ctx, ids, hold)
+}
+
+func (b *broken) Forgets(ctx context.Context) (uint64, error) {
+	if b.told != nil {
+		return b.told(ctx)
+	}
+	return b.Store.(teller).Forgets(ctx)
 }
 
 // state is how a key stands.
@@ -100,7 +108,7 @@ type mutant struct {
 // Every bug turns the suite red where it should. Without this test a check that
 // compares nothing would pass for years.
 func TestBrokenStoresFail(t *testing.T) {
-	all := slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants, dangerMutants)
+	all := slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants, dangerMutants, forgetsMutants)
 	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -123,7 +131,7 @@ func TestBrokenStoresFail(t *testing.T) {
 // Every property notices some bug; one that notices none proves nothing.
 func TestEveryPropertyIsNeeded(t *testing.T) {
 	noticed := map[string]bool{}
-	for _, m := range slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants, dangerMutants) {
+	for _, m := range slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants, dangerMutants, forgetsMutants) {
 		for _, name := range m.red {
 			noticed[name] = true
 		}

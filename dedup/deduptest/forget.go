@@ -1,6 +1,7 @@
 package deduptest
 
 import (
+	"context"
 	"errors"
 
 	"github.com/onceward/onceward/dedup"
@@ -76,5 +77,59 @@ func checkForgetFence(c *check) {
 		if next := c.acquire(old.id, long, long); next.fence <= old.fence {
 			c.Errorf("after the hold of a Forget: fence %d does not grow over %d", next.fence, old.fence)
 		}
+	}
+}
+
+// teller is a store that tells caches of every Forget; see [dedup.Store].
+type teller interface {
+	Forgets(ctx context.Context) (uint64, error)
+}
+
+// told reads the number of Forgets.
+func (c *check) told(store teller) uint64 {
+	c.Helper()
+	ctx, cancel := c.calm()
+	defer cancel()
+	n, err := store.Forgets(ctx)
+	if err != nil {
+		c.Fatalf("Forgets: %v", err)
+	}
+	return n
+}
+
+// checkForgetTold holds for every store that keeps the same keys: another process asks
+// another one.
+func checkForgetTold(c *check) {
+	store, ok := c.store.(teller)
+	if !ok {
+		return
+	}
+	tellers := []teller{store}
+	shared := c.ended(newID(), dedup.StateSucceeded, nil)
+	if other := c.h.New(c.TB); other.Lookup(c.Context(), []dedup.ID{shared.id})[0].Record.State == dedup.StateSucceeded {
+		if t, ok := other.(teller); ok {
+			tellers = append(tellers, t)
+		}
+	}
+	seen := make([]map[uint64]bool, len(tellers))
+	for i, t := range tellers {
+		seen[i] = map[uint64]bool{c.told(t): true}
+	}
+	// An absent key too: it may have expired, or been forgotten by a call whose answer
+	// was lost, while caches still know it.
+	for _, id := range []dedup.ID{shared.id, shared.id, newID(), c.ended(newID(), dedup.StateSucceeded, nil).id, newID()} {
+		c.forget(id, long)
+		for i, t := range tellers {
+			n := c.told(t)
+			if seen[i][n] {
+				c.Errorf("store %d: after Forget the number is %d once more", i, n)
+			}
+			seen[i][n] = true
+		}
+	}
+	ctx, cancel := context.WithCancel(c.Context())
+	cancel()
+	if n, err := store.Forgets(ctx); !errors.Is(err, context.Canceled) {
+		c.Errorf("Forgets under a cancelled context: %d, %v", n, err)
 	}
 }

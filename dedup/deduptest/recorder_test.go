@@ -54,16 +54,22 @@ func recordSuite(t *testing.T, h Harness) map[string]string {
 	h = h.withDefaults(t)
 	said := map[string]string{}
 	for _, p := range suite(h) {
-		r := &recorder{TB: t}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			p.prove(r, h)
-		}()
-		<-done
-		if r.Failed() {
-			said[p.name] = strings.Join(r.messages, "; ")
+		if message, failed := record(t, p, h); failed {
+			said[p.name] = message
 		}
 	}
 	return said
+}
+
+// record runs one property.
+func record(t *testing.T, p property, h Harness) (message string, failed bool) {
+	t.Helper()
+	r := &recorder{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.prove(r, h)
+	}()
+	<-done
+	return strings.Join(r.messages, "; "), r.Failed()
 }

@@ -89,6 +89,7 @@ func suite(h Harness) []property {
 		{"forget/claimable_again", "a forgotten key that still counts as done", checkForgetEnded},
 		{"forget/older_owner", "an owner from before the Forget that undoes it", checkForgetOlderOwner},
 		{"forget/fence", "an effect that refuses the new owner because its fence is small", checkForgetFence},
+		{"forget/told", "a cache in another process that answers Duplicate for a forgotten key", checkForgetTold},
 
 		{"batch/mixed", "an answer that belongs to another item, or one bad item that fails its batch", checkBatchMixed},
 		{"batch/empty", "a panic on an empty poll", checkBatchEmpty},
