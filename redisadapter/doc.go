@@ -22,12 +22,51 @@
 // [dedup.ErrUnreadable] and is never overwritten.
 //
 // Besides, there is one key named "ow:forgets" with a number, once something was
-// forgotten or a cache of finished keys was used: see [Store.Forgets].
+// forgotten or a cache of finished keys was used: see [Store.Forgets]. And, once [Boot]
+// was called, canaries named "ow:canary:{number}", without an expiry: one on a single
+// server, 64 spread over the slots of a Cluster. Never delete them.
 //
 // # What it costs
 //
 // Each call of a [Store] method is one pipeline, on a Cluster one per node in parallel,
 // with one Lua script per item. All time is the server's.
+//
+// # When Redis loses data, or is away
+//
+// [Preflight] names what will lose claims or records (eviction, no persistence, a replica
+// that is asked, ...); New hands its findings to Options.OnFinding, and refuses them with
+// Options.Strict. [Store.Watch] goes on looking while you run.
+//
+// With Options.Amnesia the store notices when the server has lost what it had: FLUSHALL,
+// a restart without persistence, a wrong server. Call [Boot] once per deployment:
+//
+//	opts := redisadapter.Options{
+//		Strict: true, Amnesia: redisadapter.FailClosed, AmnesiaFor: window,
+//	}
+//	// Once, by hand or in the step that deploys for the first time:
+//	// err := redisadapter.Boot(ctx, client, opts)
+//	store, err := redisadapter.New(ctx, client, opts)
+//	...
+//	go store.Watch(ctx, 0) // evictions, and losses while nothing is claimed
+//
+// The canary of every server that a batch of claims goes to is read in their pipeline,
+// after them. When it is missing or has changed, the claims of that batch are given back,
+// and for the window nothing is granted that might be a repetition: see [Amnesia]. The
+// loss, with the server's time, is written into the canary, so that all processes agree
+// until the window is over or an operator calls [Acknowledge]. A failover or a restart
+// that keeps the canary closes the store for Options.SuspectFor. It does not bring back
+// what replication had not yet copied: no canary can tell that.
+//
+// Limits: a loss counts for the whole deployment, also on a Cluster of which one master
+// has lost its data. A claim that is redirected (a slot is being moved) is executed after
+// the canary was read. Evictions that spare the canary are seen by Watch alone.
+//
+// At most Options.MaxInFlight pipelines are under way. After Options.BreakerAfter calls
+// in a row without a reply, calls fail at once with [ErrBreakerOpen], for a jittered time
+// that grows to five seconds; then one call tries. Completions and renewals, behind which
+// stands an effect that has begun, are let through two at a time even then. Replies that
+// refuse, and callers who give up, are not counted. The breaker is one for all masters of
+// a Cluster, and any that answers closes it.
 //
 // # Setting Redis up
 //

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -44,4 +47,18 @@ func Golden(t testing.TB, name string) string {
 		t.Fatalf("%s: %v", name, err)
 	}
 	return string(b)
+}
+
+// SetBreakerClock lets a test move the time by which a breaker opens and closes.
+func SetBreakerClock(s *Store, now func() time.Time) { s.breaker.now = now }
+
+// CanaryKeys are the keys that Boot creates.
+func CanaryKeys(client redis.UniversalClient, prefix string) []string {
+	return newCanaries(client, prefix).keys
+}
+
+// ParseCanary reads a canary and returns its state.
+func ParseCanary(value string) (state string, err error) {
+	c, err := parseCanary(value)
+	return c.state, err
 }

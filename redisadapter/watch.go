@@ -75,6 +75,7 @@ type observed struct {
 	replica bool
 	clock   time.Duration // ahead of ours, counted from began
 	timed   bool
+	bare    bool // a master without a canary
 }
 
 // pause is how long to wait: the second half of the time is jitter.
@@ -122,7 +123,27 @@ func (w *watcher) round(ctx context.Context) error {
 		lost = w.compare(addr, a) || lost
 	}
 	mu.Unlock()
+	w.checkCanaries(ctx)
 	return errors.Join(err, within(ctx, func() error { return w.learn(ctx, seen, conns, lost) }))
+}
+
+// checkCanaries reports masters that hold none.
+func (w *watcher) checkCanaries(ctx context.Context) {
+	g := w.s.guard
+	if g.cluster == nil || !g.on() {
+		return
+	}
+	held := make(map[string]bool)
+	for node := range *g.find(ctx) {
+		held[node.Options().Addr] = true
+	}
+	for addr, is := range w.last {
+		if !held[addr] && !is.bare && !is.replica {
+			g.report(finding(CodeNoCanary, addr, "none of the %d canaries lies in its slots", len(g.keys)))
+		}
+		is.bare = !held[addr]
+		w.last[addr] = is
+	}
 }
 
 // learn tells the guard what was seen.
@@ -148,6 +169,7 @@ func (w *watcher) compare(addr string, a asked) (lost bool) {
 	report := w.s.guard.report
 	was, known := w.last[addr]
 	is := w.observe(a)
+	is.bare = was.bare
 	if known && is.evicted > was.evicted {
 		lost = true
 		report(finding(CodeEvicted, addr, "%d keys have been evicted since the last look", is.evicted-was.evicted))

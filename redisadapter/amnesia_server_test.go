@@ -1,0 +1,296 @@
+package redisadapter_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// noticed is how soon a watcher must raise amnesia.
+const noticed = time.Second
+
+// watched runs the watcher until the test ends.
+func watched(t *testing.T, store *redisadapter.Store) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- store.Watch(ctx, 0) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Watch: %v", err)
+		}
+	})
+}
+
+// load is a stream of messages, delivered again and again until they are done, and what
+// their effects have counted.
+type load struct {
+	store   *redisadapter.Store
+	effects [4000]atomic.Int32
+	done    [4000]atomic.Bool
+	next    atomic.Int64
+	refused atomic.Int64
+}
+
+// deliver takes message n through claim, effect and completion.
+func (l *load) deliver(ctx context.Context, n, attempt int) {
+	req := request(n)
+	req.Token[8], req.Token[9] = byte(attempt), byte(attempt>>8)
+	a := l.store.Claim(ctx, []dedup.ClaimRequest{req})[0]
+	switch a.Outcome {
+	case dedup.Duplicate:
+		l.done[n].Store(true)
+		return
+	case dedup.Acquired:
+	default:
+		if errors.Is(a.Err, redisadapter.ErrAmnesia) {
+			l.refused.Add(1)
+		}
+		return
+	}
+	l.effects[n].Add(1)
+	c := change(n, dedup.StateSucceeded)
+	c.Token, c.Fence, c.Landed = req.Token, a.Record.Fence, true
+	if l.store.Finish(ctx, []dedup.Change{c})[0].Written {
+		l.done[n].Store(true)
+	}
+}
+
+// run delivers from some goroutines: new messages, and old ones again.
+func (l *load) run(ctx context.Context) (wait func()) {
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for turn := 0; ctx.Err() == nil; turn++ {
+				n := int(l.next.Add(1))
+				l.deliver(ctx, n%len(l.effects), n)
+				if turn%2 == 0 {
+					l.deliver(ctx, n/2%len(l.effects), n)
+				}
+			}
+		})
+	}
+	return workers.Wait
+}
+
+func (l *load) started() (n int) {
+	for i := range l.effects {
+		if l.effects[i].Load() > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// doubled counts messages whose effect happened more than once.
+func (l *load) doubled() (n int) {
+	for i := range l.effects {
+		if l.effects[i].Load() > 1 {
+			n++
+		}
+	}
+	return n
+}
+
+// TestFlushUnderLoad: FLUSHALL in the middle of a stream that is delivered again. No
+// effect happens twice while the store is closed, and once an operator has acknowledged,
+// every message gets done.
+func TestFlushUnderLoad(t *testing.T) {
+	server := servertest.Private(t, servertest.KindRedis)
+	client := redistest.Client(t, &redis.Options{Addr: server.Addr})
+	store, h := guarded(t, client, failClosed)
+	watched(t, store)
+	l := &load{store: store}
+	ctx, cancel := context.WithCancel(t.Context())
+	wait := l.run(ctx)
+	eventually(t, "a part is done", func() bool { return l.started() > 500 })
+	must(t, client.FlushAll(t.Context()).Err())
+	flushed := time.Now()
+	eventually(t, "amnesia", func() bool { return h.count(redisadapter.CodeAmnesia) > 0 })
+	if took := time.Since(flushed); took > noticed {
+		t.Errorf("noticed after %v", took)
+	}
+	before := l.refused.Load()
+	eventually(t, "all is delivered again", func() bool { return l.refused.Load() > before+3*int64(len(l.effects)) })
+	cancel()
+	wait()
+	if n := l.doubled(); n > 0 {
+		t.Errorf("%d effects happened twice", n)
+	}
+	must(t, redisadapter.Acknowledge(t.Context(), client, failClosed))
+	eventually(t, "it is open", func() bool { return claimOne(t, store, 5000).Outcome == dedup.Acquired })
+	for n := range l.effects {
+		l.deliver(t.Context(), n, 60000)
+		if !l.done[n].Load() || l.effects[n].Load() == 0 {
+			t.Fatalf("message %d is lost", n)
+		}
+	}
+}
+
+// TestFlushWhileIdle: the watcher notices without any claim.
+func TestFlushWhileIdle(t *testing.T) {
+	server := servertest.Private(t, servertest.KindRedis)
+	client := redistest.Client(t, &redis.Options{Addr: server.Addr})
+	store, h := guarded(t, client, failClosed)
+	watched(t, store)
+	must(t, client.FlushAll(t.Context()).Err())
+	flushed := time.Now()
+	eventually(t, "amnesia", func() bool { return h.count(redisadapter.CodeAmnesia) > 0 })
+	if took := time.Since(flushed); took > noticed {
+		t.Errorf("noticed after %v", took)
+	}
+	wantAmnesia(t, store, 1)
+}
+
+// TestEvictionUnderLoad: memory is full and the server forgets what it likes. The
+// canary, which every batch reads, is the last to go; the watcher sees the counter.
+func TestEvictionUnderLoad(t *testing.T) {
+	server := servertest.Private(t, servertest.KindRedis)
+	client := redistest.Client(t, &redis.Options{Addr: server.Addr})
+	store, h := guarded(t, client, failClosed)
+	other, _ := reopen(t, client, failClosed)
+	watched(t, store)
+	must(t, client.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
+	must(t, client.ConfigSet(t.Context(), "maxmemory", "2500kb").Err())
+	var evicted time.Time
+	for first := 10000; evicted.IsZero(); first += batchSize {
+		if first > 60000 {
+			t.Fatal("nothing is evicted")
+		}
+		store.Claim(t.Context(), requests(first))
+		if infoOf(t, client, "stats", "evicted_keys") != "0" {
+			evicted = time.Now()
+		}
+	}
+	eventually(t, "amnesia", func() bool { return store.Health().Amnesia })
+	if took := time.Since(evicted); took > noticed {
+		t.Errorf("noticed after %v", took)
+	}
+	wantAmnesia(t, store, 1)
+	eventually(t, "the other process knows", func() bool { return errors.Is(claimOne(t, other, 2).Err, redisadapter.ErrAmnesia) })
+	if h.count(redisadapter.CodeEvicted) == 0 {
+		t.Errorf("findings %v", h.list)
+	}
+}
+
+// TestRestartOfGuarded: with its append-only file a server comes back with the canary,
+// and is suspect for a moment; without, it has lost all.
+func TestRestartOfGuarded(t *testing.T) {
+	for name, keep := range map[string]bool{"with its file": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := servertest.Private(t, servertest.KindRedis)
+			client := redistest.Client(t, &redis.Options{Addr: server.Addr, DialerRetries: 1})
+			opts := failClosed
+			opts.SuspectFor = 300 * time.Millisecond
+			store, h := guarded(t, client, opts)
+			wantOutcome(t, store, 1, dedup.Acquired)
+			finishOne(t, store, 1)
+			must(t, client.ConfigSet(t.Context(), "appendfsync", "always").Err())
+			must(t, client.Set(t.Context(), "flushed", "1", 0).Err())
+			dir := client.ConfigGet(t.Context(), "dir").Val()["dir"]
+			server.Kill(1)
+			if !keep {
+				must(t, os.RemoveAll(filepath.Join(dir, "appendonlydir")))
+			}
+			server.Start(1)
+			var first dedup.Answer
+			eventually(t, "it answers", func() bool {
+				first = claimOne(t, store, 2)
+				return redisadapter.Classify(first.Err) != redisadapter.ClassNetwork
+			})
+			if !errors.Is(first.Err, redisadapter.ErrAmnesia) {
+				t.Errorf("the first claim: %+v", first)
+			}
+			if h.count(redisadapter.CodeSuspect) != 1 || (h.count(redisadapter.CodeAmnesia) > 0) == keep {
+				t.Errorf("findings %v", h.list)
+			}
+			if !keep {
+				wantAmnesia(t, store, 1)
+				return
+			}
+			wantOutcome(t, store, 1, dedup.Duplicate)
+			eventually(t, "claims are granted", func() bool { return claimOne(t, store, 3).Outcome == dedup.Acquired })
+		})
+	}
+}
+
+// TestPromotionOfGuarded: the replica has the canary, and a new name.
+func TestPromotionOfGuarded(t *testing.T) {
+	server := servertest.Private(t, servertest.KindRedisPair)
+	var to atomic.Pointer[string]
+	to.Store(&server.Addrs[0])
+	client := redistest.Client(t, &redis.Options{
+		Addr: server.Addrs[0], DialerRetries: 1,
+		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, *to.Load())
+		},
+	})
+	opts := failClosed
+	opts.SuspectFor = 300 * time.Millisecond
+	store, h := guarded(t, client, opts)
+	wantOutcome(t, store, 1, dedup.Acquired)
+	finishOne(t, store, 1)
+	replica := redistest.Client(t, &redis.Options{Addr: server.Addrs[1]})
+	eventually(t, "the replica has all", func() bool { return replica.DBSize(t.Context()).Val() == client.DBSize(t.Context()).Val() })
+	server.Kill(1)
+	must(t, replica.SlaveOf(t.Context(), "NO", "ONE").Err())
+	to.Store(&server.Addrs[1])
+	var first dedup.Answer
+	eventually(t, "it answers", func() bool {
+		first = claimOne(t, store, 2)
+		return redisadapter.Classify(first.Err) != redisadapter.ClassNetwork
+	})
+	if !errors.Is(first.Err, redisadapter.ErrAmnesia) || !store.Health().Suspect {
+		t.Errorf("the first claim: %+v", first)
+	}
+	wantOutcome(t, store, 1, dedup.Duplicate)
+	eventually(t, "claims are granted", func() bool { return claimOne(t, store, 3).Outcome == dedup.Acquired })
+	if h.count(redisadapter.CodeAmnesia) > 0 {
+		t.Errorf("findings %v", h.list)
+	}
+}
+
+// TestFlushOfOneMaster: every master is covered by a canary of its own slots.
+func TestFlushOfOneMaster(t *testing.T) {
+	server := servertest.Private(t, servertest.KindRedisCluster)
+	client := redistest.Cluster(t, server.Addrs)
+	for n := range 3 {
+		opts := failClosed
+		opts.Prefix = "ow" + string(rune('a'+n))
+		store, _ := guarded(t, client, opts)
+		for i, a := range store.Claim(t.Context(), requests(0)) {
+			if a.Outcome != dedup.Acquired {
+				t.Fatalf("claim %d: %+v", i, a)
+			}
+		}
+		one := redistest.Client(t, &redis.Options{Addr: server.Addrs[n]})
+		must(t, one.FlushAll(t.Context()).Err())
+		for i, a := range store.Claim(t.Context(), requests(1000)) {
+			if !errors.Is(a.Err, redisadapter.ErrAmnesia) {
+				t.Fatalf("claim %d after the flush of node %d: %+v", i, n, a)
+			}
+		}
+		if err := redisadapter.Boot(t.Context(), client, redisadapter.Options{Prefix: opts.Prefix}); err != nil {
+			t.Errorf("all canaries are there again, as lost: %v", err)
+		}
+	}
+	must(t, redisadapter.Boot(t.Context(), client, redisadapter.Options{Prefix: "part"}))
+	must(t, redistest.Client(t, &redis.Options{Addr: server.Addrs[0]}).FlushAll(t.Context()).Err())
+	if err := redisadapter.Boot(t.Context(), client, redisadapter.Options{Prefix: "part"}); !errors.Is(err, redisadapter.ErrAmnesia) {
+		t.Errorf("Boot where a part is missing: %v", err)
+	}
+}

@@ -1,0 +1,439 @@
+package redisadapter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// heard collects findings.
+type heard struct {
+	mu   sync.Mutex
+	list []redisadapter.Finding
+}
+
+func (h *heard) add(f redisadapter.Finding) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.list = append(h.list, f)
+}
+
+func (h *heard) count(code redisadapter.Code) (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range h.list {
+		if f.Code == code {
+			n++
+		}
+	}
+	return n
+}
+
+// guarded boots a deployment and opens a store of it.
+func guarded(t testing.TB, client redis.UniversalClient, opts redisadapter.Options) (*redisadapter.Store, *heard) {
+	t.Helper()
+	must(t, redisadapter.Boot(t.Context(), client, opts))
+	return reopen(t, client, opts)
+}
+
+func reopen(t testing.TB, client redis.UniversalClient, opts redisadapter.Options) (*redisadapter.Store, *heard) {
+	t.Helper()
+	h := &heard{}
+	opts.OnFinding = h.add
+	if opts.AmnesiaFor == 0 {
+		opts.AmnesiaFor = time.Hour
+	}
+	store, err := redisadapter.New(t.Context(), client, opts)
+	must(t, err)
+	return store, h
+}
+
+var failClosed = redisadapter.Options{Amnesia: redisadapter.FailClosed}
+
+func claimOne(t testing.TB, store *redisadapter.Store, n int) dedup.Answer {
+	t.Helper()
+	return store.Claim(t.Context(), []dedup.ClaimRequest{request(n)})[0]
+}
+
+func finishOne(t testing.TB, store *redisadapter.Store, n int) {
+	t.Helper()
+	c := change(n, dedup.StateSucceeded)
+	c.Landed = true
+	if a := store.Finish(t.Context(), []dedup.Change{c})[0]; !a.Written {
+		t.Fatalf("finish %d: %+v", n, a)
+	}
+}
+
+func wantOutcome(t testing.TB, store *redisadapter.Store, n int, want dedup.Outcome) {
+	t.Helper()
+	if a := claimOne(t, store, n); a.Outcome != want || (a.Err != nil) != (want == dedup.Unknown) {
+		t.Errorf("claim %d: want %v, got %+v", n, want, a)
+	}
+}
+
+func wantAmnesia(t testing.TB, store *redisadapter.Store, n int) {
+	t.Helper()
+	a := claimOne(t, store, n)
+	if a.Outcome != dedup.Unknown || !errors.Is(a.Err, redisadapter.ErrAmnesia) ||
+		redisadapter.Classify(a.Err) != redisadapter.ClassAmnesia || !dedup.Retryable(a.Err) {
+		t.Errorf("claim %d: want Unknown with ErrAmnesia, got %+v", n, a)
+	}
+}
+
+func TestGuardRefusesBadInput(t *testing.T) {
+	_, client := redistest.Mini(t)
+	for field, opts := range map[string]redisadapter.Options{
+		"Options.Amnesia":     {Amnesia: 9, AmnesiaFor: time.Hour},
+		"Options.AmnesiaFor":  {Amnesia: redisadapter.FailClosed},
+		"Options.SuspectFor":  {SuspectFor: -1},
+		"Options.Second":      {Amnesia: redisadapter.SecondStore, AmnesiaFor: time.Hour},
+		"Options.MaxInFlight": {MaxInFlight: -1},
+	} {
+		_, err := redisadapter.New(t.Context(), client, opts)
+		wantInput(t, err, field)
+	}
+	_, err := redisadapter.New(t.Context(), client, redisadapter.Options{Second: dedup.Memory(1000)})
+	wantInput(t, err, "Options.Second")
+	wantInput(t, redisadapter.Boot(t.Context(), nil, redisadapter.Options{}), "Client")
+	wantInput(t, redisadapter.Acknowledge(t.Context(), client, redisadapter.Options{Prefix: "{"}), "Options.Prefix")
+}
+
+// TestNoCanary: it is never made in passing. New says what to call.
+func TestNoCanary(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		opts := redisadapter.Options{Prefix: b.Prefix, Amnesia: redisadapter.FailClosed, AmnesiaFor: time.Hour}
+		for range 2 {
+			_, err := redisadapter.New(t.Context(), b.Client, opts)
+			if !errors.Is(err, redisadapter.ErrNoCanary) || !strings.Contains(err.Error(), "redisadapter.Boot") {
+				t.Fatalf("error %v", err)
+			}
+		}
+		store, h := guarded(t, b.Client, opts)
+		keys := redisadapter.CanaryKeys(b.Client, b.Prefix)
+		first := canaryValues(t, b.Client, keys)
+		must(t, redisadapter.Boot(t.Context(), b.Client, opts)) // again
+		for i, value := range canaryValues(t, b.Client, keys) {
+			if value != first[i] {
+				t.Errorf("Boot has changed %s from %q to %q", keys[i], first[i], value)
+			}
+			if ttl := b.Client.TTL(t.Context(), keys[i]).Val(); ttl != -1 {
+				t.Errorf("%s expires in %v", keys[i], ttl)
+			}
+		}
+		wantOutcome(t, store, 1, dedup.Acquired)
+		if h.count(redisadapter.CodeAmnesia) > 0 || store.Health().Amnesia {
+			t.Errorf("amnesia on a healthy server: %v", h.list)
+		}
+	})
+}
+
+func canaryValues(t testing.TB, client redis.UniversalClient, keys []string) (values []string) {
+	t.Helper()
+	for _, key := range keys {
+		value, err := client.Get(t.Context(), key).Result()
+		must(t, err)
+		values = append(values, value)
+	}
+	return values
+}
+
+// TestCanaryMissing: the very batch that finds nothing under the canary is not granted,
+// what is on record is, and the claims that were won are given back.
+func TestCanaryMissing(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		opts := failClosed
+		opts.Prefix = b.Prefix
+		store, h := guarded(t, b.Client, opts)
+		other, _ := reopen(t, b.Client, opts)
+		claimOne(t, store, 1)
+		finishOne(t, store, 1)
+		for _, key := range redisadapter.CanaryKeys(b.Client, b.Prefix) {
+			must(t, b.Client.Del(t.Context(), key).Err())
+		}
+		answers := store.Claim(t.Context(), []dedup.ClaimRequest{request(1), request(2), request(3)})
+		if answers[0].Outcome != dedup.Duplicate {
+			t.Errorf("what is on record: %+v", answers[0])
+		}
+		for _, a := range answers[1:] {
+			if !errors.Is(a.Err, redisadapter.ErrAmnesia) {
+				t.Errorf("claimed after a loss: %+v", a)
+			}
+		}
+		for i, a := range store.Lookup(t.Context(), []dedup.ID{newID(2), newID(3)}) {
+			if a.Record.State != dedup.StateReleased {
+				t.Errorf("claim %d was not given back: %+v", i+2, a)
+			}
+		}
+		wantAmnesia(t, store, 4)
+		wantAmnesia(t, other, 4) // agrees, though the canary is there again
+		wantOutcome(t, other, 1, dedup.Duplicate)
+		late, _ := reopen(t, b.Client, opts)
+		wantAmnesia(t, late, 4)
+		if n := h.count(redisadapter.CodeAmnesia); n != 1 || !store.Health().Amnesia || store.Health().Remaining < 59*time.Minute {
+			t.Errorf("%d findings, health %+v", n, store.Health())
+		}
+
+		must(t, redisadapter.Acknowledge(t.Context(), b.Client, opts))
+		for _, s := range []*redisadapter.Store{store, other, late} {
+			eventually(t, "claims are granted again", func() bool { return claimOne(t, s, 4).Outcome != dedup.Unknown })
+		}
+		if h.count(redisadapter.CodeRecovered) != 1 || store.Health().Amnesia {
+			t.Errorf("after the acknowledgement: %v, %+v", h.list, store.Health())
+		}
+	})
+}
+
+// TestAmnesiaEnds after its window, counted by the server's clock from the loss.
+func TestAmnesiaEnds(t *testing.T) {
+	_, client := redistest.Mini(t)
+	opts := failClosed
+	opts.AmnesiaFor = 300 * time.Millisecond
+	store, _ := guarded(t, client, opts)
+	must(t, client.FlushAll(t.Context()).Err())
+	wantAmnesia(t, store, 1)
+	lost := time.Now()
+	eventually(t, "the window is over", func() bool { return claimOne(t, store, 1).Outcome == dedup.Acquired })
+	if after := time.Since(lost); after < 200*time.Millisecond {
+		t.Errorf("over after %v", after)
+	}
+	late, _ := reopen(t, client, opts)
+	wantOutcome(t, late, 2, dedup.Acquired)
+}
+
+// TestBootIsNoAcknowledgement: a Boot after a flush, by a deployment script that always
+// runs it, must not hide the loss from a process that remembers.
+func TestBootIsNoAcknowledgement(t *testing.T) {
+	_, client := redistest.Mini(t)
+	store, _ := guarded(t, client, failClosed)
+	must(t, client.FlushAll(t.Context()).Err())
+	must(t, redisadapter.Boot(t.Context(), client, failClosed))
+	wantAmnesia(t, store, 1)
+	late, _ := reopen(t, client, failClosed)
+	wantAmnesia(t, late, 1) // was told by the first
+}
+
+// TestStrangeCanary: what is no canary any more is no proof of memory.
+func TestStrangeCanary(t *testing.T) {
+	for name, spoil := range map[string]func(c *redis.Client, key string) error{
+		"garbage": func(c *redis.Client, key string) error { return c.Set(context.Background(), key, "x", 0).Err() },
+		"a list": func(c *redis.Client, key string) error {
+			return errors.Join(c.Del(context.Background(), key).Err(), c.RPush(context.Background(), key, "x").Err())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, client := redistest.Mini(t)
+			store, _ := guarded(t, client, failClosed)
+			must(t, spoil(client, redisadapter.CanaryKeys(client, "ow")[0]))
+			wantAmnesia(t, store, 1)
+		})
+	}
+}
+
+// TestUnreadCanary: a claim whose canary was not answered is not granted, whatever the
+// policy. Those of other batches are not concerned.
+func TestUnreadCanary(t *testing.T) {
+	_, client := redistest.Mini(t)
+	must(t, redisadapter.Boot(t.Context(), client, redisadapter.Options{}))
+	value := canaryValues(t, client, redisadapter.CanaryKeys(client, "ow"))[0]
+	cut := false
+	fake := redistest.Fake(t, func(args []string) string {
+		switch strings.ToUpper(args[0]) {
+		case "PING":
+			return "+PONG\r\n"
+		case "INFO":
+			return infoReply(nil)
+		case "TIME":
+			return fmt.Sprintf("*2\r\n$10\r\n%d\r\n$1\r\n0\r\n", time.Now().Unix())
+		case "GET":
+			if cut {
+				return ""
+			}
+			return redistest.Bulk(value)
+		case "SET":
+			return "$-1\r\n"
+		}
+		return redistest.Answer("absent", 0, 0, "")
+	})
+	fake.PoolSize = 1
+	for _, policy := range []redisadapter.Amnesia{redisadapter.FailClosed, redisadapter.RunAndFlag} {
+		t.Run(policy.String(), func(t *testing.T) {
+			cut = false
+			store, _ := reopen(t, redistest.Client(t, fake), redisadapter.Options{Amnesia: policy, BreakerAfter: -1})
+			wantOutcome(t, store, 1, dedup.Acquired)
+			cut = true
+			wantOutcome(t, store, 2, dedup.Unknown)
+		})
+	}
+}
+
+// TestRunAndFlag grants and tells.
+func TestRunAndFlag(t *testing.T) {
+	_, client := redistest.Mini(t)
+	store, h := guarded(t, client, redisadapter.Options{Amnesia: redisadapter.RunAndFlag})
+	wantOutcome(t, store, 1, dedup.Acquired)
+	if store.Health().Flagged != 0 {
+		t.Errorf("before: %+v", store.Health())
+	}
+	must(t, client.FlushAll(t.Context()).Err())
+	for n := range 3 {
+		wantOutcome(t, store, 10+n, dedup.Acquired)
+	}
+	if store.Health().Flagged != 3 || h.count(redisadapter.CodeFlagged) != 3 || h.count(redisadapter.CodeAmnesia) != 1 {
+		t.Errorf("after: %+v, %v", store.Health(), h.list)
+	}
+}
+
+// second is a store of its own that can be told to fail.
+type second struct {
+	dedup.Store
+	err   error
+	short bool
+}
+
+func (s *second) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+	answers := s.Store.Lookup(ctx, ids)
+	for i := range answers {
+		if s.err != nil {
+			answers[i] = dedup.Answer{Err: s.err}
+		}
+	}
+	if s.short {
+		return nil
+	}
+	return answers
+}
+
+// TestSecondStore is asked only when the first has lost data, and then about each claim.
+func TestSecondStore(t *testing.T) {
+	_, client := redistest.Mini(t)
+	memory := dedup.Memory(1000)
+	other := &second{Store: memory, err: errors.New("must not be asked")}
+	store, _ := guarded(t, client, redisadapter.Options{Amnesia: redisadapter.SecondStore, Second: other})
+	memory.Claim(t.Context(), []dedup.ClaimRequest{request(1), request(2)})
+	done := change(1, dedup.StateSucceeded)
+	done.Result = []byte("receipt")
+	memory.Finish(t.Context(), []dedup.Change{done})
+	wantOutcome(t, store, 9, dedup.Acquired) // nothing is lost: it is not asked
+
+	must(t, client.FlushAll(t.Context()).Err())
+	wantOutcome(t, store, 3, dedup.Unknown) // it is asked, and does not know
+	other.err, other.short = nil, true
+	wantOutcome(t, store, 3, dedup.Unknown)
+	other.short = false
+	if a := claimOne(t, store, 1); a.Outcome != dedup.Duplicate || string(a.Record.Result) != "receipt" {
+		t.Errorf("done there: %+v", a)
+	}
+	if a := store.Lookup(t.Context(), []dedup.ID{newID(1)})[0]; a.Record.State != dedup.StateReleased {
+		t.Errorf("the claim was not given back: %+v", a)
+	}
+	wantOutcome(t, store, 2, dedup.InFlight)
+	wantOutcome(t, store, 3, dedup.Acquired) // unknown to both
+	odd := request(1)
+	odd.Fingerprint = dedup.FingerprintOf([]byte("a"))
+	memory.Claim(t.Context(), []dedup.ClaimRequest{{ID: newID(4), Token: dedup.Token{4}, Lease: time.Minute, Hold: time.Hour, Fingerprint: dedup.FingerprintOf([]byte("b"))}})
+	odd.ID = newID(4)
+	if a := store.Claim(t.Context(), []dedup.ClaimRequest{odd})[0]; a.Outcome != dedup.Mismatch {
+		t.Errorf("another payload: %+v", a)
+	}
+}
+
+// TestIdentity: another server behind a new connection is asked who it is before a claim
+// is granted; a restart that may have lost what followed a snapshot counts as a loss.
+func TestIdentity(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  map[string]string
+		suspect bool
+		lost    bool
+	}{
+		"the same":             {nil, false, false},
+		"promoted":             {map[string]string{"run_id": "r2", "master_replid": "p2", "uptime_in_seconds": "3600"}, true, false},
+		"replication id":       {map[string]string{"master_replid": "p2"}, true, false},
+		"restarted, with file": {map[string]string{"run_id": "r2", "uptime_in_seconds": "0"}, true, false},
+		"restarted, without":   {map[string]string{"run_id": "r2", "uptime_in_seconds": "0", "aof_enabled": "0"}, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mini, direct := redistest.Mini(t)
+			_ = mini
+			fields, drop := map[string]string(nil), false
+			fake := redistest.Fake(t, func(args []string) string { return relay(t, direct, args, fields, &drop) })
+			fake.PoolSize = 1
+			fake.MaxRetries = 2
+			store, h := guarded(t, redistest.Client(t, fake), redisadapter.Options{Amnesia: redisadapter.FailClosed, SuspectFor: 100 * time.Millisecond})
+			wantOutcome(t, store, 1, dedup.Acquired)
+			fields, drop = c.change, true // the connection breaks, and another server answers
+			switch {
+			case c.suspect:
+				wantAmnesia(t, store, 2)
+			default:
+				wantOutcome(t, store, 2, dedup.Acquired)
+			}
+			if got := h.count(redisadapter.CodeSuspect) > 0; got != c.suspect {
+				t.Errorf("findings %v", h.list)
+			}
+			if got := h.count(redisadapter.CodeAmnesia) > 0; got != c.lost {
+				t.Errorf("findings %v", h.list)
+			}
+			if c.lost {
+				return
+			}
+			eventually(t, "it is closed for a moment only", func() bool { return claimOne(t, store, 3).Outcome == dedup.Acquired })
+		})
+	}
+}
+
+// relay hands a command to a server, but for INFO, and cuts the connection once.
+func relay(t testing.TB, to *redis.Client, args []string, fields map[string]string, drop *bool) string {
+	if *drop {
+		*drop = false
+		return ""
+	}
+	if strings.EqualFold(args[0], "INFO") {
+		return infoReply(fields)
+	}
+	v, err := to.Do(context.Background(), anys(args)...).Result()
+	if errors.Is(err, redis.Nil) {
+		return "$-1\r\n"
+	}
+	if err != nil {
+		return "-" + err.Error() + "\r\n"
+	}
+	return rawReply(v)
+}
+
+func rawReply(v any) string {
+	switch v := v.(type) {
+	case string:
+		return redistest.Bulk(v)
+	case int64:
+		return fmt.Sprintf(":%d\r\n", v)
+	case []any:
+		text := fmt.Sprintf("*%d\r\n", len(v))
+		for _, e := range v {
+			text += rawReply(e)
+		}
+		return text
+	}
+	return "$-1\r\n"
+}
+
+func FuzzCanary(f *testing.F) {
+	f.Add("1 ok 00112233445566778899aabbccddeeff")
+	f.Add("1 lost 00112233445566778899aabbccddeeff 1700000000000")
+	f.Add("1 lost 00112233445566778899aabbccddeeff -1")
+	f.Fuzz(func(t *testing.T, value string) {
+		state, err := redisadapter.ParseCanary(value)
+		if err == nil && !strings.HasPrefix(value, "1 "+state+" ") {
+			t.Errorf("%q has state %q", value, state)
+		}
+	})
+}

@@ -1,0 +1,307 @@
+package redisadapter_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// moody is a server that can be told to cut every connection, or to hold every call, and
+// counts the scripts and commands that reach it.
+type moody struct {
+	store *redisadapter.Store
+	calls atomic.Int64
+	reply atomic.Pointer[string] // "" cuts the connection; nil is a healthy answer
+	hold  atomic.Pointer[chan struct{}]
+	now   atomic.Int64 // of the breaker's clock
+}
+
+const breakerAfter = 3
+
+func newMoody(t *testing.T, opts redisadapter.Options) *moody {
+	t.Helper()
+	m := &moody{}
+	fake := redistest.Fake(t, func(args []string) string {
+		switch strings.ToUpper(args[0]) {
+		case "PING":
+			return "+PONG\r\n"
+		case "INFO":
+			return infoReply(nil)
+		case "TIME": // none, so that all is done by scripts
+			return "-ERR no\r\n"
+		}
+		m.calls.Add(1)
+		if hold := m.hold.Load(); hold != nil {
+			<-*hold
+		}
+		if reply := m.reply.Load(); reply != nil {
+			return *reply
+		}
+		return redistest.Answer("absent", 0, 0, "")
+	})
+	fake.PoolSize = 100
+	opts.BreakerAfter = breakerAfter
+	store, err := redisadapter.New(t.Context(), redistest.Client(t, fake), opts)
+	must(t, err)
+	m.store = store
+	redisadapter.SetBreakerClock(store, func() time.Time { return time.Unix(0, m.now.Load()) })
+	m.calls.Store(0)
+	return m
+}
+
+func (m *moody) say(reply string) { m.reply.Store(&reply) }
+func (m *moody) heal()            { m.reply.Store(nil) }
+
+func (m *moody) lookup(ctx context.Context) error {
+	return m.store.Lookup(ctx, []dedup.ID{newID(1)})[0].Err
+}
+
+// trip makes the breaker open.
+func (m *moody) trip(t *testing.T) {
+	t.Helper()
+	m.say("")
+	for range breakerAfter {
+		if err := m.lookup(t.Context()); err == nil || errors.Is(err, redisadapter.ErrBreakerOpen) {
+			t.Fatalf("error %v", err)
+		}
+	}
+	if !m.store.Health().BreakerOpen {
+		t.Fatal("the breaker is closed")
+	}
+	m.calls.Store(0)
+}
+
+// TestBreaker: open means that nothing is sent; then one call of many tries, and its
+// success lets all through.
+func TestBreaker(t *testing.T) {
+	m := newMoody(t, redisadapter.Options{})
+	m.trip(t)
+	for _, a := range []dedup.Answer{
+		m.store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0],
+		m.store.Lookup(t.Context(), []dedup.ID{newID(1)})[0],
+	} {
+		if !errors.Is(a.Err, redisadapter.ErrBreakerOpen) || redisadapter.Classify(a.Err) != redisadapter.ClassBreaker ||
+			!dedup.Retryable(a.Err) || a.Outcome != dedup.Unknown {
+			t.Errorf("while it is open: %+v", a)
+		}
+	}
+	if err := m.store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0]; !errors.Is(err, redisadapter.ErrBreakerOpen) {
+		t.Errorf("Forget: %v", err)
+	}
+	if n := m.calls.Load(); n != 0 {
+		t.Errorf("%d calls were sent while it was open", n)
+	}
+	m.heal()
+	m.oneProbe(t)
+	if err := m.lookup(t.Context()); err != nil || m.store.Health().BreakerOpen {
+		t.Errorf("after the probe: %v", err)
+	}
+}
+
+// oneProbe lets 32 callers come when the time of an open breaker is over.
+func (m *moody) oneProbe(t *testing.T) {
+	t.Helper()
+	hold := make(chan struct{})
+	m.hold.Store(&hold)
+	m.now.Add(int64(time.Minute))
+	refused := make(chan error, 32)
+	var callers sync.WaitGroup
+	for range 32 {
+		callers.Go(func() {
+			if err := m.lookup(t.Context()); err != nil {
+				refused <- err
+			}
+		})
+	}
+	for range 31 { // the last one is held by the server
+		if err := <-refused; !errors.Is(err, redisadapter.ErrBreakerOpen) {
+			t.Errorf("beside the probe: %v", err)
+		}
+	}
+	m.hold.Store(nil)
+	close(hold)
+	callers.Wait()
+	if n := m.calls.Load(); n != 1 {
+		t.Errorf("%d calls were sent, want one probe", n)
+	}
+}
+
+// TestBreakerStaysOpenLonger: a probe that fails opens it again, for a time that grows.
+func TestBreakerStaysOpenLonger(t *testing.T) {
+	m := newMoody(t, redisadapter.Options{})
+	m.trip(t)
+	var last time.Duration
+	for try := range 4 {
+		waited := time.Duration(0)
+		for errors.Is(m.lookup(t.Context()), redisadapter.ErrBreakerOpen) {
+			m.now.Add(int64(time.Millisecond))
+			waited += time.Millisecond
+		}
+		if n := m.calls.Swap(0); n != 1 {
+			t.Fatalf("try %d: %d calls", try, n)
+		}
+		if base := 250 * time.Millisecond << try; waited < base/2 || waited > base+2*time.Millisecond || waited < last/2 {
+			t.Errorf("try %d came after %v", try, waited)
+		}
+		last = waited
+	}
+}
+
+// TestBreakerLetsEndsThrough: a completion records an effect that has happened.
+func TestBreakerLetsEndsThrough(t *testing.T) {
+	m := newMoody(t, redisadapter.Options{})
+	m.trip(t)
+	if err := m.store.Finish(t.Context(), []dedup.Change{change(1, dedup.StateSucceeded)})[0].Err; errors.Is(err, redisadapter.ErrBreakerOpen) || err == nil {
+		t.Errorf("a completion: %v", err)
+	}
+	if err := m.store.Renew(t.Context(), []dedup.Change{change(1, 0)})[0].Err; errors.Is(err, redisadapter.ErrBreakerOpen) || err == nil {
+		t.Errorf("a renewal: %v", err)
+	}
+	if n := m.calls.Load(); n != 2 {
+		t.Errorf("%d calls were sent", n)
+	}
+	m.say(redistest.Answer("held", 1000, 0, redisadapter.Golden(t, "succeeded_bare")))
+	m.store.Finish(t.Context(), []dedup.Change{change(1, dedup.StateSucceeded)})
+	if m.store.Health().BreakerOpen {
+		t.Error("a completion was answered, and the breaker is still open")
+	}
+}
+
+// TestBreakerCountsTheServerAlone: what is no silence of the server never opens it.
+func TestBreakerCountsTheServerAlone(t *testing.T) {
+	for name, once := range map[string]func(t *testing.T, m *moody){
+		"refusals": func(t *testing.T, m *moody) {
+			m.say("-LOADING Redis is loading the dataset in memory\r\n")
+			_ = m.lookup(t.Context())
+		},
+		"cancelled callers": func(t *testing.T, m *moody) {
+			hold := make(chan struct{})
+			m.hold.Store(&hold)
+			ctx, cancel := context.WithCancel(t.Context())
+			before := m.calls.Load()
+			done := make(chan error, 1)
+			go func() { done <- m.lookup(ctx) }()
+			eventually(t, "the call arrives", func() bool { return m.calls.Load() > before })
+			cancel()
+			<-done
+			m.hold.Store(nil)
+			close(hold)
+		},
+		"callers without time": func(t *testing.T, m *moody) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+			defer cancel()
+			_ = m.lookup(ctx)
+		},
+		"bad input": func(t *testing.T, m *moody) {
+			bad := request(1)
+			bad.Lease = -1
+			m.store.Claim(t.Context(), []dedup.ClaimRequest{bad})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMoody(t, redisadapter.Options{})
+			for range 3 * breakerAfter {
+				once(t, m)
+			}
+			if m.store.Health().BreakerOpen {
+				t.Error("the breaker is open")
+			}
+		})
+	}
+}
+
+// TestMaxInFlight: no more pipelines than allowed, those left behind by callers who have
+// gone included; claims never take the room of completions.
+func TestMaxInFlight(t *testing.T) {
+	const bound = 8
+	m := newMoody(t, redisadapter.Options{MaxInFlight: bound})
+	hold := make(chan struct{})
+	m.hold.Store(&hold)
+	ctx, cancel := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for range 40 {
+		callers.Go(func() { _ = m.lookup(ctx) })
+	}
+	eventually(t, "three quarters are under way", func() bool { return m.calls.Load() == bound*3/4 })
+	for range 20 {
+		callers.Go(func() { m.store.Renew(ctx, []dedup.Change{change(1, 0)}) })
+	}
+	eventually(t, "all are under way", func() bool { return m.calls.Load() == bound })
+	cancel()
+	callers.Wait()
+	if h := m.store.Health(); h.InFlight != bound || m.calls.Load() != bound {
+		t.Errorf("%d calls were sent, %d are under way", m.calls.Load(), h.InFlight)
+	}
+	m.hold.Store(nil)
+	close(hold)
+	eventually(t, "they end", func() bool { return m.store.Health().InFlight == 0 })
+	if err := m.lookup(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// eventually polls until done.
+func eventually(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(15 * time.Second)
+	defer limit.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// TestNoStormAfterRestart: 32 callers that never stop asking dial a bounded number of
+// times when the server is back.
+func TestNoStormAfterRestart(t *testing.T) {
+	server := servertest.Private(t, servertest.KindRedis)
+	client := redistest.Client(t, &redis.Options{Addr: server.Addr, DialerRetries: 1})
+	store := open(t, redistest.Backend{Client: client, Prefix: "ow"})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var answered, refused atomic.Int64
+	var callers sync.WaitGroup
+	for n := range 32 {
+		callers.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				switch err := store.Claim(ctx, []dedup.ClaimRequest{request(n*1000 + i%1000)})[0].Err; {
+				case err == nil:
+					answered.Add(1)
+				case errors.Is(err, redisadapter.ErrBreakerOpen):
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	eventually(t, "claims are answered", func() bool { return answered.Load() > 100 })
+	server.Kill(1)
+	eventually(t, "calls fail at once", func() bool { return refused.Load() > 1000 })
+	server.Start(1)
+	answered.Store(0)
+	eventually(t, "claims are answered again", func() bool { return answered.Load() > 1000 })
+	cancel()
+	callers.Wait()
+	dials, err := strconv.Atoi(infoOf(t, client, "stats", "total_connections_received"))
+	must(t, err)
+	t.Logf("%d connections since the restart, pool of %d", dials, client.Options().PoolSize)
+	if dials > 3*client.Options().PoolSize {
+		t.Errorf("%d connections since the restart, pool of %d", dials, client.Options().PoolSize)
+	}
+}

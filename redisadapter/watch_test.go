@@ -1,0 +1,161 @@
+package redisadapter_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// TestWatchTells: each event once.
+func TestWatchTells(t *testing.T) {
+	for name, c := range map[string]struct {
+		then map[string]string
+		want redisadapter.Code
+	}{
+		"evictions":      {map[string]string{"evicted_keys": "5"}, redisadapter.CodeEvicted},
+		"memory":         {map[string]string{"used_memory": "950000"}, redisadapter.CodeMemory},
+		"role":           {map[string]string{"role": "slave"}, redisadapter.CodeRole},
+		"another":        {map[string]string{"run_id": "r9"}, redisadapter.CodeSuspect},
+		"clock ahead":    {map[string]string{"ahead": "5s"}, redisadapter.CodeClock},
+		"clock behind":   {map[string]string{"ahead": "-5s"}, redisadapter.CodeClock},
+		"clock a little": {map[string]string{"ahead": "50ms"}, ""},
+		"nothing":        {nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var rounds atomic.Int32
+			var turned atomic.Bool
+			client := redistest.Client(t, infoServer(t, func() string {
+				rounds.Add(1)
+				fields := map[string]string{}
+				ahead := time.Duration(0)
+				if turned.Load() {
+					for name, value := range c.then {
+						fields[name] = value
+					}
+					ahead, _ = time.ParseDuration(c.then["ahead"])
+				}
+				fields["server_time_usec"] = strconv.FormatInt(time.Now().Add(ahead).UnixMicro(), 10)
+				return infoReply(fields)
+			}))
+			h := &heard{}
+			store, err := redisadapter.New(t.Context(), client, redisadapter.Options{OnFinding: h.add})
+			must(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			rounds.Store(0)
+			go func() { done <- store.Watch(ctx, 5*time.Millisecond) }()
+			eventually(t, "some rounds", func() bool { return rounds.Load() > 3 })
+			if len(h.list) > 0 {
+				t.Errorf("before: %v", h.list)
+			}
+			turned.Store(true)
+			now := rounds.Load()
+			eventually(t, "some more", func() bool { return rounds.Load() > now+5 })
+			cancel()
+			if err := <-done; !errors.Is(err, context.Canceled) {
+				t.Errorf("error %v", err)
+			}
+			want := 1
+			if c.want == "" {
+				want = 0
+			}
+			if len(h.list) != want || want == 1 && h.list[0].Code != c.want {
+				t.Errorf("findings %v, want %q", h.list, c.want)
+			}
+		})
+	}
+}
+
+// TestWatchBacksOff: a server that is down is asked ever more rarely, and is reported
+// once until it is back.
+func TestWatchBacksOff(t *testing.T) {
+	var asked atomic.Int32
+	var down atomic.Bool
+	opts := infoServer(t, func() string {
+		asked.Add(1)
+		if down.Load() {
+			return ""
+		}
+		return infoReply(nil)
+	})
+	h := &heard{}
+	store, err := redisadapter.New(t.Context(), redistest.Client(t, opts), redisadapter.Options{OnFinding: h.add})
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	down.Store(true)
+	asked.Store(0)
+	if err := store.Watch(ctx, 10*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+	// 10 ms doubles seven times within a second, and each pause is at least half of it.
+	if n := asked.Load(); n < 3 || n > 10 {
+		t.Errorf("asked %d times within a second", n)
+	}
+	if h.count(redisadapter.CodeUnreachable) != 1 {
+		t.Errorf("findings %v", h.list)
+	}
+}
+
+// TestWatchReturns although the server never answers.
+func TestWatchReturns(t *testing.T) {
+	var hang atomic.Bool
+	arrived := make(chan struct{}, 100)
+	opts := infoServer(t, func() string {
+		if hang.Load() {
+			arrived <- struct{}{}
+			<-t.Context().Done()
+		}
+		return infoReply(nil)
+	})
+	store, err := redisadapter.New(t.Context(), redistest.Client(t, opts), redisadapter.Options{})
+	must(t, err)
+	hang.Store(true)
+	gone := errors.New("gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		<-arrived
+		cancel(gone)
+	}()
+	if err := store.Watch(ctx, 0); !errors.Is(err, gone) {
+		t.Errorf("error %v", err)
+	}
+	wantInput(t, store.Watch(t.Context(), -1), "every")
+	var none context.Context
+	wantInput(t, store.Watch(none, 0), "Context")
+}
+
+// BenchmarkGuard is what the guard adds to a batch of claims that are granted. They
+// expire within a minute.
+func BenchmarkGuard(b *testing.B) {
+	for _, backend := range []string{"redis", "cluster"} {
+		for _, size := range []int{1, batchSize} {
+			for _, policy := range []redisadapter.Amnesia{redisadapter.GuardOff, redisadapter.FailClosed} {
+				b.Run(backend+"/batch="+strconv.Itoa(size)+"/guard="+policy.String(), func(b *testing.B) {
+					be := redistest.Open(b, backend)
+					store, _ := guarded(b, be.Client, redisadapter.Options{Prefix: be.Prefix, Amnesia: policy})
+					reqs := requests(0)[:size]
+					b.ReportAllocs()
+					for n := uint64(0); b.Loop(); n++ {
+						for i := range reqs {
+							reqs[i].Lease, reqs[i].Hold = 30*time.Second, 30*time.Second
+							binary.BigEndian.PutUint64(reqs[i].ID[8:], n)
+						}
+						if a := store.Claim(b.Context(), reqs)[0]; a.Outcome != dedup.Acquired {
+							b.Fatalf("%+v", a)
+						}
+					}
+				})
+			}
+		}
+	}
+}
