@@ -55,8 +55,12 @@ bench: ## run the benchmarks of every module
 	@. scripts/lib/phase.sh && for dir in $$(modules); do go -C "$$dir" test -run '^$$' -bench . -benchmem ./... || failed=1; done; [ -z "$$failed" ]
 
 .PHONY: bench-redis
-bench-redis: ## the Redis path beside its limits, into bench/results/redis.json
-	@go -C bench run ./cmd/redisbench -out results/redis.json $(BENCHFLAGS)
+bench-redis: ## the Redis path beside its limits and peers, into bench/results and README.md (BENCHFLAGS=-quick)
+	@go -C bench run ./cmd/redisbench -out results/redis.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
+
+.PHONY: bench-table
+bench-table: ## put the table of bench/results/redis.json into README.md
+	@go -C bench run ./cmd/benchtable -write
 
 .PHONY: servers-install
 servers-install: ## find or install Redis, PostgreSQL, MariaDB, Java and Apache Kafka

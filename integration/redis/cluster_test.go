@@ -160,8 +160,9 @@ func (c *cluster) otherMasters(two ...int) []int {
 // TestSlotsMoveUnderLoad moves slots to another master and back, again and again, while
 // messages are delivered: no error reaches the caller, nothing is lost or runs twice.
 func TestSlotsMoveUnderLoad(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
-	work := begin(t, advised(t, c.Addrs), 0)
+	work := begin(t, advised(t, c.Addrs), longLease, 0)
 	slots := make([]int, moves) // the first master has slots 0 to 5460
 	for i := range slots {
 		slots[i] = i

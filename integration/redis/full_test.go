@@ -22,7 +22,6 @@ import (
 // and everything that ends, keeps or answers earlier work still goes through.
 func TestFullMemory(t *testing.T) {
 	eachLayout(t, func(t *testing.T, l layout) {
-		t.Parallel()
 		server := servertest.Private(t, servertest.KindRedis)
 		client := single(t, &redis.Options{Addr: server.Addr})
 		var lost atomic.Int64

@@ -25,14 +25,18 @@ type layout struct {
 
 // layouts are all of them; every test of this package runs over each.
 var layouts = []layout{
-	{name: "plain", result: []byte("receipt")},
+	{name: "rich", result: []byte("receipt")},
+	{name: "seen_only", options: redisadapter.Options{Layout: redisadapter.SeenOnly}, config: func(c *dedup.Config) { c.SeenOnly = true }},
 }
 
-// eachLayout runs test as a subtest for every layout.
+// eachLayout runs test as a subtest for every layout, all at the same time.
 func eachLayout(t *testing.T, test func(t *testing.T, l layout)) {
 	t.Helper()
 	for _, l := range layouts {
-		t.Run(l.name, func(t *testing.T) { test(t, l) })
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, l)
+		})
 	}
 }
 

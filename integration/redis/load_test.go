@@ -26,6 +26,7 @@ type load struct {
 	// crash is how often a worker dies between claim and effect: on the first delivery
 	// of every so many messages. Zero: never.
 	crash int
+	cfg   dedup.Config
 	// pace is the time between two messages of a worker.
 	pace time.Duration
 
@@ -48,12 +49,13 @@ type load struct {
 // long for many as for one.
 type loads []*load
 
-// begin starts the load of every layout, and waits until all are under way.
-func begin(t *testing.T, client redis.UniversalClient, crash int) loads {
+// begin starts the load of every layout with leases of this length, and waits until all are under way.
+func begin(t *testing.T, client redis.UniversalClient, lease time.Duration, crash int) loads {
 	t.Helper()
+	cfg := dedup.Config{Window: time.Hour, LeaseTTL: lease, StoreTimeout: time.Second}
 	var all loads
 	for _, lay := range layouts {
-		l := &load{layout: lay, d: lay.deduper(t, client, workConfig), crash: crash, pace: time.Millisecond}
+		l := &load{layout: lay, d: lay.deduper(t, client, cfg), crash: crash, cfg: cfg, pace: time.Millisecond}
 		l.start(t, workers)
 		all = append(all, l)
 	}
@@ -61,19 +63,20 @@ func begin(t *testing.T, client redis.UniversalClient, crash int) loads {
 	return all
 }
 
-// workConfig and workers are what a load runs with.
-var workConfig = dedup.Config{Window: time.Hour, LeaseTTL: 3 * time.Second, StoreTimeout: time.Second}
+// Each load has so many workers, and is under way after so many messages.
+const workers, enough = 8, 400
 
-const workers = 8
+// A lease that outlasts the loss of a server lets a completion wait for its successor.
+// The shorter one is for tests in which the messages of dead workers wait for its end.
+const longLease, shortLease = 15 * time.Second, 3 * time.Second
 
-// through waits until messages are acknowledged again in every layout: so many that those
-// that were held up are among them.
+// through waits until enough messages are acknowledged again in every layout.
 func (all loads) through(t *testing.T, what string) {
 	t.Helper()
 	for _, l := range all {
 		before := l.acknowledged()
 		eventually(t, 30*time.Second, "messages go through after the "+what, func() bool {
-			return l.acknowledged() > before+1000
+			return l.acknowledged() > before+enough
 		})
 	}
 }
@@ -100,7 +103,12 @@ func (l *load) start(t *testing.T, workers int) {
 	for w := range workers {
 		l.wg.Go(func() {
 			for n := 0; backoff.Sleep(ctx, l.pace) == nil; n++ {
-				l.deliver(t.Context(), fmt.Sprintf("%d-%d", w, n), l.crash > 0 && n%l.crash == 0)
+				key := fmt.Sprintf("%d-%d", w, n)
+				if l.crash > 0 && n%l.crash == 0 {
+					l.wg.Go(func() { l.deliver(t.Context(), key, true) }) // it will take a lease
+					continue
+				}
+				l.deliver(t.Context(), key, false)
 			}
 		})
 	}

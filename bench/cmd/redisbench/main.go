@@ -6,7 +6,8 @@
 //	redisbench -quick -run 'batch 256'                some of it, less exactly
 //	redisbench -redis embedded                        without a redis-server
 //	redisbench -redis 127.0.0.1:6379                  on a Redis that others use: keys expire within a minute
-//	redisbench -out results/redis.json                and write the results
+//	redisbench -out results/redis.json                and write results, plots and a report
+//	redisbench -render results/redis.json             plots and report of earlier results
 package main
 
 import (
@@ -21,16 +22,17 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/report"
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/workload"
 )
 
 type options struct {
-	redis, run, out    string
-	port, rounds, keys int
-	budget             time.Duration
-	scale              workload.Scale
-	list               bool
+	redis, run, out, render string
+	port, rounds, keys      int
+	budget                  time.Duration
+	scale                   workload.Scale
+	list                    bool
 }
 
 func main() {
@@ -39,7 +41,8 @@ func main() {
 	flags.StringVar(&o.redis, "redis", server.Private, "private: a redis-server of its own; embedded: miniredis; or host:port")
 	flags.IntVar(&o.port, "port", 0, "port of the private server; 0: a free one")
 	flags.StringVar(&o.run, "run", "", "only workloads whose title matches this regular expression")
-	flags.StringVar(&o.out, "out", "", "write the results there; default: print only")
+	flags.StringVar(&o.out, "out", "", "write the results there, and plots and a report beside them; default: print only")
+	flags.StringVar(&o.render, "render", "", "measure nothing: draw plots and report of this results file again")
 	flags.IntVar(&o.rounds, "rounds", 7, "interleaved rounds of each workload, after one that warms up")
 	flags.IntVar(&o.keys, "keys", 50_000, "most keys of one timing")
 	flags.DurationVar(&o.budget, "time", 200*time.Millisecond, "about how long one timing takes, as far as -keys allows")
@@ -48,7 +51,7 @@ func main() {
 	flags.BoolVar(&o.list, "list", false, "print the workloads and end")
 	_ = flags.Parse(os.Args[1:]) // ExitOnError
 	if o.scale.Quick {
-		o.rounds, o.budget = 3, 25*time.Millisecond
+		o.rounds, o.budget = 3, 12*time.Millisecond
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)
@@ -65,6 +68,13 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (err error) {
+	if o.render != "" {
+		results, err := harness.Read(o.render)
+		if err != nil {
+			return err
+		}
+		return report.Write(results, o.render)
+	}
 	match, err := regexp.Compile(o.run)
 	if err != nil {
 		return fmt.Errorf("-run: %w", err)
@@ -87,7 +97,10 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil || o.out == "" {
 		return err
 	}
-	return results.Write(o.out)
+	if err := results.Write(o.out); err != nil {
+		return err
+	}
+	return report.Write(results, o.out)
 }
 
 func (o options) check() error {
@@ -129,7 +142,7 @@ func measure(ctx context.Context, o options, s *server.Server, match *regexp.Reg
 		fmt.Println("left out:", what)
 	}
 	return harness.Results{
-		Area: "redis", Commit: harness.Commit(ctx), Date: time.Now().UTC().Format(time.DateOnly), Machine: harness.Machine() + ", Redis on loopback",
+		Area: "redis", Commit: harness.Commit(ctx), Date: time.Now().UTC().Format(time.DateOnly), Machine: harness.Machine() + ", " + s.Kind(),
 		Versions: versions, Rows: rows, LeftOut: leftOut,
 	}, err
 }

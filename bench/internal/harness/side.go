@@ -61,6 +61,8 @@ type Group struct {
 	Title    string  // for people, and for choosing
 	// Memory says that it looks at the server's memory, so it needs a real one of our own.
 	Memory bool
+	// Detail says that a quick run does without it: a point between others.
+	Detail bool
 	// Open connects and prepares what the group needs.
 	Open func(context.Context) (Setup, error)
 	// Measure replaces Open where nothing is timed in turn.

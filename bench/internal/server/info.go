@@ -20,6 +20,18 @@ func (s *Server) Version(ctx context.Context) (string, error) {
 	return info["redis_version"], err
 }
 
+// Kind says in words where the server is.
+func (s *Server) Kind() string {
+	switch {
+	case s.Embedded:
+		return "embedded miniredis"
+	case s.Own:
+		return "Redis on loopback, without persistence"
+	default:
+		return "a Redis that others use"
+	}
+}
+
 // CPU is the time that the thread which executes commands has used since the start.
 func (s *Server) CPU(ctx context.Context) (time.Duration, error) {
 	info, err := s.info(ctx, "cpu")

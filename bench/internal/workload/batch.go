@@ -21,6 +21,8 @@ const (
 	rueidisSide  = "rueidis DoMulti"
 	naiveSide    = "naive, 16 callers"
 	loadGenSide  = "redis-benchmark -P 128, one SET per key"
+	mergedSide   = "onceward seen-only, CompleteAndClaim"
+	likelySide   = "onceward seen-only, LikelyDuplicate"
 	rawPipelines = "raw RESP client doing the same two pipelines"
 )
 
@@ -29,7 +31,7 @@ func (e *Env) batches() []harness.Group {
 	var groups []harness.Group
 	for _, size := range []int{16, 64, typical, 512, 1024} {
 		groups = append(groups, harness.Group{
-			Workload: "batch", X: float64(size), Title: fmt.Sprintf("batch %d, claim + complete, new keys", size),
+			Workload: "batch", X: float64(size), Title: fmt.Sprintf("batch %d, claim + complete, new keys", size), Detail: size == 64 || size == 512,
 			Open: func(ctx context.Context) (harness.Setup, error) { return e.openBatch(ctx, size) },
 		})
 	}
@@ -56,6 +58,9 @@ func (e *Env) openBatch(ctx context.Context, size int) (harness.Setup, error) {
 		}
 		opened.add(o.close)
 		add(l.name, o.cycles(nil))
+		if size == typical && l.name == layouts[0].name {
+			s.Sides = append(s.Sides, harness.Side{Name: mergedSide, Run: o.merged})
+		}
 	}
 	client := e.Server.Client(0, 32)
 	opened.add(func() { _ = client.Close() })
@@ -104,9 +109,14 @@ func batchPairs(size, sides int) []harness.Pair {
 			harness.Pair{Name: "allocations per key in a batch cycle", Side: l.name, Against: goRedisSide, Metric: harness.Allocs,
 				Goal: harness.ValueAtMost(6, 3, "allocations")},
 			harness.Pair{Name: "server CPU per cycle, batch 256", Side: l.name, Against: rawSide, Text: rawPipelines, Metric: harness.ServerMicros})
-		if sides > len(layouts)+4 { // redis-benchmark is there
+		if sides > len(layouts)+5 { // redis-benchmark is there
 			pairs = append(pairs, harness.Pair{Name: name, Side: l.name, Against: loadGenSide})
 		}
+	}
+	if size == typical {
+		pairs = append(pairs,
+			harness.Pair{Name: "batch 256, completions merged with the next claims", Side: mergedSide, Against: layouts[0].name, Text: "in two round trips"},
+			harness.Pair{Name: "batch 256, completions merged with the next claims", Side: mergedSide, Against: rawSide, Text: rawPipelines})
 	}
 	return append(pairs,
 		harness.Pair{Name: name, Side: goRedisSide, Against: rawSide, Text: rawPipelines},
@@ -145,11 +155,12 @@ func (e *Env) openDuplicates(ctx context.Context) (harness.Setup, error) {
 			return s, err
 		}
 		opened.add(o.close)
-		s.Sides = append(s.Sides, harness.Side{
-			Name:    l.name,
-			Prepare: run(o.cycles(nil)),
-			Run:     run(o.duplicates),
-		})
+		s.Sides = append(s.Sides, harness.Side{Name: l.name, Prepare: run(o.cycles(nil)), Run: run(o.duplicates)})
+		if l.name == layouts[0].name {
+			s.Sides = append(s.Sides, harness.Side{Name: likelySide, Prepare: run(o.cycles(nil)), Run: run(o.likely)})
+			s.Pairs = append(s.Pairs, harness.Pair{Name: fmt.Sprintf("batch %d, duplicates, read first", size), Side: likelySide,
+				Against: "raw SET NX GET", Text: "raw SET NX GET pipeline", Goal: harness.AtLeast(1.5, 1.8)})
+		}
 		s.Pairs = append(s.Pairs, harness.Pair{Name: fmt.Sprintf("batch %d, duplicates", size), Side: l.name, Against: "raw SET NX GET", Text: "raw SET NX GET pipeline", Goal: harness.AtLeast(0.9, 0)})
 	}
 	s.Pairs = append(s.Pairs, harness.Pair{Name: fmt.Sprintf("batch %d, duplicates", size), Side: "raw MGET", Against: "raw SET NX GET"})

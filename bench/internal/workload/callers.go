@@ -30,7 +30,7 @@ func (e *Env) callers() []harness.Group {
 			title = "lone caller, new key"
 		}
 		groups = append(groups, harness.Group{
-			Workload: "callers", X: float64(n), Title: title,
+			Workload: "callers", X: float64(n), Title: title, Detail: n == 4,
 			Open: func(ctx context.Context) (harness.Setup, error) {
 				s, err := openCallers(ctx, e.Server.Addr, n)
 				s.Pairs = callerPairs(title, n)

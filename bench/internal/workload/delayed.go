@@ -80,6 +80,10 @@ func (e *Env) openDelayedBatch(ctx context.Context) (harness.Setup, error) {
 		}
 		opened.add(o.close)
 		s.Sides = append(s.Sides, harness.Side{Name: l.name, Run: inBatches(workers, typical, o.cycles(nil))})
+		if l.name == layouts[0].name {
+			s.Sides = append(s.Sides, harness.Side{Name: mergedSide, Run: o.merged})
+			s.Pairs = append(s.Pairs, harness.Pair{Name: "batch 256, completions merged with the next claims, 2 ms RTT", Side: mergedSide, Against: l.name, Text: "in two round trips"})
+		}
 		s.Pairs = append(s.Pairs, harness.Pair{Name: fmt.Sprintf("batch %d, new keys, 2 ms RTT", typical), Side: l.name, Against: rawSide, Text: rawPipelines})
 	}
 	s.Close = opened.all

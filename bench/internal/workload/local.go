@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -55,17 +56,18 @@ func (e *Env) openLocal(ctx context.Context) (harness.Setup, error) {
 				return want(seen, key)
 			}),
 		},
-		Pairs: localPairs(seenSide, claimSide),
+		Pairs: localPairs(),
 	}, nil
 }
 
-func localPairs(sides ...string) []harness.Pair {
-	const name, against = "duplicates answered in process", exactSide
+func localPairs() []harness.Pair {
 	var pairs []harness.Pair
-	for _, side := range sides {
+	for _, side := range []string{seenSide, claimSide} {
+		call, _, _ := strings.Cut(strings.TrimPrefix(side, "onceward "), ",")
+		name := "duplicates answered in process, " + call
 		pairs = append(pairs,
-			harness.Pair{Name: name, Side: side, Against: against, Metric: harness.Nanos, Goal: harness.ValueAtMost(150, 60, "ns")},
-			harness.Pair{Name: name + ", allocations", Side: side, Against: against, Metric: harness.Allocs, Goal: harness.ValueAtMost(0, 0, "allocations")})
+			harness.Pair{Name: name, Side: side, Against: exactSide, Metric: harness.Nanos, Goal: harness.ValueAtMost(150, 60, "ns")},
+			harness.Pair{Name: name + ", allocations", Side: side, Against: exactSide, Metric: harness.Allocs, Goal: harness.ValueAtMost(0, 0, "allocations")})
 	}
 	return pairs
 }
@@ -96,7 +98,9 @@ var initTesting = sync.OnceFunc(testing.Init)
 func (e *Env) benchmark(name string, keys []string, one func(key string) error) harness.Side {
 	return harness.Side{Name: name, External: func(context.Context) (harness.Sample, error) {
 		initTesting()
-		if err := flag.Set("test.benchtime", e.Budget.String()); err != nil {
+		// A timing of less than this is mostly the first hit, which may look into the store.
+		budget := max(e.Budget, 100*time.Millisecond)
+		if err := flag.Set("test.benchtime", budget.String()); err != nil {
 			return harness.Sample{}, err
 		}
 		var failure error

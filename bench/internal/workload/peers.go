@@ -17,7 +17,7 @@ func (e *Env) peers() []harness.Group {
 			title = "peers, one caller, new keys"
 		}
 		groups = append(groups, harness.Group{
-			Workload: "peers", X: float64(n), Title: title,
+			Workload: "peers", X: float64(n), Title: title, Detail: n != 16,
 			Open: func(ctx context.Context) (harness.Setup, error) { return e.openPeers(ctx, title, n) },
 		})
 	}

@@ -6,6 +6,7 @@ package workload
 import (
 	"context"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
@@ -18,11 +19,12 @@ type Env struct {
 	Server *server.Server
 	// Budget of one timing.
 	Budget time.Duration
-	Rounds int
 	// Fill is how many keys are remembered when memory is measured.
 	Fill int
 	// Grown is how many keys the larger of two databases remembers.
 	Grown []int
+	// Quick leaves out the points between others.
+	Quick bool
 }
 
 // Scale is how much is measured.
@@ -30,10 +32,10 @@ type Scale struct{ Quick, Long bool }
 
 // NewEnv scales the workloads that fill a server.
 func NewEnv(s *server.Server, scale Scale) *Env {
-	e := &Env{Server: s, Fill: 1_000_000, Grown: []int{1_000_000}}
+	e := &Env{Server: s, Quick: scale.Quick, Fill: 1_000_000, Grown: []int{1_000_000}}
 	switch {
 	case scale.Quick:
-		e.Fill, e.Grown = 100_000, []int{100_000}
+		e.Fill, e.Grown = 50_000, []int{50_000}
 	case scale.Long:
 		e.Grown = append(e.Grown, 10_000_000)
 	}
@@ -48,7 +50,7 @@ func (e *Env) Groups() []harness.Group {
 	} {
 		groups = append(groups, family()...)
 	}
-	return groups
+	return slices.DeleteFunc(groups, func(g harness.Group) bool { return g.Detail && e.Quick })
 }
 
 // Choose splits groups into those whose title matches and can run on the server, and the
@@ -63,8 +65,8 @@ func (e *Env) Choose(groups []harness.Group, match *regexp.Regexp) (chosen []har
 			chosen = append(chosen, g)
 		}
 	}
-	if peer.RedisBenchmarkPath() == "" {
-		leftOut = append(leftOut, "redis-benchmark: not installed")
+	if peer.RedisBenchmarkPath() == "" || e.Server.Embedded {
+		leftOut = append(leftOut, "redis-benchmark: it is not installed, or the server is embedded")
 	}
 	return chosen, leftOut
 }

@@ -1,0 +1,116 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+type quiet struct{}
+
+func (quiet) Step(Group, int, int, int, int) {}
+func (quiet) Done(Group, []Row)              {}
+
+// scripted is a side that reports these rates, one per call.
+func scripted(name string, order *[]string, rates ...float64) Side {
+	return Side{Name: name, External: func(context.Context) (Sample, error) {
+		*order = append(*order, name)
+		rate := rates[0]
+		rates = append(rates[1:], rate)
+		return Sample{Rate: rate, Allocs: rate / 2}, nil
+	}}
+}
+
+func TestRunPairsAndRotates(t *testing.T) {
+	var order []string
+	group := Group{Workload: "w", X: 3, Title: "work", Open: func(context.Context) (Setup, error) {
+		return Setup{
+			// The first rate warms up and must not count.
+			Sides: []Side{scripted("ours", &order, 9999, 10, 30, 40), scripted("theirs", &order, 1, 20, 30, 20)},
+			Pairs: []Pair{
+				{Name: "rate", Side: "ours", Against: "theirs", Text: "them", Goal: AtLeast(1, 0)},
+				{Name: "allocations", Side: "ours", Metric: Allocs, Goal: ValueAtMost(14, 0, "")},
+			},
+		}, nil
+	}}
+	rows, err := Runner{Rounds: 3, MaxKeys: 10, Budget: time.Second, Progress: quiet{}}.Run(t.Context(), []Group{group})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOrder := []string{"ours", "theirs", "ours", "theirs", "theirs", "ours", "ours", "theirs"}
+	if !slices.Equal(order, wantOrder) {
+		t.Errorf("order %v, want %v", order, wantOrder)
+	}
+	if len(rows) != 3 {
+		t.Fatalf("%d rows, want two pairs and the side without one", len(rows))
+	}
+	r := rows[0] // rounds: 10/20, 30/30, 40/20
+	if r.Value != 30 || r.AgainstValue != 20 || r.Ratio != 1 || r.Spread != [2]float64{0.5, 2} || r.Rounds != 3 || !r.OK || r.Against != "them" {
+		t.Errorf("row %+v", r)
+	}
+	if r.Workload != "w" || r.Side != "ours" || r.X != 3 || r.Unit != "keys/s" {
+		t.Errorf("row %+v", r)
+	}
+	if rows[1].Value != 15 || rows[1].OK {
+		t.Errorf("a goal of the value: %+v", rows[1])
+	}
+	if rows[2].Side != "theirs" || rows[2].Goal != "" || rows[2].Against != "" {
+		t.Errorf("the side without a pair: %+v", rows[2])
+	}
+}
+
+func TestRunSizes(t *testing.T) {
+	var sizes []int
+	seen := make(map[string]bool)
+	side := Side{Name: "s", Run: func(_ context.Context, timing *Timing) error {
+		sizes = append(sizes, len(timing.Keys))
+		for _, key := range timing.Keys {
+			if seen[key] || len(key) != 36 {
+				return fmt.Errorf("key %q came twice, or is no UUID", key)
+			}
+			seen[key] = true
+		}
+		return nil
+	}}
+	for _, c := range []struct {
+		name  string
+		setup Setup
+		most  int
+	}{
+		{"the run's bound", Setup{}, 100},
+		{"the group's bound", Setup{MaxKeys: 30}, 30},
+		{"a multiple", Setup{Multiple: 64}, 128},
+		{"a least", Setup{MinKeys: 200}, 200},
+	} {
+		sizes = nil
+		c.setup.Sides = []Side{side}
+		group := Group{Open: func(context.Context) (Setup, error) { return c.setup, nil }}
+		if _, err := (Runner{Rounds: 1, MaxKeys: 100, Budget: time.Second, Progress: quiet{}}).Run(t.Context(), []Group{group}); err != nil {
+			t.Fatal(err)
+		}
+		if got := sizes[len(sizes)-1]; got != c.most {
+			t.Errorf("%s: %d keys, want %d", c.name, got, c.most)
+		}
+	}
+}
+
+func TestRunEnds(t *testing.T) {
+	closed := false
+	stop := errors.New("stop")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	failing := Group{Title: "work", Open: func(context.Context) (Setup, error) {
+		return Setup{Close: func() { closed = true }, Sides: []Side{{Name: "s", Run: func(ctx context.Context, _ *Timing) error {
+			cancel(stop)
+			return ctx.Err()
+		}}}}, nil
+	}}
+	if _, err := (Runner{Rounds: 1, MaxKeys: 1, Budget: 1, Progress: quiet{}}).Run(ctx, []Group{failing}); !errors.Is(err, stop) {
+		t.Errorf("error %v, want the cause", err)
+	}
+	if !closed {
+		t.Error("the group was not closed")
+	}
+}

@@ -1,0 +1,61 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/onceward/onceward/bench/internal/harness"
+)
+
+// The lines between which the README's table stands.
+const (
+	begin = "<!-- table of bench/results/redis.json: make bench-table -->"
+	end   = "<!-- end of table -->"
+)
+
+// Table is the README's table: what has a goal, of the layout that people get who want
+// speed; the page has the rest.
+func Table(r harness.Results) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Commit %s, %s; go-redis %s, Redis %s. Ratios are medians of interleaved rounds.\n\n",
+		r.Commit, r.Machine, r.Versions["go-redis"], r.Versions["redis"])
+	b.WriteString("| work | beside | reached | goal | |\n|---|---|---|---|---|\n")
+	for _, row := range r.Rows {
+		if row.Goal == "" || strings.Contains(row.Side, "onceward rich") {
+			continue
+		}
+		verdict := "missed"
+		if row.OK {
+			verdict = "yes"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", cell(row.Name), cell(row.Against), reached(row), cell(row.Goal), verdict)
+	}
+	return b.String()
+}
+
+// reached is what the goal speaks of: the ratio, or the value.
+func reached(r harness.Row) string {
+	if strings.HasSuffix(strings.Split(r.Goal+" ", " ")[1], "x") {
+		return fmt.Sprintf("%s (%s to %s)", ratio(r.Ratio), ratio(r.Spread[0]), ratio(r.Spread[1]))
+	}
+	return number(r.Value) + " " + r.Unit
+}
+
+func cell(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return strings.ReplaceAll(text, "|", "\\|")
+}
+
+// Replace returns a README with the table of results between the markers.
+func Replace(readme []byte, r harness.Results) ([]byte, error) {
+	head, rest, ok := bytes.Cut(readme, []byte(begin+"\n"))
+	_, tail, closed := bytes.Cut(rest, []byte(end))
+	if !ok || !closed {
+		return nil, errors.New("report: the README has no place for the table: " + begin + " ... " + end)
+	}
+	return []byte(string(head) + begin + "\n\n" + Table(r) + "\n" + end + string(tail)), nil
+}

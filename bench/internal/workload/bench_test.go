@@ -1,0 +1,89 @@
+package workload
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/peer"
+	"github.com/onceward/onceward/dedup"
+)
+
+// inMemory is a Deduper whose store is a map in this process: what is left is our own code.
+func inMemory(b *testing.B, keys int, with ...func(*dedup.Config)) *ours {
+	b.Helper()
+	cfg := dedup.Config{Namespace: "bench", Window: peer.Window, LeaseTTL: peer.Lease}
+	for _, change := range with {
+		change(&cfg)
+	}
+	d, err := dedup.New(dedup.Memory(keys+1), cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = d.Close(b.Context()) })
+	return &ours{Deduper: d}
+}
+
+// BenchmarkDuplicate asks for finished keys in this process.
+func BenchmarkDuplicate(b *testing.B) {
+	for _, n := range []int{1 << 10, 1 << 16} {
+		keys := harness.FreshKeys(n)
+		o := inMemory(b, n, cached)
+		for at := 0; at < n; at += typical {
+			if err := o.cycleBatch(b.Context(), keys[at:min(at+typical, n)], nil); err != nil {
+				b.Fatal(err)
+			}
+		}
+		exact := peer.NewMap(keys)
+		for _, side := range []struct {
+			name string
+			one  func(key string) error
+		}{
+			{"map", func(key string) error { return want(exact.Seen(key), key) }},
+			{"seen", func(key string) error {
+				seen, err := o.Seen(b.Context(), key)
+				if err != nil {
+					return err
+				}
+				return want(seen, key)
+			}},
+			{"claim", func(key string) error { return o.duplicate(b.Context(), key) }},
+		} {
+			b.Run(fmt.Sprintf("side=%s/keys=%d", side.name, n), func(b *testing.B) {
+				b.ReportAllocs()
+				i := 0
+				for b.Loop() {
+					if err := side.one(keys[i%n]); err != nil {
+						b.Fatal(err)
+					}
+					i++
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkCycle claims and completes new keys on a store in memory; an operation is a
+// batch.
+func BenchmarkCycle(b *testing.B) {
+	for _, size := range []int{1, 16, typical} {
+		b.Run(fmt.Sprintf("store=memory/batch=%d", size), func(b *testing.B) {
+			const keys = 1 << 18
+			o := inMemory(b, keys)
+			fresh := harness.FreshKeys(keys)
+			b.ReportAllocs()
+			at := 0
+			for b.Loop() {
+				if at+size > len(fresh) {
+					b.StopTimer()
+					o, fresh, at = inMemory(b, keys), harness.FreshKeys(keys), 0
+					b.StartTimer()
+				}
+				if err := o.cycleBatch(b.Context(), fresh[at:at+size], nil); err != nil {
+					b.Fatal(err)
+				}
+				at += size
+			}
+		})
+	}
+}

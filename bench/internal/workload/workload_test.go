@@ -1,0 +1,158 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/server"
+)
+
+type silent struct{}
+
+func (silent) Step(harness.Group, int, int, int, int) {}
+func (silent) Done(harness.Group, []harness.Row)      {}
+
+// embedded is where every family runs in a test: small, and without a server process.
+func embedded(t *testing.T) *Env {
+	t.Helper()
+	s, err := server.Open(t.Context(), server.Embedded, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	e := NewEnv(s, Scale{Quick: true})
+	e.Budget, e.Grown = time.Millisecond, []int{512}
+	return e
+}
+
+// Every family does what it says: sides check their answers, so a run without error means
+// that new keys were new and duplicates were known.
+func TestFamiliesRun(t *testing.T) {
+	e := embedded(t)
+	match := regexp.MustCompile("^batch 16,|^batch 256, duplicates|^lone caller, new key$|^64 callers, new keys$|^64 .*RTT|^stream with 90 .* one caller|^stream with 50 .* 64|^peers|result of 1024 bytes")
+	groups, _ := e.Choose(e.Groups(), match)
+	if len(groups) != 9 {
+		t.Fatalf("%d groups", len(groups))
+	}
+	r := harness.Runner{Rounds: 1, MaxKeys: 64, Budget: e.Budget, Progress: silent{}, Between: e.Server.Empty}
+	rows, err := r.Run(t.Context(), groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		if row.Value <= 0 || row.Rounds != 1 || row.Workload == "" || row.Side == "" || row.Name == "" {
+			t.Errorf("row %+v", row)
+		}
+		if row.Against != "" && (row.Ratio <= 0 || row.AgainstValue <= 0) {
+			t.Errorf("row %q has no ratio to %q: a pair names a side that is not there", row.Name, row.Against)
+		}
+	}
+}
+
+func TestGoalsAreAllThere(t *testing.T) {
+	titles := make(map[string]bool)
+	for _, g := range NewEnv(nil, Scale{Long: true}).Groups() {
+		if titles[g.Title] {
+			t.Errorf("two groups are called %q", g.Title)
+		}
+		titles[g.Title] = true
+	}
+	for _, want := range []string{
+		"batch 256, claim + complete, new keys", "batch 256, duplicates", "lone caller, new key", "64 callers, new keys", "256 callers, new keys",
+		"1024 callers, new keys", "1024 callers, new keys, 2 ms RTT", "bytes per remembered key, 1 M keys", "duplicates answered in process",
+		"stream with 0 % recent duplicates, one caller", "stream with 50 % recent duplicates, one caller", "stream with 90 % recent duplicates, one caller",
+		"growth 10 k -> 10 M keys, duplicate check, " + layouts[0].name,
+	} {
+		if !titles[want] {
+			t.Errorf("no group is called %q", want)
+		}
+	}
+}
+
+func TestMemoryIsNotMeasuredOnOthersServers(t *testing.T) {
+	e := embedded(t)
+	chosen, leftOut := e.Choose(e.Groups(), regexp.MustCompile("^bytes"))
+	if len(chosen) != 0 || len(leftOut) == 0 || !strings.HasPrefix(leftOut[0], "bytes per") {
+		t.Errorf("chosen %d, left out %q", len(chosen), leftOut)
+	}
+}
+
+func TestRecent(t *testing.T) {
+	const n, gap = 20_000, 128
+	for _, share := range []int{0, 50, 90} {
+		at := make(map[string]int)
+		repeated := 0
+		for i, key := range recent(n, share, gap) {
+			if _, known := at[key]; known {
+				repeated++
+			} else {
+				at[key] = i
+			}
+			if first := at[key]; first != i && i-first < gap {
+				t.Fatalf("key %d repeats %d after %d", i, first, i-first)
+			}
+		}
+		if got := 100 * float64(repeated) / (n - gap); got < float64(share)-2 || got > float64(share)+2 {
+			t.Errorf("%v %% duplicates, want %d", got, share)
+		}
+	}
+}
+
+func TestEveryKeyIsWorkedOnOnce(t *testing.T) {
+	for name, run := range map[string]func(count func(string)) runFunc{
+		"callers": func(count func(string)) runFunc {
+			return callers(7, func(_ context.Context, key string) error { count(key); return nil })
+		},
+		"batches": func(count func(string)) runFunc {
+			return inBatches(3, 16, func(_ context.Context, _ int, keys []string) error {
+				for _, key := range keys {
+					count(key)
+				}
+				return nil
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keys := harness.FreshKeys(100) // no multiple of anything
+			counts := make(map[string]*atomic.Int32)
+			for _, key := range keys {
+				counts[key] = new(atomic.Int32)
+			}
+			timing := &harness.Timing{Keys: keys, Latency: make([]time.Duration, len(keys))}
+			if err := run(func(key string) { counts[key].Add(1) })(t.Context(), timing); err != nil {
+				t.Fatal(err)
+			}
+			for key, n := range counts {
+				if n.Load() != 1 {
+					t.Errorf("%s: %d times", key, n.Load())
+				}
+			}
+			for i, d := range timing.Latency {
+				if (d > 0) != (name == "callers") {
+					t.Errorf("latency %d is %v", i, d)
+				}
+			}
+		})
+	}
+}
+
+func TestAFailureEndsAllCallers(t *testing.T) {
+	boom := errors.New("boom")
+	run := callers(4, func(ctx context.Context, key string) error {
+		if key == "bad" {
+			return boom
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	timing := &harness.Timing{Keys: []string{"a", "b", "bad", "c"}, Latency: make([]time.Duration, 4)}
+	if err := run(t.Context(), timing); !errors.Is(err, boom) {
+		t.Errorf("error %v", err)
+	}
+}

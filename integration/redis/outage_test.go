@@ -1,0 +1,183 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// impatient is what a Deduper runs with that is to give up soon.
+var impatient = dedup.Config{Window: time.Hour, LeaseTTL: 30 * time.Second, StoreTimeout: 300 * time.Millisecond}
+
+// claimAll claims the keys of a name from as many goroutines, and returns the outcomes,
+// the errors and the longest call.
+func claimAll(t *testing.T, d *dedup.Deduper, name string, n int) (outcomes map[dedup.Outcome]int, classes map[redisadapter.Class]int, longest time.Duration) {
+	t.Helper()
+	outcomes, classes = make(map[dedup.Outcome]int), make(map[redisadapter.Class]int)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, r := range requests(name, n) {
+		wg.Go(func() {
+			sent := time.Now()
+			c, err := d.Claim(t.Context(), r.Key)
+			took := time.Since(sent)
+			mu.Lock()
+			defer mu.Unlock()
+			longest = max(longest, took)
+			if err == nil {
+				outcomes[c.Outcome]++
+				return
+			}
+			outcomes[dedup.Unknown]++
+			classes[redisadapter.Classify(err)]++
+			if !dedup.OutcomeUnknown(err) || !dedup.Retryable(err) {
+				t.Errorf("not an error to ask again after: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	return outcomes, classes, longest
+}
+
+// TestDeadConnections fills a pool with connections and has the server die, or hang,
+// behind them. Calls return within their budget, and soon after the server is back none
+// fails because of what was before: go-redis, after a pool's worth of refused dials, only
+// tries again after a second.
+func TestDeadConnections(t *testing.T) {
+	const callers = 100
+	t.Parallel()
+	for _, fault := range []struct {
+		name      string
+		hit, mend func(*servertest.Server)
+	}{
+		{"SIGKILL", func(s *servertest.Server) { s.Kill(1) }, func(s *servertest.Server) { s.Start(1) }},
+		{"SIGSTOP", func(s *servertest.Server) { s.Stop(1) }, func(s *servertest.Server) { s.Cont(1) }},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			eachLayout(t, func(t *testing.T, l layout) {
+				server := servertest.Private(t, servertest.KindRedis)
+				d := l.deduper(t, single(t, &redis.Options{Addr: server.Addr}), impatient)
+				complete(t, l, d, inFlight(t, d, "done", callers))
+				fault.hit(server)
+				outcomes, classes, longest := claimAll(t, d, "done", callers)
+				t.Logf("while it is out: %v, %v, longest call %v", outcomes, classes, longest.Round(time.Millisecond))
+				if outcomes[dedup.Unknown] != callers {
+					t.Errorf("a server that is out has answered: %v", outcomes)
+				}
+				if most := budget(impatient); longest > most {
+					t.Errorf("a call took %v, want at most %v", longest, most)
+				}
+				fault.mend(server)
+				back := time.Now()
+				eventually(t, 3*time.Second, "every call is answered", func() bool {
+					outcomes, classes, _ = claimAll(t, d, "done", callers)
+					t.Logf("%v after it is back: %v, %v", time.Since(back).Round(time.Millisecond), outcomes, classes)
+					if outcomes[dedup.Duplicate]+outcomes[dedup.Unknown] != callers {
+						t.Errorf("want duplicates, got %v", outcomes)
+					}
+					return outcomes[dedup.Unknown] == 0
+				})
+			})
+		})
+	}
+}
+
+// TestLoading asks a server that reads its data set after a start. It is neither
+// "absent", which would run everything again, nor anything else that is known.
+func TestLoading(t *testing.T) {
+	t.Parallel()
+	eachLayout(t, func(t *testing.T, l layout) {
+		const keys = 2000
+		client, d := loadable(t, l)
+		complete(t, l, d, inFlight(t, d, "done", keys))
+		must(t, client.ConfigSet(t.Context(), "key-load-delay", "1000").Err()) // microseconds per key
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		loaded := make(chan error, 1)
+		go func() { loaded <- client.Do(ctx, "DEBUG", "RELOAD").Err() }()
+		reader := single(t, &redis.Options{Addr: client.Options().Addr, MaxRetries: -1})
+		eventually(t, 10*time.Second, "the server says LOADING", func() bool {
+			return redisadapter.Classify(reader.Get(t.Context(), "ow").Err()) == redisadapter.ClassLoading
+		})
+		seen := make(map[string]int)
+		for during := true; during; {
+			select {
+			case err := <-loaded:
+				must(t, err)
+				during = false
+			default:
+				c, err := d.Claim(t.Context(), "done-0")
+				switch {
+				case err == nil:
+					seen[c.Outcome.String()]++
+				case dedup.OutcomeUnknown(err) && dedup.Retryable(err):
+					seen[fmt.Sprintf("unknown: %s", redisadapter.Classify(err))]++
+				default:
+					t.Fatalf("while the server loads: %v", err)
+				}
+			}
+		}
+		t.Logf("while the server loaded: %v", seen)
+		if seen["unknown: loading"] == 0 {
+			t.Error("no caller has been told that the server loads: this test has shown nothing")
+		}
+		if seen["acquired"]+seen["in_flight"] > 0 {
+			t.Error("a key that is done has been given away")
+		}
+		outcomes(t, d, "done", keys, dedup.Duplicate)
+	})
+}
+
+// loadable is a server that answers between two keys while it loads, and a Deduper that
+// gives up before it has loaded.
+func loadable(t *testing.T, l layout) (*redis.Client, *dedup.Deduper) {
+	t.Helper()
+	server := servertest.Private(t, servertest.KindRedis)
+	client := single(t, &redis.Options{Addr: server.Addr, ReadTimeout: time.Minute, MaxRetries: -1})
+	must(t, client.ConfigSet(t.Context(), "loading-process-events-interval-bytes", "1024").Err())
+	return client, l.deduper(t, single(t, &redis.Options{Addr: server.Addr}), impatient)
+}
+
+// TestDemotedPrimary keeps a client on a primary that has become a replica. What it says
+// of new keys is Unknown; it never says "duplicate" of a key that nobody has run, and
+// never gives one away. When the client is led to the new primary, work goes on.
+func TestDemotedPrimary(t *testing.T) {
+	t.Parallel()
+	eachLayout(t, func(t *testing.T, l layout) {
+		const callers = 50
+		p := startPair(t)
+		patient := impatient // go-redis by itself asks again after READONLY
+		patient.StoreTimeout = time.Second
+		d := l.deduper(t, p.client, patient)
+		complete(t, l, d, inFlight(t, d, "done", callers))
+		p.replicated(t)
+		p.swap(t)
+		outcomes, classes, longest := claimAll(t, d, "new", callers)
+		t.Logf("new keys, at a replica: %v, %v, longest call %v", outcomes, classes, longest.Round(time.Millisecond))
+		if outcomes[dedup.Unknown] != callers || classes[redisadapter.ClassReadOnly] == 0 {
+			t.Errorf("new keys, at a replica: %v, %v; want unknown, read_only", outcomes, classes)
+		}
+		outcomes, _, _ = claimAll(t, d, "done", callers)
+		t.Logf("finished keys, at a replica: %v", outcomes)
+		if outcomes[dedup.Unknown]+outcomes[dedup.Duplicate] != callers {
+			t.Errorf("finished keys, at a replica: %v", outcomes)
+		}
+		p.follow()
+		outcomes, classes, _ = claimAll(t, d, "new", callers)
+		if outcomes[dedup.Acquired] != callers {
+			t.Errorf("new keys, at the new primary: %v, %v", outcomes, classes)
+		}
+		outcomes, classes, _ = claimAll(t, d, "done", callers)
+		if outcomes[dedup.Duplicate] != callers {
+			t.Errorf("finished keys, at the new primary: %v, %v", outcomes, classes)
+		}
+	})
+}
