@@ -1,0 +1,149 @@
+package redis_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+const payChild = "ONCEWARD_TEST_PAY_CHILD"
+
+// bank is a downstream that keeps a ledger by idempotency key, as payment services do: in
+// the same Redis, and unknown to the Deduper.
+type bank struct {
+	client *redis.Client
+	prefix string
+}
+
+func (b *bank) ledger() string { return b.prefix + ":ledger" }
+
+func (b *bank) pay(ctx context.Context) (string, error) {
+	a, _ := dedup.FromContext(ctx)
+	err := b.client.HIncrBy(ctx, b.ledger(), a.DownstreamKey("bank"), 1).Err()
+	return "paid", err
+}
+
+// resolve asks the bank.
+func (b *bank) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.State, []byte, error) {
+	a, _ := dedup.FromContext(ctx)
+	n, err := b.client.HGet(ctx, b.ledger(), a.DownstreamKey("bank")).Int()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return dedup.StateReleased, nil, nil
+	case err != nil:
+		return dedup.StateUncertain, nil, err
+	}
+	return dedup.StateSucceeded, fmt.Appendf(nil, "paid %d", n), nil
+}
+
+func (b *bank) open(t *testing.T, resolve bool) *dedup.Deduper {
+	t.Helper()
+	store, err := redisadapter.New(t.Context(), b.client, redisadapter.Options{Prefix: b.prefix})
+	must(t, err)
+	cfg := dedup.Config{Namespace: "pay", Window: time.Hour, LeaseTTL: 500 * time.Millisecond, Wait: 20 * time.Second}
+	if resolve {
+		cfg.Resolve = b.resolve
+	}
+	d, err := dedup.New(store, cfg)
+	must(t, err)
+	t.Cleanup(func() { must(t, d.Close(context.Background())) })
+	return d
+}
+
+// TestKilledAfterDanger: a process that dies by SIGKILL after Danger, before or after its
+// payment, leaves a key that nobody runs again before the bank has been asked; and every
+// payment is made once.
+func TestKilledAfterDanger(t *testing.T) {
+	if task := os.Getenv(payChild); task != "" {
+		payAndHang(t, task)
+		return
+	}
+	addr := servertest.Redis(t)
+	for when, want := range map[string]dedup.Outcome{"before": dedup.Acquired, "after": dedup.Duplicate} {
+		t.Run(when+" the payment", func(t *testing.T) {
+			b := &bank{client: single(t, &redis.Options{Addr: addr}), prefix: servertest.Prefix(t)}
+			killPayer(t, fmt.Sprintf("%s\n%s\n%s", addr, b.prefix, when))
+
+			mustNotRun := func(context.Context) (string, error) {
+				t.Error("an uncertain key was run")
+				return "", nil
+			}
+			for range 2 {
+				if _, err := dedup.Do(t.Context(), b.open(t, false), "order-1", mustNotRun); !errors.Is(err, dedup.ErrUncertain) {
+					t.Fatalf("nobody asks: %v", err)
+				}
+			}
+			res, err := dedup.Do(t.Context(), b.open(t, true), "order-1", func(ctx context.Context) (string, error) {
+				if err := dedup.Danger(ctx); err != nil {
+					return "", dedup.NotBegun(err)
+				}
+				return b.pay(ctx)
+			})
+			if err != nil || res.Outcome != want || res.Attempt != 2 {
+				t.Errorf("the bank was asked: %+v, %v; want %v", res, err, want)
+			}
+			ledger, err := b.client.HGetAll(t.Context(), b.ledger()).Result()
+			must(t, err)
+			if len(ledger) != 1 {
+				t.Errorf("%d payments: %v", len(ledger), ledger)
+			}
+			for _, n := range ledger {
+				if n != "1" {
+					t.Errorf("paid %s times", n)
+				}
+			}
+			must(t, b.client.Del(t.Context(), b.ledger()).Err())
+		})
+	}
+}
+
+// killPayer runs this test in a child process and kills it when it says it is ready.
+func killPayer(t *testing.T, task string) {
+	t.Helper()
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledAfterDanger$")
+	child.Env = append(os.Environ(), payChild+"="+task)
+	child.Stderr = os.Stderr
+	out, err := child.StdoutPipe()
+	must(t, err)
+	must(t, child.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	must(t, child.Process.Kill())
+	_ = child.Wait() // always an error: it was killed
+	if err != nil || line != "ready\n" {
+		t.Fatalf("the child said %q, %v", line, err)
+	}
+}
+
+// payAndHang is the other side of killPayer: it never returns by itself.
+func payAndHang(t *testing.T, task string) {
+	var addr, prefix, when string
+	if _, err := fmt.Sscanf(task, "%s\n%s\n%s", &addr, &prefix, &when); err != nil {
+		t.Fatal(err)
+	}
+	b := &bank{client: single(t, &redis.Options{Addr: addr}), prefix: prefix}
+	_, err := dedup.Do(t.Context(), b.open(t, false), "order-1", func(ctx context.Context) (string, error) {
+		if err := dedup.Danger(ctx); err != nil {
+			return "", err
+		}
+		if when == "after" {
+			if _, err := b.pay(ctx); err != nil {
+				return "", err
+			}
+		}
+		fmt.Println("ready")
+		<-context.Background().Done() // the parent's SIGKILL ends it
+		return "", nil
+	})
+	t.Fatalf("child: %v", err)
+}
