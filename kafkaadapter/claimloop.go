@@ -73,6 +73,8 @@ func (p *partition) claimSome(ctx context.Context, items []*item, claims map[*it
 	}
 	for i, c := range answers {
 		switch {
+		case c.Outcome == dedup.Uncertain:
+			claims[items[i]] = c // its worker finds out: that may take long
 		case unprocessable(c) != nil:
 			items[i].bad = unprocessable(c)
 		case c.Outcome == dedup.Unknown:
@@ -90,6 +92,7 @@ func (p *partition) claimSome(ctx context.Context, items []*item, claims map[*it
 func unprocessable(c *dedup.Claim) error {
 	var input *dedup.InputError
 	switch err := c.Err(); {
+	case c.Outcome == dedup.Uncertain && dedup.Retryable(err): // Config.Resolve is asked again
 	case c.Outcome == dedup.Mismatch, c.Outcome == dedup.Uncertain, errors.Is(err, dedup.ErrUnreadable),
 		errors.As(err, &input) && input.Field == "Key":
 		return err

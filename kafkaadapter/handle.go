@@ -2,6 +2,7 @@ package kafkaadapter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -66,8 +67,19 @@ func (p *partition) claimed(ctx context.Context, it *item) flow.Verdict {
 	case dedup.IsPermanent(err) && run.Err() == nil: // what a cancelled handler calls permanent may be that
 		return p.park(ctx, it, err)
 	}
-	p.letGo(it)
+	p.failed(it, err)
 	return p.retry(it)
+}
+
+// failed ends the claim of a message whose handler has failed, and tells the store
+// whether its irreversible part has begun.
+func (p *partition) failed(it *item, err error) {
+	if it.claim != nil && !dedup.IsPermanent(err) {
+		_ = p.a.cfg.Deduper.CompleteBatch(p.base, []dedup.Completion{{Claim: it.claim, Err: err}})
+		p.drop(it)
+		return
+	}
+	p.letGo(it)
 }
 
 // letGo releases the claim of a message that is not done.
@@ -97,13 +109,22 @@ func (p *partition) record(it *item) flow.Verdict {
 // whether its claim was won; otherwise the verdict says what to do.
 //
 // It is a batch of one: a single call would wait for as long as the Deduper's
-// configuration says, and on a worker which the owner of the key may need.
+// configuration says, and on a worker which the owner of the key may need. Only an
+// uncertain key is worth a single call, which asks Config.Resolve.
 func (p *partition) claimAgain(ctx context.Context, it *item) (flow.Verdict, bool) {
 	answers, err := p.a.cfg.Deduper.ClaimBatch(ctx, []dedup.Request{p.request(it)})
 	if err != nil {
 		return flow.Stop(err), false
 	}
 	c := answers[0]
+	if c.Outcome == dedup.Uncertain {
+		if c, err = p.findOut(ctx, it); err != nil {
+			if errors.Is(err, dedup.ErrClosed) {
+				return flow.Stop(err), false
+			}
+			return flow.RetryAfter(p.poll(it)), false
+		}
+	}
 	if err := unprocessable(c); err != nil {
 		return p.park(ctx, it, err), false
 	}
@@ -125,6 +146,12 @@ func (p *partition) claimAgain(ctx context.Context, it *item) (flow.Verdict, boo
 		wait = min(wait, left+time.Millisecond)
 	}
 	return flow.RetryAfter(wait), false
+}
+
+// findOut claims a message that is uncertain, and asks about it if somebody can be asked.
+func (p *partition) findOut(ctx context.Context, it *item) (*dedup.Claim, error) {
+	req := p.request(it)
+	return p.a.cfg.Deduper.Claim(ctx, req.Key, func(r *dedup.Request) { *r = req })
 }
 
 // poll is how long a message waits that is in flight elsewhere, or cannot be asked

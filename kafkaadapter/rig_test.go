@@ -73,8 +73,11 @@ func newRig(t *testing.T, partitions int32, handler Handler, change func(*rig, *
 }
 
 // otherProcess is a Deduper of its own over the same store.
-func (r *rig) otherProcess() *dedup.Deduper {
-	d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: lease, Hold: time.Hour})
+func (r *rig) otherProcess() *dedup.Deduper { return r.process(nil) }
+
+// process is a Deduper with a resolver.
+func (r *rig) process(resolve func(context.Context, string, dedup.Record) (dedup.State, []byte, error)) *dedup.Deduper {
+	d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: lease, Hold: time.Hour, Resolve: resolve})
 	if err != nil {
 		r.t.Fatal(err)
 	}

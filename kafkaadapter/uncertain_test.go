@@ -1,0 +1,123 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// dangerous fails the first n times after it has declared danger.
+func dangerous(t *testing.T, n int, with func(error) error) Handler {
+	return func(ctx context.Context, m *Message) error {
+		if err := dedup.Danger(ctx); err != nil {
+			t.Errorf("Danger: %v", err)
+		}
+		if m.Attempt <= n && m.ID == "m" {
+			return with(errBroken)
+		}
+		return nil
+	}
+}
+
+func plain(err error) error { return err }
+
+// Nobody can be asked about an uncertain message: it is parked, and the rest goes on.
+func TestUncertainIsParked(t *testing.T) {
+	var reason error
+	inBubble(t, 1, dangerous(t, 1, plain), func(r *rig, c *Config) {
+		c.Park = func(_ context.Context, _ *Message, err error) error { reason = err; return nil }
+		r.group.finished = nil // the uncertain one is not on record
+	}, func(r *rig) {
+		r.group.add(message("m", "k"), message("next", "k"))
+		r.after(5 * time.Second)
+		r.wantRuns("m", 1)
+		r.wantRuns("next", 1)
+		r.wantCommitted(2)
+		if !errors.Is(reason, dedup.ErrUncertain) {
+			t.Errorf("parked for %v", reason)
+		}
+	})
+}
+
+// Without Park the consumer stops, and the offset stays.
+func TestUncertainStopsTheConsumer(t *testing.T) {
+	inBubble(t, 1, dangerous(t, 1, plain), nil, func(r *rig) {
+		r.group.add(message("m", "k"))
+		r.after(5 * time.Second)
+		var stopped *UnprocessableError
+		if err := r.wantEnd(); !errors.As(err, &stopped) || !errors.Is(err, dedup.ErrUncertain) {
+			t.Errorf("ended with %v", err)
+		}
+		r.wantCommitted(0)
+	})
+}
+
+// What has not begun is tried again, as without Danger.
+func TestNotBegunIsRetried(t *testing.T) {
+	inBubble(t, 1, dangerous(t, 2, dedup.NotBegun), nil, func(r *rig) {
+		r.group.add(message("m", "k"))
+		r.after(10 * time.Second)
+		r.wantRuns("m", 3)
+		r.wantCommitted(1)
+	})
+}
+
+// Somebody can be asked: the worker does, and as long as the answer is open.
+func TestUncertainIsAskedAbout(t *testing.T) {
+	for name, test := range map[string]struct {
+		state dedup.State
+		runs  int
+	}{
+		"happened":     {dedup.StateSucceeded, 1},
+		"failed":       {dedup.StateFailed, 1},
+		"not happened": {dedup.StateReleased, 2},
+	} {
+		for _, when := range []string{"by its own member", "after a crash elsewhere"} {
+			t.Run(name+", "+when, func(t *testing.T) {
+				questions := 0
+				fails := 1
+				if when != "by its own member" {
+					fails = 0
+				}
+				inBubble(t, 1, dangerous(t, fails, plain), func(r *rig, c *Config) {
+					r.dedup = r.process(func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+						if questions++; questions <= 2 {
+							return dedup.StateUncertain, nil, errBroken
+						}
+						return test.state, nil, nil
+					})
+					c.Deduper = r.dedup
+					c.Park = func(context.Context, *Message, error) error { t.Error("parked"); return nil }
+					if fails == 0 {
+						crashAfterDanger(t, r, "m")
+					}
+				}, func(r *rig) {
+					r.group.add(message("m", "k"), message("next", "k"), message("other", "o"))
+					r.after(5 * time.Second)
+					r.wantRuns("m", test.runs-1+fails)
+					r.wantRuns("next", 1)
+					r.wantRuns("other", 1)
+					r.wantCommitted(3)
+					if questions != 3 {
+						t.Errorf("%d questions", questions)
+					}
+				})
+			})
+		}
+	}
+}
+
+// crashAfterDanger leaves the id to a process that has died after Danger.
+func crashAfterDanger(t *testing.T, r *rig, id string) {
+	t.Helper()
+	c := r.claimElsewhere(r.otherProcess(), id)
+	run, stop := c.KeepAlive(context.Background())
+	if err := dedup.Danger(run); err != nil {
+		t.Error(err)
+	}
+	stop()
+	time.Sleep(lease)
+}
