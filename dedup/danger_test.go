@@ -193,9 +193,17 @@ func TestDangerFailsClosed(t *testing.T) {
 		store func(*hooked)
 		want  error
 	}{
-		"store down":       {func(s *hooked) { s.setBefore(only("Renew", down)) }, dedup.ErrUnknown},
-		"replies lost":     {func(s *hooked) { s.setAfter(only("Renew", down)) }, dedup.ErrUnknown},
-		"answer too late":  {func(s *hooked) { s.setAfter(only("Renew", func(call) error { time.Sleep(lease); return nil })) }, dedup.ErrLeaseLost},
+		"store down":      {func(s *hooked) { s.setBefore(only("Renew", down)) }, dedup.ErrUnknown},
+		"replies lost":    {func(s *hooked) { s.setAfter(only("Renew", down)) }, dedup.ErrUnknown},
+		"answer too late": {func(s *hooked) { s.setAfter(only("Renew", func(call) error { time.Sleep(lease); return nil })) }, dedup.ErrLeaseLost},
+		"answered too late by a server that was replaced": {func(s *hooked) {
+			s.setAfter(only("Renew", func(c call) error {
+				if c.nth == 1 { // and renewals go on elsewhere
+					time.Sleep(lease)
+				}
+				return nil
+			}))
+		}, dedup.ErrLeaseLost},
 		"store that hangs": {func(s *hooked) { s.setBefore(only("Renew", hang)) }, dedup.ErrUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
