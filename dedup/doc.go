@@ -23,7 +23,11 @@
 // can run twice when the process dies after the effect and before the record, when a
 // handler that was paused outlives its lease (unless the effect refuses an old fence),
 // and when the store loses what it had acknowledged. Where that must not happen, put
-// record and effect into one transaction: package sqladapter.
+// record and effect into one transaction: package sqladapter. Where that is not possible,
+// call [Danger] before what cannot be taken back, and give the Deduper a Config.Resolve
+// that asks the downstream: an attempt that dies in between leaves the key uncertain,
+// and nobody runs it again before the downstream has been asked. [Step] lets a rerun
+// skip the parts that are finished.
 //
 // Delivery stays at least once. A duplicate that arrives after the window runs again.
 //

@@ -15,8 +15,10 @@
 // message that is not finished.
 //
 // A message is never skipped. One that cannot be processed (failed for good, key reused
-// with another payload, without an id) goes to Config.Park, or stops the consumer with
-// an [*UnprocessableError].
+// with another payload, without an id, uncertain) goes to Config.Park, or stops the
+// consumer with an [*UnprocessableError]. Where the Deduper has a Resolve, an uncertain
+// message is asked about instead, on a worker and for as long as the answer is open; that
+// call waits up to the Deduper's Config.Wait for another process that asks.
 //
 // The adapter and its check of sarama's settings come before the consumer group:
 //

@@ -119,5 +119,5 @@ func crashAfterDanger(t *testing.T, r *rig, id string) {
 		t.Error(err)
 	}
 	stop()
-	time.Sleep(lease)
+	r.after(lease)
 }
