@@ -186,18 +186,23 @@ func drain(queues []chan struct{}) {
 // keeps its room until the client's own timeouts end it, and must not touch what the
 // caller goes on to use.
 func (s *Store) send(ctx context.Context, why purpose, calls []redisscript.Call, after []redis.Cmder, last func() []redis.Cmder) ([]redisscript.Reply, error) {
+	return s.inRoom(ctx, why, func() []redisscript.Reply { return s.runner.Send(ctx, calls, after, last) })
+}
+
+// inRoom is send with another way to send.
+func (s *Store) inRoom(ctx context.Context, why purpose, send func() []redisscript.Reply) ([]redisscript.Reply, error) {
 	leave, err := s.rooms.enter(ctx, why)
 	if err != nil {
 		return nil, err
 	}
 	if ctx.Done() == nil {
 		defer leave()
-		return s.runner.Send(ctx, calls, after, last), nil
+		return send(), nil
 	}
 	done := make(chan []redisscript.Reply, 1)
 	go func() {
 		defer leave()
-		done <- s.runner.Send(ctx, calls, after, last)
+		done <- send()
 	}()
 	select {
 	case replies := <-done:

@@ -16,9 +16,14 @@ const (
 	maxSteps = 64 << 10
 )
 
-func checkClaim(r *dedup.ClaimRequest) error {
+func (s *Store) checkClaim(r *dedup.ClaimRequest) error {
 	if err := checkLease(r.Lease, r.Hold); err != nil {
 		return err
+	}
+	if s.buckets != nil {
+		if err := s.checkCompactClaim(r); err != nil {
+			return err
+		}
 	}
 	return checkLabel(r.Label)
 }
@@ -101,6 +106,11 @@ func (s *Store) checkFinish(c *dedup.Change) error {
 		return input("Fence", fmt.Sprintf("is larger than %d", uint64(redisscript.MaxFence)))
 	case c.Attempt < 0 || c.Attempt > math.MaxInt32:
 		return input("Attempt", "is out of range")
+	}
+	if s.buckets != nil {
+		if err := s.checkCompactFinish(c); err != nil {
+			return err
+		}
 	}
 	return checkLabel(c.Label)
 }

@@ -1,7 +1,10 @@
 package redisadapter_test
 
 import (
+	"context"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,6 +22,8 @@ func TestConformance(t *testing.T) {
 			mini, client := redistest.Freeze(t)
 			h := harness(t, redistest.Backend{Client: client, Prefix: "ow"}, layout)
 			h.Advance = mini.Advance
+			store := h.New(t)
+			h.New = func(testing.TB) dedup.Store { return ticking{store, mini} }
 			deduptest.Run(t, h)
 		})
 	})
@@ -32,23 +37,64 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// ticking lets a millisecond pass with every Forget. A member has no fence, so what its
+// owner had is bounded by the clock, and needs one that goes on.
+type ticking struct {
+	dedup.Store
+	mini *redistest.Frozen
+}
+
+func (s ticking) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+	s.mini.Advance(time.Millisecond)
+	return s.Store.Forget(ctx, ids, hold)
+}
+
+// timeless does not let a store know how long a claim lasts. Then Mixed leaves a record
+// beside every member, and keeps for a while all that the suite looks for.
+type timeless struct{ dedup.Store }
+
+func (s timeless) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	changes = slices.Clone(changes)
+	for i := range changes {
+		changes[i].Until = time.Time{}
+	}
+	return s.Store.Finish(ctx, changes)
+}
+
+var layouts = []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly, redisadapter.Compact, redisadapter.Mixed}
+
+// layoutOptions are of a layout, with a window of an hour where it needs one.
+func layoutOptions(prefix string, layout redisadapter.Layout) redisadapter.Options {
+	opts := redisadapter.Options{Prefix: prefix, Layout: layout}
+	if layout == redisadapter.Compact || layout == redisadapter.Mixed {
+		opts.Secret, opts.Window, opts.ExpectedKeys = []byte("sixteen bytes or more"), time.Hour, 2000
+	}
+	return opts
+}
+
 // eachLayout runs a test for every layout.
 func eachLayout(t *testing.T, run func(*testing.T, redisadapter.Layout)) {
 	t.Helper()
-	for _, layout := range []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly} {
+	for _, layout := range layouts {
 		t.Run(layout.String(), func(t *testing.T) { run(t, layout) })
 	}
 }
 
 func harness(t *testing.T, b redistest.Backend, layout redisadapter.Layout) deduptest.Harness {
 	t.Helper()
-	store, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: b.Prefix, Layout: layout})
+	store, err := redisadapter.New(t.Context(), b.Client, layoutOptions(b.Prefix, layout))
 	if err != nil {
 		t.Fatal(err)
 	}
+	var tested dedup.Store = store
+	if layout == redisadapter.Mixed {
+		tested = timeless{store}
+	}
 	h := deduptest.Harness{
 		SeenOnly:   store.SeenOnly(),
-		New:        func(testing.TB) dedup.Store { return store },
+		DoneOnly:   layout == redisadapter.Compact,
+		OneWindow:  layout == redisadapter.Mixed,
+		New:        func(testing.TB) dedup.Store { return tested },
 		Unreadable: make(map[string]func(testing.TB, dedup.Store, dedup.ID)),
 	}
 	for name, plant := range unreadable {

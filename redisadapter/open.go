@@ -43,7 +43,7 @@ func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Stor
 }
 
 func newStore(client redis.UniversalClient, opts Options) *Store {
-	return &Store{
+	s := &Store{
 		runner: redisscript.NewRunner(client), clock: &clock{client: client}, opts: opts,
 		guard: &guard{
 			canaries: newCanaries(client, opts.Prefix), policy: opts.Amnesia, window: opts.AmnesiaFor,
@@ -51,6 +51,10 @@ func newStore(client redis.UniversalClient, opts Options) *Store {
 		},
 		breaker: breaker{limit: opts.BreakerAfter, now: time.Now}, rooms: newRooms(opts.MaxInFlight),
 	}
+	if opts.Layout.compact() {
+		s.buckets, s.opts.Secret = newBuckets(&opts), nil
+	}
+	return s
 }
 
 // inspect asks every server that may hold our keys who it is, then tries a script.

@@ -22,6 +22,14 @@ const (
 	// fingerprint and origin of its message. It needs dedup.Config.SeenOnly, and completes
 	// with one plain command.
 	SeenOnly
+	// Compact keeps 8 bytes per finished key, in sets of which each holds some hundred
+	// keys: about 10 bytes a key where a record takes 120 and more. It remembers only
+	// that a key is done, and needs dedup.Config.SeenOnly. Results, failures and
+	// fingerprints are refused. Options.Secret, Window and ExpectedKeys are required.
+	Compact
+	// Mixed keeps keys that end without result and fingerprint like Compact, and all
+	// others like Rich.
+	Mixed
 )
 
 // String returns the lower-case name.
@@ -31,6 +39,10 @@ func (l Layout) String() string {
 		return "rich"
 	case SeenOnly:
 		return "seen_only"
+	case Compact:
+		return "compact"
+	case Mixed:
+		return "mixed"
 	}
 	return fmt.Sprintf("layout(%d)", uint8(l))
 }
@@ -73,6 +85,22 @@ type Options struct {
 	// BreakerAfter is how many calls in a row must fail to reach the server, until calls
 	// fail at once with [ErrBreakerOpen]; negative for never. Default DefaultBreakerAfter.
 	BreakerAfter int
+	// Secret keys the digests of the layouts Compact and Mixed, so that nobody who chooses
+	// keys can make two collide: at least 16 random bytes, the same in all processes that
+	// share a prefix. With another one, nothing is found that was done before. Required by
+	// those layouts, and an error with others.
+	Secret []byte
+
+	// Window is dedup.Config.Window, of which the layouts Compact and Mixed have one for all
+	// keys: a change with another is refused. At least 100 ms. The same in all processes
+	// that share a prefix. Required by those layouts, and an error with others.
+	Window time.Duration
+
+	// ExpectedKeys is how many keys end within a Window, for the layouts Compact and Mixed:
+	// 1 to 4e9. With more, they take more memory a key: with thrice as many, eight times.
+	// The same in all processes that share a prefix: it decides where a key is found.
+	// Required by those layouts, and an error with others.
+	ExpectedKeys int
 }
 
 // complete returns the options with their defaults, or names the first bad one.
@@ -83,8 +111,11 @@ func (o Options) complete() (Options, error) {
 	if problem := redisscript.PrefixProblem(o.Prefix); problem != "" {
 		return o, input("Options.Prefix", problem)
 	}
-	if o.Layout > SeenOnly {
-		return o, input("Options.Layout", fmt.Sprintf("is %d; Rich and SeenOnly are known", o.Layout))
+	if o.Layout > Mixed {
+		return o, input("Options.Layout", fmt.Sprintf("is %d; Rich, SeenOnly, Compact and Mixed are known", o.Layout))
+	}
+	if err := o.checkCompact(); err != nil {
+		return o, err
 	}
 	return o.completeGuard()
 }

@@ -36,13 +36,16 @@ func newLines(n int) *lines {
 // key adds the name of a record.
 func (l *lines) key(s *Store, id dedup.ID) {
 	l.buf = s.appendKey(l.buf, id)
-	l.ends = append(l.ends, len(l.buf))
+	l.end()
 }
+
+// end ends a text.
+func (l *lines) end() { l.ends = append(l.ends, len(l.buf)) }
 
 // value adds a record.
 func (l *lines) value(r *record) {
 	l.buf = appendRecord(l.buf, r)
-	l.ends = append(l.ends, len(l.buf))
+	l.end()
 }
 
 // freeze ends the adding of texts. The commands take them in the order they were added.
@@ -111,6 +114,9 @@ func valueOf(cmd *redis.StringCmd) (value string, absent bool, err error) {
 // appendKey appends the name of a record. The digest is in braces, so that its slot does
 // not depend on the prefix and whatever is kept beside it shares it.
 func (s *Store) appendKey(b []byte, id dedup.ID) []byte {
+	if s.buckets != nil {
+		return s.buckets.appendLease(b, s.buckets.place(id), id)
+	}
 	b = append(append(b, s.opts.Prefix...), ":{"...)
 	b = base64.RawURLEncoding.AppendEncode(b, id[:])
 	return append(b, '}')

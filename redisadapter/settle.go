@@ -128,7 +128,7 @@ func (s *Store) peek(ctx context.Context, reqs []dedup.ClaimRequest, why error) 
 	}
 	answers := s.Lookup(ctx, ids)
 	for i := range answers {
-		if err := checkClaim(&reqs[i]); err != nil {
+		if err := s.checkClaim(&reqs[i]); err != nil {
 			answers[i] = dedup.Answer{Err: err}
 			continue
 		}

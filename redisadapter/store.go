@@ -25,6 +25,8 @@ type Store struct {
 	guard   *guard
 	breaker breaker
 	rooms   rooms
+	// buckets is nil in the layouts with a record per key.
+	buckets *buckets
 }
 
 var _ dedup.Store = (*Store)(nil)
@@ -35,7 +37,11 @@ func (s *Store) key(id dedup.ID) string {
 }
 
 // SeenOnly reports whether the layout remembers of a finished key only that it is done.
-func (s *Store) SeenOnly() bool { return s.opts.Layout == SeenOnly }
+func (s *Store) SeenOnly() bool { return s.opts.Layout == SeenOnly || s.opts.Layout == Compact }
+
+// Shards is the number of shards that the options ask for, in the layouts Compact and
+// Mixed; 0 in others.
+func (s *Store) Shards() int { return s.opts.Shards() }
 
 // Claim implements [dedup.Store].
 func (s *Store) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
@@ -104,7 +110,7 @@ func finished(c *dedup.Change, r redisscript.Reply, rec dedup.Record) (dedup.Ans
 
 // Lookup implements [dedup.Store].
 func (s *Store) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
-	return batch(ctx, s, "lookup", ids, lookupCall, func(_ *dedup.ID, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
+	return s.perKey()(ctx, s, "lookup", ids, lookupCall, func(_ *dedup.ID, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
 		switch r.Answer {
 		case "found", "absent":
 			return dedup.Answer{Record: rec}, nil
@@ -117,7 +123,7 @@ func (s *Store) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 // that the next claim's fence is larger even at the same instant. A second round trip
 // tells caches of finished keys; see [Store.Forgets].
 func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
-	answers := batch(ctx, s, "forget", ids, forgetCall(hold), func(_ *dedup.ID, r redisscript.Reply, _ dedup.Record) (dedup.Answer, error) {
+	answers := s.perKey()(ctx, s, "forget", ids, forgetCall(hold), func(_ *dedup.ID, r redisscript.Reply, _ dedup.Record) (dedup.Answer, error) {
 		switch r.Answer {
 		case "forgotten":
 			return dedup.Answer{}, nil
@@ -132,6 +138,18 @@ func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) 
 		errs[i] = answers[i].Err
 	}
 	return errs
+}
+
+// perKey is how scripts are sent that read or end a key by its ID.
+func (s *Store) perKey() func(
+	context.Context, *Store, string, []dedup.ID,
+	func(*Store, *dedup.ID) (redisscript.Call, error),
+	func(*dedup.ID, redisscript.Reply, dedup.Record) (dedup.Answer, error),
+) []dedup.Answer {
+	if s.buckets != nil {
+		return compactBatch
+	}
+	return batch[dedup.ID]
 }
 
 // batch sends one script per item and reads the answers. Items that make no sense are
@@ -198,6 +216,9 @@ func errorsOf(lists ...[]dedup.Answer) func(yield func(error) bool) {
 func answer[T any](op string, item *T, r redisscript.Reply, read func(*T, redisscript.Reply, dedup.Record) (dedup.Answer, error)) dedup.Answer {
 	if r.Err != nil {
 		return dedup.Answer{Err: wrap(op, r.Err)}
+	}
+	if r.Answer == redisscript.AnswerEdge {
+		return dedup.Answer{Err: wrap(op, &edgeError{time.UnixMilli(0).Add(r.Left)})}
 	}
 	var rec dedup.Record
 	if r.Record != "" {

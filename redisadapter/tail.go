@@ -2,6 +2,7 @@ package redisadapter
 
 import (
 	"context"
+	"iter"
 
 	"github.com/redis/go-redis/v9"
 
@@ -38,16 +39,13 @@ func (g *guard) newTail(ctx context.Context, t *trip) *tail {
 }
 
 // round lists the canaries of the claims in a round. It returns nil for none.
-func (t *tail) round(steps []step) *looks {
+func (t *tail) round(claims iter.Seq[int]) *looks {
 	if t == nil {
 		return nil
 	}
 	l := &looks{g: t.g, cmds: make(map[int][]*redis.StringCmd)}
-	for i := range steps {
-		if kind := steps[i].kind; kind != claim && kind != claimScript && kind != look {
-			continue
-		}
-		if n := t.at[steps[i].item]; n >= 0 && l.cmds[n] == nil {
+	for item := range claims {
+		if n := t.at[item]; n >= 0 && l.cmds[n] == nil {
 			l.cmds[n] = []*redis.StringCmd{}
 			l.need = append(l.need, n)
 		}

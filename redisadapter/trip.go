@@ -3,6 +3,7 @@ package redisadapter
 import (
 	"context"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -103,10 +104,12 @@ func (t *trip) refuse(why error) {
 // run makes the rounds.
 func (t *trip) run(ctx context.Context) {
 	t.at = t.s.clock.now(ctx)
-	t.next = make([]step, 0, len(t.changes)+len(t.reqs))
-	if len(t.reqs) > 0 && t.s.guard.on() {
-		t.tail = t.s.guard.newTail(ctx, t)
+	if t.s.buckets != nil {
+		newCompactTrip(ctx, t).run(ctx)
+		return
 	}
+	t.next = make([]step, 0, len(t.changes)+len(t.reqs))
+	t.watch(ctx)
 	t.planEnds()
 	t.planClaims()
 	for len(t.next) > 0 {
@@ -119,6 +122,13 @@ func (t *trip) run(ctx context.Context) {
 		for i := range round {
 			t.read(&round[i])
 		}
+	}
+}
+
+// watch makes the claims end with a look at the canaries.
+func (t *trip) watch(ctx context.Context) {
+	if len(t.reqs) > 0 && t.s.guard.on() {
+		t.tail = t.s.guard.newTail(ctx, t)
 	}
 }
 
@@ -140,7 +150,7 @@ func (t *trip) planEnds() {
 func (t *trip) planClaims() {
 	for i := range t.reqs {
 		r := &t.reqs[i]
-		if err := checkClaim(r); err != nil {
+		if err := t.s.checkClaim(r); err != nil {
 			t.claimed[i].Err = err
 			continue
 		}
@@ -172,7 +182,7 @@ func (t *trip) send(ctx context.Context, round []step) error {
 		}
 	}
 	plain := t.commands(ctx, round, len(round)-len(calls))
-	looks := t.tail.round(round)
+	looks := t.tail.round(claimsIn(round))
 	replies, err := t.s.send(ctx, t.why, calls, plain, looks.queue(ctx))
 	if err != nil {
 		return err
@@ -184,6 +194,17 @@ func (t *trip) send(ctx context.Context, round []step) error {
 		}
 	}
 	return nil
+}
+
+// claimsIn yields the requests that a round is about.
+func claimsIn(round []step) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := range round {
+			if kind := round[i].kind; (kind == claim || kind == claimScript || kind == look) && !yield(round[i].item) {
+				return
+			}
+		}
+	}
 }
 
 // commands builds the plain commands of a round.

@@ -24,7 +24,11 @@ type check struct {
 	testing.TB
 	h     Harness
 	store dedup.Store
+	moved time.Duration // that Advance has moved the clock by
 }
+
+// now is the time by a clock that Advance moves, too.
+func (c *check) now() time.Time { return time.Now().Add(c.moved) }
 
 // keeps returns those of the states that the store can keep.
 func (c *check) keeps(states ...dedup.State) []dedup.State {
@@ -58,6 +62,7 @@ func (c *check) pass(d time.Duration) {
 	d += d/4 + 2*time.Millisecond
 	if c.h.Advance != nil {
 		c.h.Advance(d)
+		c.moved += d
 		return
 	}
 	<-time.After(d)

@@ -168,7 +168,7 @@ func checkLookupReads(c *check) {
 	c.acquire(lapsing, c.h.Lease, long)
 	o := c.acquire(short, long, long)
 	change := o.change(dedup.StateSucceeded)
-	if !c.h.DoneOnly {
+	if !c.h.OneWindow {
 		change.Window = c.h.Lease
 	}
 	o.mustFinish(change)
@@ -182,7 +182,7 @@ func checkLookupReads(c *check) {
 	if rec := answers[0].Record; rec.State != dedup.StateInProgress || rec.Remaining > 0 {
 		c.Errorf("a claim that was read until its lease ended is %v and lasts for another %v", rec.State, rec.Remaining)
 	}
-	if !c.h.DoneOnly {
+	if !c.h.OneWindow {
 		c.wantState("a record that was read until its window ended", answers[1].Record, dedup.StateAbsent)
 	}
 	c.wantOutcome("a claim after the lease", c.stranger(lapsing).claim(), dedup.Acquired)

@@ -48,9 +48,14 @@ type Harness struct {
 	// nor failures. The checks then store none.
 	SeenOnly bool
 
+	// OneWindow is for a store that has one window for all keys, and refuses others. It must
+	// be one hour. The checks then ask for no other, and do not see a record expire: the
+	// store's own tests must.
+	OneWindow bool
+
 	// DoneOnly is for a store of that kind that keeps nothing at all of a finished key but
 	// that it is done: no attempt, fence, fingerprint, origin or label; and for longer than
-	// the window, perhaps. It implies SeenOnly.
+	// the window, perhaps. It implies SeenOnly and OneWindow.
 	DoneOnly bool
 
 	// Unreadable plants what the store must neither take for absent nor for done: a
@@ -89,7 +94,7 @@ func (h Harness) withDefaults(t testing.TB) Harness {
 	if h.Lease < 0 || h.MaxResult < 0 {
 		t.Fatal("deduptest: Harness.Lease and Harness.MaxResult must not be negative")
 	}
-	h.SeenOnly = h.SeenOnly || h.DoneOnly
+	h.SeenOnly, h.OneWindow = h.SeenOnly || h.DoneOnly, h.OneWindow || h.DoneOnly
 	if h.Lease == 0 {
 		h.Lease = DefaultLease
 	}

@@ -13,6 +13,7 @@ type owner struct {
 	token   dedup.Token
 	attempt int
 	fence   uint64
+	until   time.Time // when its lease ends, by the clock of check.now
 }
 
 // stranger is an attempt on id that has not asked for anything yet.
@@ -55,9 +56,21 @@ func (o *owner) request() dedup.ClaimRequest {
 
 // change reaches state, or renews, and outlives the check.
 func (o *owner) change(state dedup.State) dedup.Change {
-	return dedup.Change{
+	change := dedup.Change{
 		ID: o.id, Token: o.token, Fence: o.fence, Attempt: o.attempt,
-		State: state, Lease: long, Hold: long, Window: long, Until: time.Now().Add(long),
+		State: state, Lease: long, Hold: long, Window: long,
+	}
+	if !o.until.IsZero() {
+		change.Until = o.until.Add(-o.c.moved) // for a store that asks the time itself
+	}
+	return change
+}
+
+// granted remembers what a claim has been answered that was sent at a time.
+func (o *owner) granted(lease time.Duration, a dedup.Answer, sent time.Time) {
+	o.attempt, o.fence = a.Record.Attempt, a.Record.Fence
+	if !a.Mine {
+		o.until = sent.Add(lease)
 	}
 }
 
@@ -81,15 +94,26 @@ func (o *owner) claim() dedup.Answer {
 // mustClaim insists on Acquired and remembers attempt and fence.
 func (o *owner) mustClaim(req dedup.ClaimRequest) dedup.Answer {
 	o.c.Helper()
+	sent := o.c.now()
 	a := o.send(req)
 	o.c.wantOutcome("Claim", a, dedup.Acquired)
-	o.attempt, o.fence = a.Record.Attempt, a.Record.Fence
+	o.granted(req.Lease, a, sent)
 	return a
 }
 
 func (o *owner) finish(change dedup.Change) dedup.Answer {
 	o.c.Helper()
-	return o.c.learnt("Finish", o.c.finishes(change)[0])
+	a := o.c.learnt("Finish", o.c.finishes(change)[0])
+	o.gaveUp(change, a)
+	return a
+}
+
+// gaveUp ends the owner's time with its release: nobody ends an attempt twice and goes
+// by the lease that it had.
+func (o *owner) gaveUp(change dedup.Change, a dedup.Answer) {
+	if change.State == dedup.StateReleased && a.Written {
+		o.until = time.Time{}
+	}
 }
 
 // mustFinish insists on an owner's end.
@@ -104,5 +128,10 @@ func (o *owner) renew(lease time.Duration) dedup.Answer {
 	o.c.Helper()
 	change := o.change(dedup.StateAbsent)
 	change.Lease = lease
-	return o.c.learnt("Renew", o.c.renews(change)[0])
+	sent := o.c.now()
+	a := o.c.learnt("Renew", o.c.renews(change)[0])
+	if a.Held {
+		o.until = sent.Add(lease)
+	}
+	return a
 }

@@ -30,7 +30,7 @@ func (p property) prove(t testing.TB, h Harness) {
 // needResults and needRecords are what stores for Harness.SeenOnly and DoneOnly are spared.
 var (
 	needResults = []string{"claim/stored_failure", "result/byte_for_byte", "result/not_shared"}
-	needRecords = []string{"claim/origin_and_label", "time/window_expiry", "result/not_kept", "mismatch/every_state", "mismatch/incomparable"}
+	needRecords = []string{"claim/origin_and_label", "result/not_kept", "mismatch/every_state", "mismatch/incomparable"}
 )
 
 // suite lists every property that holds for h.
@@ -101,7 +101,7 @@ func suite(h Harness) []property {
 		{"concurrent/random_walk", "whatever nobody thought of", checkRandomWalk},
 	}
 	all = slices.DeleteFunc(all, func(p property) bool {
-		return h.SeenOnly && slices.Contains(needResults, p.name) || h.DoneOnly && slices.Contains(needRecords, p.name)
+		return h.OneWindow && p.name == "time/window_expiry" || h.SeenOnly && slices.Contains(needResults, p.name) || h.DoneOnly && slices.Contains(needRecords, p.name)
 	})
 	for _, name := range slices.Sorted(maps.Keys(h.Unreadable)) {
 		plant := h.Unreadable[name]

@@ -93,7 +93,7 @@ func (w *walker) step() error {
 		// What has become uncertain is not forgotten that soon.
 		expire := w.rng.IntN(4) == 0 && w.model.reach(change) != dedup.StateUncertain
 		say("ends %v, landed=%t, not begun=%t, expire=%t", change.State, change.Landed, change.NotBegun, expire)
-		return w.finish(change, expire)
+		return w.finish(o, change, expire)
 	default:
 		say("forgets")
 		return w.forget()
@@ -118,6 +118,7 @@ func (w *walker) claim(o *owner, lapse, take bool) error {
 	if lapse {
 		req.Lease = w.c.h.Lease
 	}
+	sent := w.c.now()
 	a := w.c.claims(req)[0]
 	if a.Err != nil {
 		return a.Err
@@ -128,7 +129,7 @@ func (w *walker) claim(o *owner, lapse, take bool) error {
 	if a.Outcome != dedup.Acquired {
 		return nil
 	}
-	o.attempt, o.fence = a.Record.Attempt, a.Record.Fence
+	o.granted(req.Lease, a, sent)
 	if lapse && !a.Mine {
 		w.c.pass(w.c.h.Lease)
 		w.model.lapsed = true
@@ -151,9 +152,13 @@ func (w *walker) randomRenewal(o *owner) dedup.Change {
 }
 
 func (w *walker) renew(o *owner, change dedup.Change) error {
+	sent := w.c.now()
 	a := w.c.renews(change)[0]
 	if a.Err != nil {
 		return a.Err
+	}
+	if a.Held {
+		o.until = sent.Add(change.Lease)
 	}
 	err := w.model.renew(change, a)
 	if err == nil && a.Held && change.Lease < long {
@@ -186,8 +191,8 @@ func (w *walker) randomChange(o *owner) dedup.Change {
 
 // finish ends the attempt, and lets the end be forgotten when expire is set and the end
 // was new.
-func (w *walker) finish(change dedup.Change, expire bool) error {
-	if expire = expire && !(w.c.h.DoneOnly && change.State == dedup.StateSucceeded); expire {
+func (w *walker) finish(o *owner, change dedup.Change, expire bool) error {
+	if expire = expire && !(w.c.h.OneWindow && change.State != dedup.StateReleased); expire {
 		change.Window, change.Hold = w.c.h.Lease, w.c.h.Lease
 	}
 	fresh := w.model.state != w.model.reach(change) || w.model.token != change.Token
@@ -195,6 +200,7 @@ func (w *walker) finish(change dedup.Change, expire bool) error {
 	if a.Err != nil {
 		return a.Err
 	}
+	o.gaveUp(change, a)
 	err := w.model.finish(change, a)
 	if err == nil && expire && fresh && a.Written {
 		w.c.pass(w.c.h.Lease)

@@ -11,7 +11,54 @@ import (
 type Call struct {
 	Script *Script
 	Key    string
-	Args   []any
+	// Buckets that belong to the key; see Call.In.
+	Buckets []string
+	Args    []any
+}
+
+// keys are what the script gets as KEYS.
+func (c *Call) keys() []string {
+	return append([]string{c.Key}, c.Buckets...)
+}
+
+// Buckets are the sets in which a digest may be found, one per generation and all in the
+// slot of the key, as bucket.lua describes them.
+type Buckets struct {
+	// Keys of the buckets, from generation First on, without a gap.
+	Keys  []string
+	First int64
+	// Member is the digest.
+	Member string
+	// Window is the length of a generation, Skew by how much the clocks of two servers
+	// may differ.
+	Window, Skew time.Duration
+}
+
+// In returns the call that looks into the buckets too. It is for Claim, Finish,
+// Lookup, Forget and Restore.
+func (c Call) In(b *Buckets) Call {
+	c.Buckets = b.Keys
+	c.Args = append(c.Args, b.Member, b.First, Millis(b.Window), Millis(b.Skew))
+	if c.Script == Finish {
+		c.Args = append(c.Args, "", 0, 0)
+	}
+	return c
+}
+
+// Above returns a call of Forget that was given its buckets, and keeps a fence of at
+// least this for a member, which has none.
+func (c Call) Above(fence uint64) Call {
+	c.Args = append(c.Args, fence)
+	return c
+}
+
+// Into makes a call of Finish that was given its buckets add to the bucket of a
+// generation, in place of writing a record; it leaves one for receipt even so, when that
+// is positive. Added says that an earlier command has added the member already.
+func (c Call) Into(generation int64, receipt time.Duration, added bool) Call {
+	n := len(c.Args) - 3
+	c.Args = append(c.Args[:n:n], generation, max(Millis(receipt), 0), bit(added))
+	return c
 }
 
 // The states of a record, as they are stored. They are never renumbered.
@@ -108,7 +155,8 @@ func NewForget(key string, keep time.Duration) Call {
 	return Call{Script: Forget, Key: key, Args: []any{max(Millis(keep), 2)}}
 }
 
-// NewRestore puts old back in place of written, for keep; for ever when keep is 0.
+// NewRestore puts old back in place of written, or where nothing is when that is empty,
+// for keep; for ever when keep is 0. In buckets it also takes the member out.
 func NewRestore(key, written, old string, keep time.Duration) Call {
 	return Call{Script: Restore, Key: key, Args: []any{written, old, Millis(keep)}}
 }
@@ -120,6 +168,11 @@ const keepForgets = 30 * 24 * time.Hour
 // random number each time.
 func NewForgets(key string, random uint64, change bool) Call {
 	return Call{Script: Forgets, Key: key, Args: []any{strconv.FormatUint(random, 10), bit(change), Millis(keepForgets)}}
+}
+
+// NewDrop gives up the lease that token holds.
+func NewDrop(key string, token [16]byte) Call {
+	return Call{Script: Drop, Key: key, Args: []any{string(token[:])}}
 }
 
 func bit(b bool) int {

@@ -24,6 +24,10 @@ type Reply struct {
 	Err error
 }
 
+// AnswerEdge is the answer of a script whose buckets do not cover the window before the
+// server's clock, which is in Left, as the time since 1970. Nothing was done.
+const AnswerEdge = "edge"
+
 // ErrUnreadable is in the Err of a Reply when the key holds something that is no record
 // of a version the scripts know.
 var ErrUnreadable = errors.New("unreadable record")

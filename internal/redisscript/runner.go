@@ -69,14 +69,14 @@ func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder, la
 	plain := r.plain.Load()
 	cmds := make([]*redis.Cmd, len(calls))
 	r.send(ctx, calls, cmds, after, last, nil, func(p redis.Pipeliner, c Call) *redis.Cmd {
-		return p.EvalSha(ctx, c.Script.source(plain).sha, []string{c.Key}, c.Args...)
+		return p.EvalSha(ctx, c.Script.source(plain).sha, c.keys(), c.Args...)
 	})
 	r.send(ctx, calls, cmds, nil, last, scriptMissing, func(p redis.Pipeliner, c Call) *redis.Cmd {
-		return p.Eval(ctx, c.Script.source(plain).text, []string{c.Key}, c.Args...)
+		return p.Eval(ctx, c.Script.source(plain).text, c.keys(), c.Args...)
 	})
 	r.send(ctx, calls, cmds, nil, last, shebangRefused, func(p redis.Pipeliner, c Call) *redis.Cmd {
 		r.plain.Store(true)
-		return p.Eval(ctx, c.Script.source(true).text, []string{c.Key}, c.Args...)
+		return p.Eval(ctx, c.Script.source(true).text, c.keys(), c.Args...)
 	})
 	replies := make([]Reply, len(calls))
 	for i, cmd := range cmds {

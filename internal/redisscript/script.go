@@ -12,13 +12,15 @@ var files embed.FS
 
 // The scripts. Their files say what they take and return.
 var (
-	Claim  = load("claim")
+	Claim  = load("claim", "bucket")
 	Renew  = load("renew")
-	Finish = load("finish")
-	Lookup = load("lookup")
-	Forget = load("forget")
+	Finish = load("finish", "bucket")
+	Lookup = load("lookup", "bucket")
+	Forget = load("forget", "bucket")
 	// Restore undoes a plain completion that overwrote what it must not.
-	Restore = load("restore")
+	Restore = load("restore", "bucket")
+	// Drop gives up the lease of a key that was found to be done.
+	Drop    = load("drop")
 	Forgets = load("forgets")
 )
 
@@ -42,10 +44,13 @@ func newSource(text string) source {
 	return source{text, hex.EncodeToString(sum[:])}
 }
 
-// load puts the prelude between a script's shebang, which must stay the first line, and
+// load puts the preludes between a script's shebang, which must stay the first line, and
 // the rest of it.
-func load(name string) *Script {
+func load(name string, more ...string) *Script {
 	prelude, body := file("record"), file(name)
+	for _, m := range more {
+		prelude += file(m)
+	}
 	shebang := ""
 	if strings.HasPrefix(body, "#!") {
 		line, rest, _ := strings.Cut(body, "\n")

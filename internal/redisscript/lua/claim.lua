@@ -1,11 +1,13 @@
 -- claim decides, on the server's clock, who may run the effect of a key.
 --
--- KEYS[1]  the record
+-- KEYS[1]  the record; buckets may follow, see bucket.lua
 -- ARGV     1 token (16 bytes)  2 lease in ms  3 hold in ms
 --          4 fingerprint (17 bytes or none)  5 origin (24 or none)  6 label (0-255)
 --          7 take: 1 from somebody who is going to find out about an uncertain key
+--          8 arguments of the buckets
 -- Returns  {answer, ms left, ms since the end, record}, where answer is one of
---          acquired, mine, duplicate, in_flight, mismatch, uncertain, unreadable
+--          acquired, mine, duplicate, in_flight, mismatch, uncertain, unreadable,
+--          edge
 --
 -- It has no allow-oom flag, and no shebang at all: so a full server still answers what
 -- it knows, and refuses (OOM) only the SET of a new claim.
@@ -17,12 +19,21 @@ if bad then
   return bad
 end
 local now, fence = clock()
+local done, problem = seen(view(8), now)
+if problem then
+  return problem
+end
 
 -- conflicts compares fingerprints of one version; 0 is none.
 local function conflicts(a, b)
   return a ~= '' and b ~= '' and string.byte(a, 1) ~= 0 and string.byte(a, 1) == string.byte(b, 1) and a ~= b
 end
 
+-- A digest that is a member is done, whoever still has a lease: those are dropped after
+-- the member was added. Only an end on record says more than membership does.
+if done and not (old and (old.state == SUCCEEDED or old.state == FAILED)) then
+  return reply('duplicate', done, now)
+end
 if old and not old.forgotten then
   if conflicts(old.fingerprint, ARGV[4]) then
     return reply('mismatch', old, now)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- finish ends an attempt: succeeded, failed or released.
 --
--- KEYS[1]  the record
+-- KEYS[1]  the record; buckets may follow, see bucket.lua
 -- ARGV     1 token (16 bytes)  2 state to reach (2, 3, 4)  3 ms to keep it
 --          4 landed: 1 when the effect has happened, whoever owns the key now
 --          5 fence of the attempt, 0 for none  6 attempt  7 no_result: 1
@@ -9,13 +9,19 @@
 --          11 1 when there is a result  12 the result
 --          13 ms to keep it when it ends as uncertain
 --          14 not_begun: 1 when its irreversible part has not begun after all
+--          15 arguments of the buckets
+--          19 the generation to add to, or none to write a record
+--          20 ms for which a record is left beside the member, so that this very change
+--          is recognised when it is sent again, 0 for none
+--          21 added: 1 when an earlier command of this change has added the member
 -- Returns  {answer, ms left, ms since the end, record}, where answer is one of
 --          held     the owner's write is on record; the record comes without the result
 --          again    the same write was on record already, with its result
 --          landed   written by somebody who held nothing; without the result
 --          landed_again
 --          refused  nothing was written
---          unreadable
+--          member   nothing was written; there is no record, the digest is a member
+--          unreadable, edge
 
 local token, state, keep = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local fence, half = tonumber(ARGV[5]), string.sub(ARGV[1], 1, 8)
@@ -32,6 +38,16 @@ end
 if state == RELEASED and old and old.danger and ARGV[14] ~= '1' then
   -- Its irreversible part may have begun: it ends as uncertain, for somebody to ask.
   state, keep = UNCERTAIN, math.max(keep, old.ttl, tonumber(ARGV[13]))
+end
+
+local b = view(15)
+local done, problem = seen(b, now)
+if problem then
+  return problem
+end
+local into, added = nil, false
+if b then
+  into, added = tonumber(ARGV[19]), ARGV[21] == '1'
 end
 
 -- sent_again recognises what an earlier send of this very change has written.
@@ -51,11 +67,19 @@ local function may_land()
   return old.state ~= SUCCEEDED and old.state ~= FAILED and (fence == 0 or fence > old.floor)
 end
 
+if done and not added and not (old and (old.state == SUCCEEDED or old.state == FAILED)) and not (held and into) then
+  -- Done by somebody else, or by an earlier send that has dropped its lease. With the
+  -- lease still there it was our own send: who lands late replaces another's lease.
+  return reply(old and 'refused' or 'member', done, now)
+end
 if not held then
   if sent_again() then
     return reply(old.late and 'landed_again' or 'again', old, now)
   end
   if not may_land() then
+    if added and old and old.state ~= SUCCEEDED and old.state ~= FAILED then
+      remove(b) -- forgotten meanwhile: the command that added it came too late
+    end
     return reply('refused', old, now)
   end
 end
@@ -81,6 +105,21 @@ if state == SUCCEEDED or state == FAILED then
   r.span, r.kept = now, keep
 else
   r.no_result, r.floor, r.steps, r.danger = false, old.floor, old.steps, state == UNCERTAIN
+end
+if into then
+  add(b, into)
+  local receipt = tonumber(ARGV[20])
+  if not held and old and old.state == IN_PROGRESS then
+    receipt = math.max(receipt, old.ttl) -- whose owner is to find it
+  end
+  r.raw = encode(r)
+  if receipt > 0 then
+    write(KEYS[1], r, receipt)
+  else
+    redis.call('DEL', KEYS[1])
+  end
+  r.left = keep
+  return reply(held and 'held' or 'landed', r, now)
 end
 local brief
 if ARGV[11] == '1' then

@@ -1,0 +1,185 @@
+package redisadapter
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+const (
+	// keysPerBucket is how many members a bucket is planned to have. Redis keeps sets of up
+	// to 512 integers as sorted arrays (set-max-intset-entries); with a mean of 400, one
+	// bucket in 3e7 is larger, and costs eight times the memory.
+	keysPerBucket = 400
+	// minSecret bounds Options.Secret, and maxExpected Options.ExpectedKeys: ten million
+	// shards, whose bookkeeping takes 1.25 MB a generation.
+	minSecret   = 16
+	maxExpected = 4_000_000_000
+	// minWindow bounds Options.Window: below it, edges are all there is.
+	minWindow = 100 * time.Millisecond
+	// maxSkew is by how much the clocks of two servers may differ: of two masters, or of a
+	// master and the replica that is promoted in its place.
+	maxSkew = 2 * time.Second
+	// receiptLife is how long a record is left beside a member that a script has added, so
+	// that the same change, sent again, recognises itself. Longer than package dedup and
+	// the client go on sending.
+	receiptLife = 30 * time.Second
+)
+
+// buckets is where finished keys are members: what Compact and Mixed share.
+type buckets struct {
+	prefix string
+	secret [sha256.Size]byte // derived from Options.Secret
+	shards uint64
+	window int64 // ms
+	skew   int64 // ms
+	// mask keeps bits of the digest; all of them, but in a test that wants collisions.
+	mask uint64
+	// ends remembers which buckets have been given their end.
+	ends finite
+	// dropBy is how much longer a member must last for its lease to be dropped by a plain
+	// command, which a client may send again after its reply was lost.
+	dropBy time.Duration
+}
+
+// newBuckets is for options that are complete.
+func newBuckets(o *Options) *buckets {
+	window := redisscript.Millis(o.Window)
+	return &buckets{
+		prefix: o.Prefix, secret: sha256.Sum256(append([]byte("onceward/compact/1:"), o.Secret...)),
+		shards: uint64(o.Shards()), window: window, skew: min(maxSkew.Milliseconds(), window/4),
+		mask: 1<<64 - 1, dropBy: time.Minute,
+	}
+}
+
+// place is where a key is found.
+type place struct {
+	shard  uint64
+	member int64
+}
+
+// place digests an ID. The input of the hash has a fixed length, so there is nothing to
+// append to it; the member and the shard are other bits of it, so that only keys of one
+// shard can collide.
+func (b *buckets) place(id dedup.ID) place {
+	var text [sha256.Size + len(id)]byte
+	copy(text[:], b.secret[:])
+	copy(text[sha256.Size:], id[:])
+	h := sha256.Sum256(text[:])
+	return place{
+		shard:  binary.BigEndian.Uint64(h[8:]) % b.shards,
+		member: int64(binary.BigEndian.Uint64(h[:]) & b.mask),
+	}
+}
+
+// appendTag appends what all keys of a shard begin with. The shard is in braces, so that
+// a bucket and the leases of its keys share a slot.
+func (b *buckets) appendTag(buf []byte, p place) []byte {
+	buf = append(append(buf, b.prefix...), ":{"...)
+	return append(strconv.AppendUint(buf, p.shard, 10), "}:"...)
+}
+
+// appendLease appends the name of the lease, or of the record, of a key. It has 22
+// characters behind the tag, and a bucket at most 19 digits.
+func (b *buckets) appendLease(buf []byte, p place, id dedup.ID) []byte {
+	return base64.RawURLEncoding.AppendEncode(b.appendTag(buf, p), id[:])
+}
+
+// appendBucket appends the name of a bucket.
+func (b *buckets) appendBucket(buf []byte, p place, generation int64) []byte {
+	return strconv.AppendInt(b.appendTag(buf, p), generation, 10)
+}
+
+// in names the buckets of a view for a script.
+func (b *buckets) in(v generations, p place) *redisscript.Buckets {
+	keys := make([]string, 0, v.last-v.first+1)
+	for g := v.first; g <= v.last; g++ {
+		keys = append(keys, string(b.appendBucket(nil, p, g)))
+	}
+	return &redisscript.Buckets{
+		Keys: keys, First: v.first, Member: strconv.FormatInt(p.member, 10),
+		Window: redisscript.FromMillis(b.window), Skew: redisscript.FromMillis(b.skew),
+	}
+}
+
+// compact reports whether finished keys are members of buckets.
+func (l Layout) compact() bool { return l == Compact || l == Mixed }
+
+// Shards is the number of shards of the layouts Compact and Mixed: as many as give each
+// bucket 400 of the ExpectedKeys. Zero for the other layouts.
+func (o Options) Shards() int {
+	if !o.Layout.compact() {
+		return 0
+	}
+	return (o.ExpectedKeys + keysPerBucket - 1) / keysPerBucket
+}
+
+// checkCompact names the first bad option of the layouts with buckets.
+func (o *Options) checkCompact() error {
+	if !o.Layout.compact() {
+		switch {
+		case o.Secret != nil:
+			return input("Options.Secret", fmt.Sprintf("is set; the layout %v has no use for it", o.Layout))
+		case o.Window != 0:
+			return input("Options.Window", fmt.Sprintf("is set; the layout %v has no use for it", o.Layout))
+		case o.ExpectedKeys != 0:
+			return input("Options.ExpectedKeys", fmt.Sprintf("is set; the layout %v has no use for it", o.Layout))
+		}
+		return nil
+	}
+	switch {
+	case len(o.Secret) < minSecret:
+		return input("Options.Secret", fmt.Sprintf("has %d bytes; the layout %v needs at least %d", len(o.Secret), o.Layout, minSecret))
+	case o.Window < minWindow || redisscript.Millis(o.Window) >= redisscript.MaxMillis/4:
+		return input("Options.Window", fmt.Sprintf("is %v; the layout %v needs the Window of dedup.Config, of %v to 35 years", o.Window, o.Layout, minWindow))
+	case o.ExpectedKeys < 1 || int64(o.ExpectedKeys) > maxExpected:
+		return input("Options.ExpectedKeys", fmt.Sprintf("is %d; the layout %v needs the number of keys in a window, 1 to %d", o.ExpectedKeys, o.Layout, int64(maxExpected)))
+	}
+	return nil
+}
+
+// member reports whether a change makes its key a member, and nothing more.
+func (s *Store) member(c *dedup.Change) bool {
+	if c.State != dedup.StateSucceeded {
+		return false
+	}
+	return s.opts.Layout == Compact || c.Result == nil && !c.NoResult && c.Fingerprint == (dedup.Fingerprint{})
+}
+
+// checkCompactFinish names what a layout with buckets refuses of a change.
+func (s *Store) checkCompactFinish(c *dedup.Change) error {
+	if redisscript.Millis(c.Window) != s.buckets.window && c.State != dedup.StateReleased {
+		return input("Window", fmt.Sprintf("is %v; this store has one for all keys, %v", c.Window, s.opts.Window))
+	}
+	if s.opts.Layout == Mixed {
+		return nil
+	}
+	switch {
+	case c.State == dedup.StateFailed:
+		return input("State", "is failed, which the layout Compact does not keep")
+	case len(c.Result) > 0:
+		return input("Result", "is set; the layout Compact keeps none")
+	case c.Fingerprint != (dedup.Fingerprint{}):
+		return input("Fingerprint", "is set; the layout Compact keeps none")
+	}
+	return nil
+}
+
+// checkCompactClaim names what a layout with buckets refuses of a claim.
+func (s *Store) checkCompactClaim(r *dedup.ClaimRequest) error {
+	if s.opts.Layout == Compact && r.Fingerprint != (dedup.Fingerprint{}) {
+		return input("Fingerprint", "is set; the layout Compact keeps none")
+	}
+	return nil
+}
+
+// memberRecord is what is known of a member.
+func (b *buckets) memberRecord(at reading, generation int64) dedup.Record {
+	return dedup.Record{State: dedup.StateSucceeded, Attempt: 1, Remaining: b.remembered(at, generation)}
+}

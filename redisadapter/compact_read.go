@@ -1,0 +1,254 @@
+package redisadapter
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// read draws the conclusions of one step.
+func (t *compactTrip) read(st *bucketStep) {
+	switch st.kind {
+	case addMember:
+		t.readAdd(st)
+	case endWithScript:
+		t.readEnd(st)
+	case dropLease:
+		value, _, _ := valueOf(st.cmd)
+		t.dropped(st, value, "")
+	case dropWithScript:
+		t.dropped(st, st.reply.Record, st.reply.Record)
+	case putBack:
+		// Whether it worked or not: the answer tells what was found.
+	case lookFirst:
+		t.readLook(st)
+	case claimLease:
+		t.readClaim(st)
+	case claimWithScript:
+		a := answer("claim", &t.reqs[st.item], st.reply, claimedBy)
+		if t.again(a.Err) {
+			t.claimByScript(st.item)
+			return
+		}
+		t.claimed[st.item] = a
+	case giveBack, giveBackWithScript:
+		// Whether it worked or not: it guards nothing, and ends by itself.
+	}
+}
+
+// again reports whether a script is to be sent once more, because the clock of its
+// server is elsewhere than we thought.
+func (t *compactTrip) again(err error) bool {
+	at, edge := atEdge(err, t.took)
+	if !edge || t.edges >= maxEdges*(1+len(t.changes)+len(t.reqs)) {
+		return false
+	}
+	t.edges++
+	t.moved = at
+	return true
+}
+
+// readAdd reads the reply to SADD. The lease is dropped only in the next round: a
+// server may refuse the one command and obey the other.
+func (t *compactTrip) readAdd(st *bucketStep) {
+	c := &t.changes[st.item]
+	n, err := st.seen[0].Result()
+	switch {
+	case err != nil && t.careful(err):
+		t.endByScript(st.item, false)
+		return
+	case err != nil:
+		t.ended[st.item] = dedup.Answer{Err: wrap("finish", err)}
+		return
+	case !time.Now().Before(c.Until):
+		// Perhaps it was executed when the key was somebody else's already.
+		t.endByScript(st.item, n == 1)
+		return
+	}
+	// Executed under our lease. What was a member before is our own earlier send: nobody
+	// else can have completed, but one who landed late, and has left a record.
+	t.ended[st.item] = t.done(c, true)
+	t.drop(st.item, n == 1)
+}
+
+// done is the answer to a change that has made its key a member.
+func (t *compactTrip) done(c *dedup.Change, held bool) dedup.Answer {
+	rec := doneRecord(c, t.at)
+	return dedup.Answer{Held: held, Written: true, Record: rec.view(c.Window, 0)}
+}
+
+// drop gives the lease of a finished key up.
+func (t *compactTrip) drop(i int, added bool) {
+	st := bucketStep{kind: dropLease, item: i, added: added}
+	if redisscript.FromMillis(t.b.window) <= t.b.dropBy {
+		st.kind = dropWithScript
+	}
+	t.next = append(t.next, st)
+}
+
+// dropped looks at the lease that was dropped after the add. It is nearly always our own
+// claim, or gone with an earlier send; written is what there is now.
+func (t *compactTrip) dropped(st *bucketStep, found, written string) {
+	if found == "" {
+		return
+	}
+	c := &t.changes[st.item]
+	rec, err := decodeRecord(found)
+	switch {
+	case err != nil, rec.state == redisscript.InProgress && string(rec.owner) == string(c.Token[:]):
+	case rec.state == redisscript.Succeeded, rec.state == redisscript.Failed:
+		if string(rec.owner) == string(c.Token[:8]) {
+			return
+		}
+		// Somebody has landed late, and taken the key from us.
+		left, age, known := rec.remembered(t.at)
+		if !known {
+			left, age = c.Window, 0
+		}
+		t.ended[st.item] = dedup.Answer{Record: rec.view(left, age)}
+		t.putBack(st, written, found, max(left, time.Millisecond), false)
+	case c.Fence <= rec.floor:
+		// We had done it before, and it was forgotten since.
+		t.ended[st.item] = dedup.Answer{Record: rec.view(c.Hold, 0)}
+		t.putBack(st, written, found, max(c.Hold, time.Second), st.added)
+	default:
+		t.ended[st.item].Held = false
+	}
+}
+
+// putBack puts back what was dropped and is not ours, and takes the member out again if
+// remove is set.
+func (t *compactTrip) putBack(st *bucketStep, written, old string, keep time.Duration, remove bool) {
+	t.next = append(t.next, bucketStep{kind: putBack, item: st.item, written: written, old: old, keep: keep, added: remove})
+}
+
+// readEnd reads the answer of the script.
+func (t *compactTrip) readEnd(st *bucketStep) {
+	c := &t.changes[st.item]
+	if st.reply.Answer == "member" {
+		// Before the end of its claim that can only be an earlier send of the owner's.
+		if t.s.ownEnd(c) {
+			t.ended[st.item] = t.done(c, true)
+			return
+		}
+		st.reply.Answer = "refused"
+	}
+	a := answer("finish", c, st.reply, finished)
+	if t.again(a.Err) {
+		t.endByScript(st.item, st.added)
+		return
+	}
+	if a.Written && a.Err == nil && t.s.member(c) {
+		t.b.ends.note(st.generation, t.places[st.item].shard, t.b.shards)
+	}
+	t.ended[st.item] = a
+}
+
+// careful reports whether a plain command that was refused is to be replaced by the
+// script. A full server obeys that. A node of a Cluster has been asked directly: only the
+// client follows to where the slot has gone, and never with half of an item's commands.
+func (t *compactTrip) careful(err error) bool {
+	var refusal redis.Error
+	if errors.As(err, &refusal) {
+		return true
+	}
+	return t.s.guard.cluster != nil && Classify(err) != ClassContext
+}
+
+// found reads the SISMEMBERs: the generation the key is a member of, if there is one.
+// Only replies without error count. After a connection has broken, those that were read
+// before may be older than the claim that was sent again.
+func (t *compactTrip) found(st *bucketStep) (generation int64, member bool, err error) {
+	for i, cmd := range st.seen {
+		n, e := cmd.Result()
+		switch {
+		case e != nil:
+			err = e
+		case n == 1:
+			generation, member = t.view.first+int64(i), true
+		}
+	}
+	return generation, member, err
+}
+
+// readClaim reads the replies to SET NX GET and to the SISMEMBERs after it.
+func (t *compactTrip) readClaim(st *bucketStep) {
+	value, absent, err := valueOf(st.cmd)
+	generation, member, unseen := t.found(st)
+	if err == nil {
+		err = unseen
+	}
+	switch {
+	case err != nil && t.careful(err):
+		// At full memory the script still tells duplicates, and refuses new claims.
+		t.claimByScript(st.item)
+	case err != nil:
+		t.claimed[st.item] = dedup.Answer{Err: wrap("claim", err)}
+	case member && absent:
+		t.duplicate(st.item, generation)
+		t.giveBack(st.item, generation)
+	case absent && t.covered():
+		t.claimed[st.item] = acquired(&t.reqs[st.item], t.at)
+	case absent:
+		t.claimByScript(st.item) // finds our own token, unless it finds a member
+	case !t.met(st.item, value):
+		if member {
+			t.duplicate(st.item, generation)
+			return
+		}
+		t.claimByScript(st.item)
+	}
+}
+
+// met answers a claim that has found an end on record, and reports whether it has.
+func (t *compactTrip) met(i int, value string) bool {
+	rec, err := decodeRecord(value)
+	if err != nil {
+		t.claimed[i] = dedup.Answer{Err: fmt.Errorf("redisadapter: claim: %w: %w", dedup.ErrUnreadable, err)}
+		return true
+	}
+	left, age, known := rec.remembered(t.at)
+	if !known {
+		return false
+	}
+	ans := dedup.Answer{Outcome: dedup.Duplicate, Record: rec.view(left, age)}
+	if rec.fingerprint.Conflicts(t.reqs[i].Fingerprint) {
+		ans.Outcome = dedup.Mismatch
+	}
+	t.claimed[i] = ans
+	return true
+}
+
+func (t *compactTrip) duplicate(i int, generation int64) {
+	t.claimed[i] = dedup.Answer{Outcome: dedup.Duplicate, Record: t.b.memberRecord(t.at, generation)}
+}
+
+// giveBack gives the lease of a key up that is a member. As long as it is one, whose
+// lease a late command hits does not matter; near its end only the script may.
+func (t *compactTrip) giveBack(i int, generation int64) {
+	st := bucketStep{kind: giveBack, item: i}
+	if t.b.remembered(t.at, generation) <= t.b.dropBy {
+		st.kind = giveBackWithScript
+	}
+	t.next = append(t.next, st)
+}
+
+// readLook reads what a likely duplicate was looked up by. Not found is no answer: it
+// was read without a lease.
+func (t *compactTrip) readLook(st *bucketStep) {
+	if generation, member, _ := t.found(st); member {
+		t.duplicate(st.item, generation)
+		return
+	}
+	if st.cmd != nil {
+		if value, absent, err := valueOf(st.cmd); !absent && err == nil && t.met(st.item, value) {
+			return
+		}
+	}
+	t.next = append(t.next, bucketStep{kind: claimLease, item: st.item})
+}

@@ -1,0 +1,251 @@
+package redisadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// compactTrip is trip for the layouts with buckets: one call of Finish, Claim, or both,
+// in rounds of one pipeline each.
+//
+//	add      SADD bucket                          -> drop | endScript
+//	claim    SET lease NX GET, SISMEMBER buckets  -> acquired | duplicate, giveBack | claimScript
+//	look     SISMEMBER buckets (Mixed: GET, too)  -> duplicate | claim
+//	drop     GETDEL lease                         -> the answer to add stands | putBack
+//	giveBack GETDEL lease
+//
+// Two orders make it correct. Nobody answers Acquired who has not read membership after
+// the lease was his: in one pipeline on one connection that is the order of the commands,
+// everywhere else one script does both. And no lease is dropped before the server has
+// answered that the member was added: so whoever wins the lease after that sees it.
+type compactTrip struct {
+	*trip
+	b      *buckets
+	took   time.Time // when at was read
+	view   generations
+	places []place // of the changes, then of the requests
+	next   []bucketStep
+	// moved is what a server has answered that is elsewhere in time; it holds from the
+	// next round on.
+	moved reading
+	edges int
+}
+
+type bucketKind uint8
+
+const (
+	addMember bucketKind = iota
+	endWithScript
+	dropLease
+	dropWithScript
+	putBack
+	lookFirst
+	claimLease
+	claimWithScript
+	giveBack
+	giveBackWithScript
+)
+
+// bucketStep is what is sent for one item in one round.
+type bucketStep struct {
+	kind bucketKind
+	item int // of changes or of reqs
+	// cmd is SET, GET or GETDEL, and seen are the SADD or the SISMEMBERs.
+	cmd  *redis.StringCmd
+	seen []*redis.IntCmd
+	// generation that an add is for, and added, that an earlier command has made it.
+	generation int64
+	added      bool
+	reply      redisscript.Reply
+	// written and old are what putBack replaces by what, for keep.
+	written, old string
+	keep         time.Duration
+}
+
+func (st *bucketStep) scripted() bool {
+	switch st.kind {
+	case endWithScript, dropWithScript, putBack, claimWithScript, giveBackWithScript:
+		return true
+	}
+	return false
+}
+
+// ofChange reports whether the step is for a change, or else for a request.
+func (st *bucketStep) ofChange() bool { return st.kind <= putBack }
+
+// maxEdges bounds how often one call begins anew because the clock of a server is
+// elsewhere: the second try has that very server's time.
+const maxEdges = 4
+
+func newCompactTrip(ctx context.Context, shared *trip) *compactTrip {
+	n := len(shared.changes) + len(shared.reqs)
+	t := &compactTrip{trip: shared, b: shared.s.buckets, places: make([]place, n), next: make([]bucketStep, 0, n)}
+	t.know(t.at)
+	t.watch(ctx)
+	return t
+}
+
+// run makes the rounds.
+func (t *compactTrip) run(ctx context.Context) {
+	t.planEnds()
+	t.planClaims()
+	for len(t.next) > 0 {
+		round := t.next
+		t.next = nil
+		if err := t.send(ctx, round); err != nil {
+			t.fail(round, err)
+			break
+		}
+		for i := range round {
+			t.read(&round[i])
+		}
+		if t.moved.known() {
+			t.know(t.moved)
+		}
+	}
+}
+
+// know goes by another reading from now on.
+func (t *compactTrip) know(at reading) {
+	t.at, t.took, t.view, t.moved = at, time.Now(), t.b.view(at), reading{}
+}
+
+// covered reports whether the view still covers the present, whatever the commands that
+// were sent have waited for: only then is what they have not found not there.
+func (t *compactTrip) covered() bool {
+	since := time.Since(t.took)
+	return t.at.known() && t.view.covers(t.b, t.at.at.Add(t.at.error+since+since/clockDrift))
+}
+
+func (t *compactTrip) placeOf(st *bucketStep) place {
+	if st.ofChange() {
+		return t.places[st.item]
+	}
+	return t.places[len(t.changes)+st.item]
+}
+
+func (t *compactTrip) idOf(st *bucketStep) dedup.ID {
+	if st.ofChange() {
+		return t.changes[st.item].ID
+	}
+	return t.reqs[st.item].ID
+}
+
+func (t *compactTrip) planEnds() {
+	for i := range t.changes {
+		c := &t.changes[i]
+		if err := t.s.checkFinish(c); err != nil {
+			t.ended[i].Err = err
+			continue
+		}
+		t.places[i] = t.b.place(c.ID)
+		generation := t.b.generation(t.at)
+		if t.at.known() && c.Landed && t.s.ownEnd(c) && t.b.ends.has(generation, t.places[i].shard) {
+			t.next = append(t.next, bucketStep{kind: addMember, item: i, generation: generation})
+		} else {
+			t.endByScript(i, false)
+		}
+	}
+}
+
+// ownEnd reports whether a change is the end of a claim whose lease has not ended, and
+// makes its key a member. Nobody else can have the key: nobody takes it over, and no
+// Forget cuts its owner off.
+func (s *Store) ownEnd(c *dedup.Change) bool {
+	return s.member(c) && c.Fence != 0 && time.Now().Before(c.Until)
+}
+
+func (t *compactTrip) planClaims() {
+	for i := range t.reqs {
+		r := &t.reqs[i]
+		if err := t.s.checkClaim(r); err != nil {
+			t.claimed[i].Err = err
+			continue
+		}
+		t.places[len(t.changes)+i] = t.b.place(r.ID)
+		switch {
+		case !claimable(r, t.at):
+			t.claimByScript(i)
+		case r.LikelyDuplicate:
+			t.next = append(t.next, bucketStep{kind: lookFirst, item: i})
+		default:
+			t.next = append(t.next, bucketStep{kind: claimLease, item: i})
+		}
+	}
+}
+
+// endByScript ends by the script, which compares the token, and whose add a full server
+// does not refuse.
+func (t *compactTrip) endByScript(i int, added bool) {
+	t.next = append(t.next, bucketStep{kind: endWithScript, item: i, added: added})
+}
+
+func (t *compactTrip) claimByScript(i int) {
+	t.next = append(t.next, bucketStep{kind: claimWithScript, item: i})
+}
+
+// callOf makes the script's call of a step, with the view of now.
+func (t *compactTrip) callOf(st *bucketStep) redisscript.Call {
+	switch st.kind {
+	case claimWithScript:
+		return claimCall(t.s, &t.reqs[st.item]).In(t.b.in(t.view, t.placeOf(st)))
+	case giveBackWithScript:
+		return redisscript.NewDrop(t.s.key(t.reqs[st.item].ID), t.reqs[st.item].Token)
+	case dropWithScript:
+		return redisscript.NewDrop(t.s.key(t.changes[st.item].ID), t.changes[st.item].Token)
+	case putBack:
+		call := redisscript.NewRestore(t.s.key(t.changes[st.item].ID), st.written, st.old, st.keep)
+		if st.added {
+			call = call.In(t.b.in(t.view, t.placeOf(st)))
+		}
+		return call
+	}
+	c := &t.changes[st.item]
+	call := finishCall(t.s, c).In(t.b.in(t.view, t.placeOf(st)))
+	if !t.s.member(c) {
+		return call
+	}
+	receipt := receiptLife
+	if t.s.ownEnd(c) {
+		receipt = 0 // it is known by its time
+	}
+	st.generation = t.b.generation(t.at)
+	return call.Into(st.generation, receipt, st.added)
+}
+
+// fail answers the items of a round that was not learnt.
+func (t *compactTrip) fail(round []bucketStep, err error) {
+	for i := range round {
+		switch st := &round[i]; st.kind {
+		case addMember, endWithScript:
+			t.ended[st.item] = dedup.Answer{Err: wrap("finish", err)}
+		case dropLease, dropWithScript, putBack, giveBack, giveBackWithScript: // the answer stands
+		default:
+			t.claimed[st.item] = dedup.Answer{Err: wrap("claim", err)}
+		}
+	}
+}
+
+// edgeError says that the buckets which a script was given do not cover the window
+// before the server's clock.
+type edgeError struct{ at time.Time }
+
+func (e *edgeError) Error() string {
+	return fmt.Sprintf("the server's clock, at %v, is not where it was", e.at.UTC().Format(time.RFC3339Nano))
+}
+
+// atEdge returns the reading that a server has answered in place of a script's answer.
+func atEdge(err error, sent time.Time) (reading, bool) {
+	var edge *edgeError
+	if !errors.As(err, &edge) {
+		return reading{}, false
+	}
+	return reading{at: edge.at, error: time.Since(sent) + time.Millisecond}, true
+}

@@ -1,0 +1,73 @@
+package redisadapter
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// generations are those of buckets that must be looked at to know that a key is not
+// done: those of the window before now, and those which somebody may be adding to.
+type generations struct{ first, last int64 }
+
+// view returns the view of a reading of the server's clock, which has passed by at most
+// the reading's error. Nearly always that is two generations. The skew on both sides is
+// for the clocks of other servers: who adds may go by one that is ahead, or behind.
+func (b *buckets) view(at reading) generations {
+	if !at.known() {
+		return generations{} // covers nothing: the server answers with its time
+	}
+	late := at.at.Add(at.error).UnixMilli() + 1
+	return generations{first: max(at.millis()-b.window-b.skew, 0) / b.window, last: (late + b.skew) / b.window}
+}
+
+// covers reports whether a view still does, when the server's clock may have come to at.
+func (v generations) covers(b *buckets, at time.Time) bool {
+	return at.UnixMilli()+1+b.skew < (v.last+1)*b.window
+}
+
+// generation is where a change adds, that is made at a time: the one of the moment that
+// has passed for certain. It is remembered for at least a window from then.
+func (b *buckets) generation(at reading) int64 { return at.millis() / b.window }
+
+// remembered is how long a member of a generation is in the views of all.
+func (b *buckets) remembered(at reading, generation int64) time.Duration {
+	return redisscript.FromMillis((generation+2)*b.window+b.skew-at.millis()) - at.error
+}
+
+// finite remembers, of the newest two generations, which buckets have been given their
+// end by this process. What is lost here costs a script per bucket.
+type finite struct {
+	mu   sync.Mutex
+	gens [2]atomic.Pointer[endBits]
+}
+
+type endBits struct {
+	generation int64
+	shards     []atomic.Uint64 // a bit each
+}
+
+// has reports whether the bucket is known to have its end.
+func (f *finite) has(generation int64, shard uint64) bool {
+	e := f.gens[generation&1].Load()
+	return e != nil && e.generation == generation && e.shards[shard/64].Load()&(1<<(shard%64)) != 0
+}
+
+// note remembers that the bucket has its end, unless the generation is an old one.
+func (f *finite) note(generation int64, shard, shards uint64) {
+	slot := &f.gens[generation&1]
+	e := slot.Load()
+	if e == nil || e.generation < generation {
+		f.mu.Lock()
+		if e = slot.Load(); e == nil || e.generation < generation {
+			e = &endBits{generation, make([]atomic.Uint64, (shards+63)/64)}
+			slot.Store(e)
+		}
+		f.mu.Unlock()
+	}
+	if e.generation == generation {
+		e.shards[shard/64].Or(1 << (shard % 64))
+	}
+}
