@@ -63,6 +63,10 @@ type Completion struct {
 	// Err of the handler: nil completes, one for which IsPermanent is true fails, any
 	// other releases the claim; see [NotBegun] for one that has declared [Danger].
 	Err error
+	// With is for the store, and written together with the record or not at all: what it
+	// may be is said by the store that offers it. A store that does not know it refuses the
+	// item with an [*InputError] and writes nothing. Only where Err is nil. Default nil.
+	With any
 	// noResult marks a result that could not be encoded.
 	noResult bool
 }
@@ -225,6 +229,9 @@ func (d *Deduper) beginEnd(item Completion, e *ending) (send bool, err error) {
 	}
 	c.change(item, &d.cfg, &e.change)
 	change := &e.change
+	if change.With != nil && change.State != StateSucceeded {
+		return false, &InputError{Field: "Completion.With", Reason: "is set, and so is Err"}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended != StateAbsent {
@@ -242,17 +249,20 @@ func (d *Deduper) beginEnd(item Completion, e *ending) (send bool, err error) {
 	}
 	if change.State == StateSucceeded {
 		landed := c.landed.Load()
-		if c.lost && !landed && !c.completing {
+		if c.lost && !landed && !c.completing && item.With == nil {
 			// The handler may have returned nil because it was cancelled. Without an
 			// effect, "succeeded" would lose the message, whoever owns the key now.
 			c.ended, c.endErr = change.State, ErrLeaseLost
 			return false, ErrLeaseLost
 		}
-		// What counts is when it was first said: a Complete that met an outage until the
-		// lease had ended is still true when it is called again.
-		c.completing = true
-		change.Landed = landed || !c.fenceRead.Load()
 		change.Until = c.validUntil
+		if item.With == nil {
+			// What counts is when it was first said: a Complete that met an outage until
+			// the lease had ended is still true when it is called again. What is written
+			// with the record has not happened yet: only the claim's owner may.
+			c.completing = true
+			change.Landed = landed || !c.fenceRead.Load()
+		}
 	}
 	e.claim, e.until = c, c.validUntil
 	return true, nil
@@ -263,7 +273,7 @@ func (c *Claim) change(item Completion, cfg *Config, change *Change) {
 	*change = Change{
 		ID: c.req.ID, Token: c.req.Token, Fence: c.fence, Attempt: c.Attempt,
 		Hold: cfg.Hold, Window: cfg.Window,
-		Fingerprint: c.req.Fingerprint, Origin: c.req.Origin, Label: c.req.Label,
+		Fingerprint: c.req.Fingerprint, Origin: c.req.Origin, Label: c.req.Label, With: item.With,
 	}
 	switch {
 	case item.Err == nil:

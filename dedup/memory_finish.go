@@ -3,6 +3,7 @@ package dedup
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -99,6 +100,9 @@ func memoryCheckFinish(c *Change) error {
 		}
 	default:
 		return &InputError{Field: "State", Reason: "is " + c.State.String() + ", which is no end"}
+	}
+	if c.With != nil {
+		return &InputError{Field: "Completion.With", Reason: fmt.Sprintf("is a %T, of which this store knows nothing", c.With)}
 	}
 	if c.Landed && c.State != StateSucceeded {
 		return &InputError{Field: "Landed", Reason: "needs StateSucceeded"}

@@ -152,6 +152,10 @@ type Change struct {
 	Origin Origin
 	// Label kept in clear.
 	Label string
+	// With is to be done together with the write, or neither: see Completion.With. A
+	// store that does not know what it is must answer an [*InputError] and write nothing.
+	// Finish only, and then only with StateSucceeded.
+	With any
 	// Danger declares that the irreversible part may begin; Renew only. It is never
 	// withdrawn by a Renew without it.
 	Danger bool

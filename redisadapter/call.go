@@ -96,6 +96,8 @@ func (s *Store) checkFinish(c *dedup.Change) error {
 		return input("State", "is "+c.State.String()+", which is no end")
 	}
 	switch {
+	case c.With != nil:
+		return input("Completion.With", fmt.Sprintf("is a %T, and not a transaction of this store", c.With))
 	case s.opts.Layout == SeenOnly && c.State == dedup.StateFailed:
 		return input("State", "is failed, which the layout SeenOnly does not keep")
 	case s.opts.Layout == SeenOnly && len(c.Result) > 0:

@@ -20,6 +20,7 @@ import (
 type Store struct {
 	runner *redisscript.Runner
 	clock  *clock
+	multi  multi
 	opts   Options
 
 	guard   *guard
@@ -83,6 +84,9 @@ func unexpected(r redisscript.Reply) error { return fmt.Errorf("script answered 
 
 // Finish implements [dedup.Store].
 func (s *Store) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	if tx := s.transactionOf(changes); tx != nil {
+		return tx.finish(ctx, &changes[0])
+	}
 	ended, _ := s.FinishClaim(ctx, changes, nil)
 	return ended
 }

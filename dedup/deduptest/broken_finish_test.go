@@ -67,6 +67,16 @@ var finishMutants = []mutant{
 	{"owner not compared on fail", endsUncompared(dedup.StateFailed), []string{"finish/late_owner"}},
 	{"owner not compared on release", endsUncompared(dedup.StateReleased), []string{"finish/late_owner", "finish/sent_again"}},
 
+	{"writes without the unknown", func(b *broken) {
+		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+			changes = append([]dedup.Change(nil), changes...)
+			for i := range changes {
+				changes[i].With = nil
+			}
+			return b.Store.Finish(ctx, changes)
+		}
+	}, []string{"finish/with_the_unknown"}},
+
 	{"owner not compared on renew", func(b *broken) {
 		bend := asOwner(b, func(dedup.Change) bool { return true })
 		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {

@@ -1,6 +1,10 @@
 package deduptest
 
-import "github.com/onceward/onceward/dedup"
+import (
+	"errors"
+
+	"github.com/onceward/onceward/dedup"
+)
 
 func checkFinishOwner(c *check) {
 	for _, state := range c.ends() {
@@ -49,6 +53,20 @@ func checkFinishAgain(c *check) {
 		c.wantEnd("another end for one's own success", o.finish(o.change(state)), false, false)
 	}
 	c.wantUnchanged("another end for one's own success", before, c.lookup(o.id))
+}
+
+// checkUnknownWith hands the store something that no store can know.
+func checkUnknownWith(c *check) {
+	o := c.acquire(newID(), long, long)
+	before := c.lookup(o.id)
+	change := o.change(dedup.StateSucceeded)
+	change.With = func() {}
+	var input *dedup.InputError
+	if a := c.finishes(change)[0]; !errors.As(a.Err, &input) || a.Held || a.Written {
+		c.Errorf("a Change with an unknown With was answered %s", describe(a))
+	}
+	c.wantUnchanged("a Change with an unknown With", before, c.lookup(o.id))
+	o.mustFinish(o.change(dedup.StateSucceeded))
 }
 
 // checkLateOwner lets an owner come back when the key is somebody else's.

@@ -57,6 +57,7 @@ func suite(h Harness) []property {
 
 		{"finish/owner", "an end that is not on record", checkFinishOwner},
 		{"finish/sent_again", "a worker that believes its own record to be another's", checkFinishAgain},
+		{"finish/with_the_unknown", "a record without the effect that was to be written with it", checkUnknownWith},
 		{"finish/late_owner", "an old owner that overwrites or ends the claim of the new one", checkLateOwner},
 		{"finish/stranger", "a record for a key that was never claimed", checkStranger},
 

@@ -1,0 +1,167 @@
+package redisadapter
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Effect is an effect that lives in Redis. It reads, at once, with read, and queues what
+// it wants to have done on write; that happens later, in the transaction that also
+// records the key. It returns an error to have nothing done.
+//
+// It may be called several times, one after the other, and must start afresh each time:
+// only the commands of its last call count. What it reads is certain to be unchanged when
+// its commands run only for keys that are watched. The commands that it queues have their
+// results when Atomic has returned nil, unless a reply was lost on the way: nil then means
+// that they were executed, and their results are not known.
+//
+// It must leave the transaction alone: MULTI, EXEC, DISCARD, UNWATCH and the Exec of write
+// are refused, and fail the call. Commands of the transaction that only fail when they
+// are executed, because a key has another type, do not undo the others: see ErrPartial.
+type Effect func(read redis.Cmdable, write redis.Pipeliner) error
+
+// Errors of [Store.Atomic].
+var (
+	// ErrConflict: the watched keys changed between every reading of them and its write.
+	// Nothing was done; the claim is still held.
+	ErrConflict = errors.New("redisadapter: the watched keys kept changing")
+	// ErrPartial: the key is recorded as done, and a command of its effect has failed as it
+	// was executed. Redis does not undo the others. This is a bug of the effect: it used
+	// a key as another type than it has, or an argument that is out of range.
+	ErrPartial = errors.New("redisadapter: the key is done, and a command of its effect failed")
+)
+
+// Atomic completes a claim together with an effect that lives in the same Redis, in one
+// MULTI: either both are done, or neither. So the effect is done exactly once within the
+// window, whatever crashes and whoever comes late, and a failover that forgets the record
+// forgets the effect with it.
+//
+// done is what [dedup.Claim.Complete] would be given: a claim that d has acquired in this
+// Store, and a result, if any; done.Err must be nil. The watch names the keys that the
+// effect reads and relies upon. When one of them changes before the effect is written,
+// the effect is called again with what they hold then, up to 16 times in all. On a Cluster
+// every key of the effect, watched or written, must be in the slot of the claim: give it
+// the tag that [Store.HashTag] returns.
+//
+// nil means that both are done, now or by an earlier call with this claim whose answer
+// was lost. [dedup.ErrLeaseLost] means that the claim was not ours any more, and nothing
+// was done: somebody else does the effect. What effect returns is returned as it is, and
+// nothing was done; neither was it for [ErrConflict], for a [dedup.ErrStoreFull], or for
+// any other error for which [dedup.OutcomeUnknown] is false, but for [ErrPartial] and
+// [dedup.ErrNoResult]. The claim is then still held: call Atomic again, or release it.
+// When OutcomeUnknown is true, both may have been done: do not acknowledge; calling Atomic
+// again with the same claim is harmless, and so is a redelivery.
+//
+// (The Observer of d hears of an effect's error as of a StoreError: that is the way it takes.)
+//
+// A claim that runs although it was not won (Observe mode, FailOpen) has its effect done
+// in a MULTI without a record, each time.
+//
+// It takes three round trips (WATCH, read, EXEC), on a connection of its own, and one for
+// the first call of a Store, which finds out whether the user may do that. It is not
+// interrupted when ctx ends but between round trips, so it may last one ReadTimeout of the
+// client longer: effect never runs on when Atomic has returned. A bad argument is an
+// [*dedup.InputError] before any of that.
+func (s *Store) Atomic(ctx context.Context, d *dedup.Deduper, done dedup.Completion, effect Effect, watch ...string) error {
+	if err := checkAtomic(done, effect, watch); err != nil {
+		return err
+	}
+	if s.opts.Layout > SeenOnly {
+		return input("Options.Layout", "is "+s.opts.Layout.String()+"; Atomic needs a record per key: Rich or SeenOnly")
+	}
+	tx := &transaction{store: s, effect: effect, watch: watch}
+	if done.Claim.Outcome == dedup.Acquired && done.Claim.Observed != dedup.Acquired {
+		return tx.unrecorded(ctx, s.clock.client)
+	}
+	done.With = tx
+	errs := d.CompleteBatch(ctx, []dedup.Completion{done})
+	switch {
+	case tx.final != nil:
+		return tx.final
+	case tx.done && tx.partial != nil:
+		return tx.partial
+	case errs != nil:
+		return errs[0]
+	case tx.lost: // in Observe mode, where a lost lease stops nobody
+		return tx.unrecorded(ctx, s.clock.client)
+	case tx.asked && !tx.done:
+		return tx.unknown
+	}
+	return nil
+}
+
+// DoAtomic claims a key and runs its effect with [Store.Atomic]: once within the window.
+// It reports what the claim found: Acquired when this call has run the effect. The error
+// is nil when the key is done, now or earlier, and otherwise that of the claim (see
+// [dedup.Claim.Err]) or of Atomic. Where nothing was done the claim is released, or, when
+// [dedup.IsPermanent] is true for what effect returned, failed for good. So a message may
+// be acknowledged under the same condition as after [dedup.Do]: on nil, and on a failure
+// for good that is no ErrLeaseLost.
+func (s *Store) DoAtomic(ctx context.Context, d *dedup.Deduper, req dedup.Request, effect Effect, watch ...string) (dedup.Outcome, error) {
+	claims, err := d.ClaimBatch(ctx, []dedup.Request{req})
+	if err != nil {
+		return dedup.Unknown, err
+	}
+	c := claims[0]
+	if c.Outcome != dedup.Acquired {
+		return c.Outcome, c.Err()
+	}
+	returned := false
+	defer func() {
+		if !returned { // effect panicked, or called runtime.Goexit
+			_ = c.Release(context.WithoutCancel(ctx))
+		}
+	}()
+	err = s.Atomic(ctx, d, dedup.Completion{Claim: c}, effect, watch...)
+	returned = true
+	if err == nil || dedup.OutcomeUnknown(err) || errors.Is(err, dedup.ErrLeaseLost) || errors.Is(err, ErrPartial) {
+		return dedup.Acquired, err
+	}
+	return dedup.Acquired, errors.Join(err, giveUp(context.WithoutCancel(ctx), c, err))
+}
+
+// giveUp ends a claim whose effect was not done.
+func giveUp(ctx context.Context, c *dedup.Claim, err error) error {
+	if dedup.IsPermanent(err) {
+		return c.Fail(ctx, err)
+	}
+	return c.Release(ctx)
+}
+
+// HashTag returns the hash tag of a key's record, without its braces: on a Cluster a key
+// of yours shares the record's slot, as [Store.Atomic] needs it, when its name has the
+// same tag:
+//
+//	id, err := dedup.NewID("payments", "", orderID)
+//	cart := "cart:{" + store.HashTag(id) + "}"
+//
+// Outside a Cluster the names of keys do not matter.
+func (s *Store) HashTag(id dedup.ID) string {
+	_, tag, _ := strings.Cut(s.key(id), "{")
+	tag, _, _ = strings.Cut(tag, "}")
+	return tag
+}
+
+func checkAtomic(done dedup.Completion, effect Effect, watch []string) error {
+	switch {
+	case done.Claim == nil:
+		return input("Completion.Claim", "is nil")
+	case done.Err != nil:
+		return input("Completion.Err", "is set; Atomic completes, use Fail or Release")
+	case done.With != nil:
+		return input("Completion.With", "is set; it is for Atomic to set")
+	case effect == nil:
+		return input("Effect", "is nil")
+	}
+	for _, key := range watch {
+		if key == "" {
+			return input("Watch", "has an empty key")
+		}
+	}
+	return nil
+}

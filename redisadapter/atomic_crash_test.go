@@ -1,0 +1,157 @@
+package redisadapter_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+)
+
+const (
+	crashChild = "ONCEWARD_TEST_ATOMIC_CHILD" // the prefix under which a child works
+	crashKeys  = 300
+	crashKills = 25
+)
+
+// TestAtomicSurvivesKills kills processes by SIGKILL, wherever they are, that all have the
+// same messages to process. In the end each effect is there exactly once.
+func TestAtomicSurvivesKills(t *testing.T) {
+	if prefix := os.Getenv(crashChild); prefix != "" {
+		workUntilKilled(t, prefix)
+		return
+	}
+	prefix := servertest.Prefix(t)
+	killed := 0
+	for n := 0; n < crashKills && !t.Failed(); n++ {
+		killed += killMidway(t, prefix)
+	}
+	s := newCrashTill(t, prefix)
+	for n := range crashKeys {
+		until(t, func() bool {
+			_, err := s.deliver(n)
+			if err != nil && !errors.Is(err, dedup.ErrInFlight) {
+				t.Error(err)
+			}
+			return err == nil
+		})
+		s.wantCount(crashKey(n), 1)
+	}
+	t.Logf("%d processes killed, after %d effects", crashKills, killed)
+	if killed < crashKeys/4 || killed == crashKeys {
+		t.Errorf("the killed processes had %d effects of %d: the kills came at the wrong time", killed, crashKeys)
+	}
+}
+
+func crashKey(n int) string { return fmt.Sprint("key-", n) }
+
+// newCrashTill has leases that end soon after their owner has died.
+func newCrashTill(t *testing.T, prefix string) *till {
+	t.Helper()
+	client := redistest.Client(t, &redis.Options{Addr: servertest.Redis(t)})
+	return newTill(t, redistest.Backend{Client: client, Prefix: prefix}, func(c *dedup.Config) { c.LeaseTTL = 500 * time.Millisecond })
+}
+
+func (s *till) deliver(n int) (dedup.Outcome, error) {
+	key := crashKey(n)
+	return s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: key}, s.incr(key), s.counter(key))
+}
+
+// killMidway lets a child work until it has had a few effects and then, at any point of
+// what it does next, kills it. It returns how many it has told of.
+func killMidway(t *testing.T, prefix string) (effects int) {
+	t.Helper()
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAtomicSurvivesKills$")
+	child.Env = append(os.Environ(), crashChild+"="+prefix)
+	out, err := child.StdoutPipe()
+	must(t, err)
+	must(t, child.Start())
+	lines, last := bufio.NewScanner(out), 3+rand.IntN(10)
+	for effects < last && lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "effect ") {
+			effects++
+		}
+	}
+	<-time.After(time.Duration(rand.IntN(2000)) * time.Microsecond)
+	must(t, child.Process.Kill())
+	_ = child.Wait() // always an error: it was killed
+	return effects
+}
+
+// workUntilKilled is the child: several workers, each with all the messages in an order of
+// its own.
+func workUntilKilled(t *testing.T, prefix string) {
+	s := newCrashTill(t, prefix)
+	done := make(chan struct{})
+	for range 4 {
+		go func() {
+			for {
+				n := rand.IntN(crashKeys)
+				if got, err := s.deliver(n); err == nil && got == dedup.Acquired {
+					fmt.Println("effect", n)
+				}
+			}
+		}()
+	}
+	<-done // the parent's SIGKILL ends it
+}
+
+// TestAtomicRights: where MULTI is denied, the commands behind it would be executed one by
+// one. Nothing may be sent then.
+func TestAtomicRights(t *testing.T) {
+	server, admin, _ := private(t)
+	for name, c := range map[string]struct {
+		rights string
+		count  int
+	}{
+		"none":   {"", 0},
+		"no end": {"+watch +unwatch +multi", 0},
+		"all":    {"+watch +unwatch +multi +exec", 1},
+	} {
+		rules := strings.Fields("on >secret resetkeys ~* resetchannels -@all +eval +evalsha +get +set +pttl +time +info +ping " +
+			"+hello +client|setname +incr +pexpire " + c.rights)
+		user := strings.ReplaceAll(name, " ", "")
+		must(t, admin.Do(t.Context(), append([]any{"ACL", "SETUSER", user}, anys(rules)...)...).Err())
+		client := redistest.Client(t, &redis.Options{Addr: server.Addr, Username: user, Password: "secret"})
+		s := newTill(t, redistest.Backend{Client: client, Prefix: "ow"}, nil)
+		claim := s.claim(s.d, name)
+		err := s.atomic(claim, s.incr(name))
+		if c.count == 0 {
+			if err == nil || !strings.Contains(err.Error(), "NOPERM") || dedup.OutcomeUnknown(err) {
+				t.Errorf("%s: %v", name, err)
+			}
+			must(t, claim.Release(t.Context()))
+		} else if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		s.wantCount(name, c.count)
+	}
+}
+
+// TestAtomicFullServer: what adds to a full server is refused as a whole, and at once.
+func TestAtomicFullServer(t *testing.T) {
+	_, client, _ := private(t)
+	s := newTill(t, redistest.Backend{Client: client, Prefix: "ow"}, nil)
+	_, err := s.store.DoAtomic(t.Context(), s.d, dedup.Request{Key: "first"}, s.incr("first"))
+	must(t, err)
+	c := s.claim(s.d, "a")
+	must(t, client.ConfigSet(t.Context(), "maxmemory", "100kb").Err())
+	err = s.atomic(c, s.incr("a"))
+	if !errors.Is(err, dedup.ErrStoreFull) || dedup.OutcomeUnknown(err) {
+		t.Errorf("%v", err)
+	}
+	s.wantCount("a", 0)
+	must(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	must(t, s.atomic(c, s.incr("a")))
+	s.wantCount("a", 1)
+}

@@ -1,0 +1,473 @@
+package redisadapter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisproxy"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// till is a store with a counter in the slot of each key: the effect that is tested.
+type till struct {
+	*testing.T
+	client redis.UniversalClient
+	prefix string
+	store  *redisadapter.Store
+	d      *dedup.Deduper
+}
+
+func newTill(t *testing.T, b redistest.Backend, edit func(*dedup.Config)) *till {
+	t.Helper()
+	s := &till{T: t, client: b.Client, prefix: b.Prefix, store: open(t, b)}
+	s.d = s.deduper(edit)
+	return s
+}
+
+func (s *till) deduper(edit func(*dedup.Config)) *dedup.Deduper {
+	s.Helper()
+	cfg := dedup.Config{Namespace: "till", Window: time.Hour, LeaseTTL: 20 * time.Second}
+	if edit != nil {
+		edit(&cfg)
+	}
+	d, err := dedup.New(s.store, cfg)
+	must(s, err)
+	return d
+}
+
+// counter is a key beside the record of another.
+func (s *till) counter(key string) string {
+	s.Helper()
+	id, err := dedup.NewID("till", "", key)
+	must(s, err)
+	return s.prefix + "-count:{" + s.store.HashTag(id) + "}"
+}
+
+// incr is the effect that counts itself.
+func (s *till) incr(key string) redisadapter.Effect {
+	name := s.counter(key)
+	return func(_ redis.Cmdable, write redis.Pipeliner) error {
+		write.Incr(s.Context(), name)
+		write.PExpire(s.Context(), name, time.Hour)
+		return nil
+	}
+}
+
+func (s *till) wantCount(key string, want int) {
+	s.Helper()
+	n, err := s.client.Get(s.Context(), s.counter(key)).Int()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		s.Fatal(err)
+	}
+	if n != want {
+		s.Errorf("%s: %d effects, want %d", key, n, want)
+	}
+}
+
+func (s *till) wantState(key string, want dedup.State) dedup.Record {
+	s.Helper()
+	rec, err := s.d.Lookup(s.Context(), key)
+	must(s, err)
+	if rec.State != want {
+		s.Errorf("%s is %v, want %v", key, rec.State, want)
+	}
+	return rec
+}
+
+func (s *till) claim(d *dedup.Deduper, key string, opts ...dedup.Option) *dedup.Claim {
+	s.Helper()
+	c, err := d.Claim(s.Context(), key, opts...)
+	must(s, err)
+	if c.Outcome != dedup.Acquired {
+		s.Fatalf("%s: %v", key, c.Outcome)
+	}
+	return c
+}
+
+func (s *till) atomic(c *dedup.Claim, effect redisadapter.Effect, watch ...string) error {
+	return s.store.Atomic(s.Context(), s.d, dedup.Completion{Claim: c}, effect, watch...)
+}
+
+// eachTill runs test on every kind of Redis.
+func eachTill(t *testing.T, test func(s *till)) {
+	t.Helper()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) { test(newTill(t, b, nil)) })
+}
+
+func TestAtomicOnce(t *testing.T) {
+	eachTill(t, func(s *till) {
+		for n, want := range []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Duplicate} {
+			if got, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"}, s.incr("a")); err != nil || got != want {
+				s.Errorf("delivery %d: %v, %v", n, got, err)
+			}
+		}
+		s.wantCount("a", 1)
+		s.wantState("a", dedup.StateSucceeded)
+	})
+}
+
+// TestAtomicRecord: what is on record afterwards is what Complete would have left.
+func TestAtomicRecord(t *testing.T) {
+	eachTill(t, func(s *till) {
+		origin := dedup.Origin{Source: "topic", Partition: 3, Offset: 4}
+		atomic := s.claim(s.d, "atomic", dedup.WithFingerprint([]byte("p")), dedup.WithOrigin(origin))
+		plain := s.claim(s.d, "plain", dedup.WithFingerprint([]byte("p")), dedup.WithOrigin(origin))
+		must(s, s.store.Atomic(s.Context(), s.d, dedup.Completion{Claim: atomic, Result: []byte("receipt")}, s.incr("atomic")))
+		must(s, plain.Complete(s.Context(), []byte("receipt")))
+		got, want := s.wantState("atomic", dedup.StateSucceeded), s.wantState("plain", dedup.StateSucceeded)
+		if got.Fence == 0 || got.Remaining <= 59*time.Minute {
+			s.Errorf("%+v", got)
+		}
+		want.Fence, want.Age, want.Remaining = got.Fence, got.Age, got.Remaining
+		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+			s.Errorf("\n%+v, and Complete leaves\n%+v", got, want)
+		}
+		res, err := dedup.Do(s.Context(), s.d, "atomic", func(context.Context) (string, error) { return "again", nil })
+		if err != nil || res.Value != "receipt" {
+			s.Errorf("replayed %q, %v", res.Value, err)
+		}
+		must(s, s.atomic(atomic, s.incr("atomic"))) // has ended
+		s.wantCount("atomic", 1)
+	})
+}
+
+// TestAtomicEffectError: nothing of it is done, and the claim is still the caller's.
+func TestAtomicEffectError(t *testing.T) {
+	eachTill(t, func(s *till) {
+		c, broken := s.claim(s.d, "a"), errors.New("no stock")
+		err := s.atomic(c, func(read redis.Cmdable, write redis.Pipeliner) error {
+			_ = s.incr("a")(read, write)
+			return broken
+		})
+		if err != broken { //nolint:errorlint // as it is
+			s.Errorf("%v", err)
+		}
+		s.wantCount("a", 0)
+		s.wantState("a", dedup.StateInProgress)
+		must(s, s.atomic(c, s.incr("a")))
+		s.wantCount("a", 1)
+
+		fails := func(err error) redisadapter.Effect {
+			return func(redis.Cmdable, redis.Pipeliner) error { return err }
+		}
+		if _, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "b"}, fails(broken)); !errors.Is(err, broken) {
+			s.Errorf("%v", err)
+		}
+		s.wantState("b", dedup.StateReleased)
+		for range 2 {
+			if _, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "b"}, fails(dedup.Permanent(broken))); !dedup.IsPermanent(err) {
+				s.Errorf("%v", err)
+			}
+			s.wantState("b", dedup.StateFailed)
+		}
+	})
+}
+
+// TestAtomicWatches: what the effect has read is what it is done upon.
+func TestAtomicWatches(t *testing.T) {
+	eachTill(t, func(s *till) {
+		ctx, name := s.Context(), s.counter("a")
+		calls, meddles := 0, 3
+		double := func(read redis.Cmdable, write redis.Pipeliner) error {
+			n, err := read.Get(ctx, name).Int()
+			if err != nil && !errors.Is(err, redis.Nil) {
+				return err
+			}
+			if calls++; calls <= meddles {
+				must(s, s.client.Set(ctx, name, 10*calls, time.Hour).Err()) // somebody else
+			}
+			write.Set(ctx, name, 2*n, time.Hour)
+			return nil
+		}
+		must(s, s.atomic(s.claim(s.d, "a"), double, name))
+		s.wantCount("a", 60)
+
+		calls, meddles = 0, 1000
+		c := s.claim(s.d, "b")
+		name = s.counter("b")
+		if err := s.atomic(c, double, name); !errors.Is(err, redisadapter.ErrConflict) || dedup.OutcomeUnknown(err) || calls != 16 {
+			s.Errorf("%v after %d calls", err, calls)
+		}
+		s.wantState("b", dedup.StateInProgress)
+		must(s, c.Release(ctx))
+	})
+}
+
+// TestAtomicRenewedMeanwhile: a renewal writes the claim's key too, and is no conflict.
+func TestAtomicRenewedMeanwhile(t *testing.T) {
+	eachTill(t, func(s *till) {
+		c, calls := s.claim(s.d, "a"), 0
+		must(s, s.atomic(c, func(read redis.Cmdable, write redis.Pipeliner) error {
+			if calls++; calls == 1 {
+				must(s, s.client.PExpire(s.Context(), s.record("a"), 50*time.Minute).Err())
+			}
+			return s.incr("a")(read, write)
+		}))
+		s.wantCount("a", 1)
+		if calls != 2 {
+			s.Errorf("%d calls", calls)
+		}
+	})
+}
+
+// TestAtomicLateOwner: an owner that was taken over, before or while its effect is being
+// queued, has no effect, whatever became of the key.
+func TestAtomicLateOwner(t *testing.T) {
+	eachTill(t, func(s *till) {
+		takeOver := func(key string) *dedup.Claim {
+			// Half of its hold is left of its life: the lease has lapsed.
+			must(s, s.client.PExpire(s.Context(), s.record(key), 30*time.Minute).Err())
+			return s.claim(s.d, key)
+		}
+		for name, then := range map[string]func(*dedup.Claim) error{
+			"held":     func(*dedup.Claim) error { return nil },
+			"done":     func(c *dedup.Claim) error { return c.Complete(s.Context(), nil) },
+			"failed":   func(c *dedup.Claim) error { return c.Fail(s.Context(), errors.New("x")) },
+			"released": func(c *dedup.Claim) error { return c.Release(s.Context()) },
+			"forgotten": func(c *dedup.Claim) error {
+				return errors.Join(c.Release(s.Context()), s.d.Forget(s.Context(), c.Key))
+			},
+			"expired": func(c *dedup.Claim) error { return s.client.Del(s.Context(), s.record(c.Key)).Err() },
+		} {
+			late := s.claim(s.d, name)
+			must(s, then(takeOver(name)))
+			if err := s.atomic(late, s.incr(name)); !errors.Is(err, dedup.ErrLeaseLost) {
+				s.Errorf("%s: %v", name, err)
+			}
+			s.wantCount(name, 0)
+
+			name += " meanwhile"
+			late = s.claim(s.d, name)
+			err := s.atomic(late, func(read redis.Cmdable, write redis.Pipeliner) error {
+				must(s, then(takeOver(name)))
+				return s.incr(name)(read, write)
+			})
+			if !errors.Is(err, dedup.ErrLeaseLost) {
+				s.Errorf("%s: %v", name, err)
+			}
+			s.wantCount(name, 0)
+		}
+	})
+}
+
+// record is the key of a record.
+func (s *till) record(key string) string {
+	s.Helper()
+	id, err := dedup.NewID("till", "", key)
+	must(s, err)
+	return redisadapter.Key(s.store, id)
+}
+
+// TestAtomicLostReplies loses replies of every command of the transaction, EXEC's above
+// all: the effect has happened and nobody knows. Asking again finds it.
+func TestAtomicLostReplies(t *testing.T) {
+	proxy := redisproxy.Start(t, servertest.Redis(t))
+	client := redistest.Client(t, &redis.Options{Addr: proxy.Addr()}) // default retries
+	s := newTill(t, redistest.Backend{Client: client, Prefix: servertest.Prefix(t)}, nil)
+	drop := func(command string, p float64, action redisproxy.Action) redisproxy.Rule {
+		return redisproxy.Rule{Name: command, Command: command, Action: action, Probability: p, Seed: 5}
+	}
+	proxy.SetRules(
+		drop("EXEC", 0.4, redisproxy.DropReply), drop("WATCH", 0.1, redisproxy.DropReply),
+		drop("MULTI", 0.15, redisproxy.CutPipeline), drop("INCR", 0.1, redisproxy.DropRequest),
+	)
+	const keys = 60
+	for n := range keys {
+		key := fmt.Sprint("key-", n)
+		must(t, s.atomic(s.claim(s.d, key), s.incr(key)))
+	}
+	stats := proxy.Stats()
+	proxy.SetRules()
+	for n := range keys {
+		s.wantCount(fmt.Sprint("key-", n), 1)
+		s.wantState(fmt.Sprint("key-", n), dedup.StateSucceeded)
+	}
+	t.Logf("%v", stats.Fired)
+	if stats.Fired["EXEC"] < keys/3 || stats.Fired["WATCH"] == 0 || stats.Fired["INCR"] == 0 || stats.Fired["MULTI"] == 0 {
+		t.Errorf("too few faults: %v", stats.Fired)
+	}
+}
+
+// TestAtomicKeepsItsTransaction prevents an effect from ending the WATCH, or the MULTI,
+// behind which a lost lease would go unnoticed.
+func TestAtomicKeepsItsTransaction(t *testing.T) {
+	eachTill(t, func(s *till) {
+		ctx := s.Context()
+		for name, effect := range map[string]redisadapter.Effect{
+			"exec": func(_ redis.Cmdable, write redis.Pipeliner) error {
+				write.Incr(ctx, s.counter("exec"))
+				_, _ = write.Exec(ctx)
+				return nil
+			},
+			"own": func(read redis.Cmdable, _ redis.Pipeliner) error {
+				_, _ = read.TxPipelined(ctx, func(p redis.Pipeliner) error { return p.Incr(ctx, s.counter("own")).Err() })
+				return nil
+			},
+			"unwatch": func(read redis.Cmdable, write redis.Pipeliner) error {
+				pipe := read.Pipeline()
+				pipe.Do(ctx, "unwatch")
+				_, _ = pipe.Exec(ctx)
+				return s.incr("unwatch")(read, write)
+			},
+			"queued": func(read redis.Cmdable, write redis.Pipeliner) error {
+				_ = s.incr("queued")(read, write)
+				return write.Do(ctx, "EXEC").Err()
+			},
+		} {
+			wantInput(s.T, s.atomic(s.claim(s.d, name), effect), "Effect")
+			s.wantCount(name, 0)
+			s.wantState(name, dedup.StateInProgress)
+		}
+	})
+}
+
+// TestAtomicPartial: Redis does not undo. What was done is on record, and said.
+func TestAtomicPartial(t *testing.T) {
+	eachTill(t, func(s *till) {
+		list := s.prefix + "-list:{" + s.tag("a") + "}"
+		must(s, s.client.RPush(s.Context(), list, "x").Err())
+		must(s, s.client.Expire(s.Context(), list, time.Hour).Err())
+		got, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"}, func(read redis.Cmdable, write redis.Pipeliner) error {
+			write.Incr(s.Context(), list)
+			write.Get(s.Context(), s.prefix+"-none:{"+s.tag("a")+"}") // absent is no failure
+			return s.incr("a")(read, write)
+		})
+		if !errors.Is(err, redisadapter.ErrPartial) || !redis.HasErrorPrefix(err, "WRONGTYPE") || got != dedup.Acquired {
+			s.Errorf("%v, %v", got, err)
+		}
+		s.wantCount("a", 1)
+		s.wantState("a", dedup.StateSucceeded)
+		_, err = s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "b"}, func(_ redis.Cmdable, write redis.Pipeliner) error {
+			return write.Get(s.Context(), s.counter("b")).Err()
+		})
+		if err != nil {
+			s.Errorf("an effect that finds nothing: %v", err)
+		}
+	})
+}
+
+func (s *till) tag(key string) string {
+	s.Helper()
+	id, err := dedup.NewID("till", "", key)
+	must(s, err)
+	return s.store.HashTag(id)
+}
+
+// TestAtomicRefused: the server refuses a command as it is queued. Nothing is done.
+func TestAtomicRefused(t *testing.T) {
+	eachTill(t, func(s *till) {
+		if strings.HasPrefix(s.Name(), "TestAtomicRefused/miniredis") {
+			return // goes on with the transaction
+		}
+		c := s.claim(s.d, "a")
+		err := s.atomic(c, func(read redis.Cmdable, write redis.Pipeliner) error {
+			write.Do(s.Context(), "nosuchcommand", s.counter("a"))
+			return s.incr("a")(read, write)
+		})
+		if err == nil || dedup.OutcomeUnknown(err) || !redis.HasErrorPrefix(err, "unknown command") {
+			s.Errorf("%v", err)
+		}
+		s.wantCount("a", 0)
+		s.wantState("a", dedup.StateInProgress)
+		must(s, c.Release(s.Context()))
+	})
+}
+
+// TestAtomicOtherSlot names the way out of the usual mistake on a Cluster.
+func TestAtomicOtherSlot(t *testing.T) {
+	s := newTill(t, redistest.Open(t, "cluster"), nil)
+	wantInput(t, s.atomic(s.claim(s.d, "watched"), s.incr("watched"), s.counter("b")), "Watch")
+	for n := range 20 {
+		key := fmt.Sprint("a-", n)
+		err := s.atomic(s.claim(s.d, key), func(read redis.Cmdable, write redis.Pipeliner) error {
+			_ = s.incr(key)(read, write)
+			return s.incr("elsewhere")(read, write)
+		})
+		if err == nil || dedup.OutcomeUnknown(err) {
+			t.Errorf("%v", err)
+		}
+		s.wantCount(key, 0)
+	}
+	s.wantCount("elsewhere", 0)
+}
+
+// TestAtomicInAnotherStore: a claim of somebody else's store is refused, not recorded.
+func TestAtomicInAnotherStore(t *testing.T) {
+	s := newTill(t, redistest.Open(t, "miniredis"), nil)
+	d, err := dedup.New(dedup.Memory(10), dedup.Config{Namespace: "till", Window: time.Hour, LeaseTTL: time.Minute})
+	must(t, err)
+	c := s.claim(d, "a")
+	wantInput(t, s.store.Atomic(t.Context(), d, dedup.Completion{Claim: c}, s.incr("a")), "Completion.With")
+	s.wantCount("a", 0)
+	must(t, c.Release(t.Context()))
+
+	other, err := redisadapter.New(t.Context(), s.client, redisadapter.Options{Prefix: s.prefix + "2"})
+	must(t, err)
+	c = s.claim(s.d, "a")
+	wantInput(t, other.Atomic(t.Context(), s.d, dedup.Completion{Claim: c}, s.incr("a")), "Completion.With")
+	s.wantCount("a", 0)
+	must(t, c.Release(t.Context()))
+
+	wantInput(t, s.atomic(nil, s.incr("a")), "Completion.Claim")
+	wantInput(t, s.atomic(s.claim(s.d, "b"), nil), "Effect")
+	wantInput(t, s.atomic(s.claim(s.d, "c"), s.incr("c"), ""), "Watch")
+	wantInput(t, s.store.Atomic(t.Context(), nil, dedup.Completion{Claim: c}, s.incr("a")), "Deduper")
+	err = s.store.Atomic(t.Context(), s.d, dedup.Completion{Claim: s.claim(s.d, "d"), Err: errors.New("x")}, s.incr("d"))
+	wantInput(t, err, "Completion.Err")
+}
+
+// TestAtomicObserved: an observer stops nobody, and counts nobody out.
+func TestAtomicObserved(t *testing.T) {
+	eachTill(t, func(s *till) {
+		watcher := s.deduper(func(c *dedup.Config) { c.Mode = dedup.Observe })
+		for n := range 3 {
+			if got, err := s.store.DoAtomic(s.Context(), watcher, dedup.Request{Key: "a"}, s.incr("a"), s.counter("a")); err != nil || got != dedup.Acquired {
+				s.Errorf("delivery %d: %v, %v", n, got, err)
+			}
+			s.wantCount("a", n+1)
+		}
+	})
+}
+
+// TestAtomicPanic releases the claim and lets the panic go on.
+func TestAtomicPanic(t *testing.T) {
+	eachTill(t, func(s *till) {
+		func() {
+			defer func() {
+				if recover() == nil {
+					s.Error("the panic is gone")
+				}
+			}()
+			_, _ = s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"}, func(redis.Cmdable, redis.Pipeliner) error { panic("no") })
+		}()
+		s.wantState("a", dedup.StateReleased)
+		_, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"}, s.incr("a"))
+		must(s, err)
+		s.wantCount("a", 1)
+	})
+}
+
+// until polls.
+func until(t testing.TB, yes func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(10 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !yes() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatal("not within 10 s")
+		}
+	}
+}

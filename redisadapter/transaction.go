@@ -1,0 +1,375 @@
+package redisadapter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+const (
+	// conflictTries bounds how often an effect is called because a watched key changed.
+	conflictTries = 16
+	// movedTries bounds how often a key that is elsewhere is taken for a slot on its way.
+	movedTries = 3
+)
+
+// transaction is the With of a completion that [Store.Atomic] sends: it travels through
+// the core to Finish. One goroutine uses it.
+//
+// A record is written by a plain SET, not by the finish script: EXEC undoes nothing, and a
+// script that is refused inside it (NOSCRIPT) would leave the effect without its record.
+// What the script compares has been compared before, and WATCH says that it still holds.
+type transaction struct {
+	store  *Store
+	effect Effect
+	watch  []string
+
+	asked   bool  // Finish has seen it
+	done    bool  // effect and record are there
+	lost    bool  // the claim was not ours; nothing was done
+	partial error // of a command of the effect, in a transaction that was executed
+	final   error // why it makes no sense to go on; nothing was done
+	unknown error // why the last try was not learnt
+
+	conflicts, moved int
+}
+
+// transactionOf is the transaction that a call of Finish is for, which then has no other
+// item: only Atomic makes one. Any other With is refused with its item.
+func (s *Store) transactionOf(changes []dedup.Change) *transaction {
+	if len(changes) != 1 {
+		return nil
+	}
+	if tx, ok := changes[0].With.(*transaction); ok && tx != nil && tx.store == s {
+		return tx
+	}
+	return nil
+}
+
+// finish is Finish with a transaction.
+func (t *transaction) finish(ctx context.Context, c *dedup.Change) []dedup.Answer {
+	answers := make([]dedup.Answer, 1)
+	plain := *c
+	plain.With = nil
+	if err := t.store.checkFinish(&plain); err != nil {
+		answers[0].Err = err
+		return answers
+	}
+	refused := t.store.call(ends, func() { answers[0] = t.run(ctx, t.store, c) }, errorsOf(answers))
+	if refused != nil {
+		answers[0].Err = wrap("atomic", refused)
+	}
+	return answers
+}
+
+// run tries until it is learnt what became of the transaction, or ctx ends.
+func (t *transaction) run(ctx context.Context, s *Store, c *dedup.Change) dedup.Answer {
+	t.asked = true
+	if err := s.mayTransact(ctx, c); err != nil {
+		return t.settle(err)
+	}
+	pause := backoff.Policy{Base: time.Millisecond, Cap: 50 * time.Millisecond}
+	for try := 0; ; try++ {
+		ans, err := t.once(ctx, s, c)
+		if err == nil {
+			return ans
+		}
+		if !errors.Is(err, redis.TxFailedErr) {
+			return t.settle(err)
+		}
+		if t.conflicts++; t.conflicts >= conflictTries {
+			t.final = ErrConflict
+			return t.settle(err)
+		}
+		if err := backoff.Sleep(ctx, pause.Delay(try, 0, nil)); err != nil {
+			return t.settle(err)
+		}
+	}
+}
+
+// settle is the answer to a try that was not learnt, or need not be made again: the core
+// sends a permanent error no second time.
+func (t *transaction) settle(err error) dedup.Answer {
+	t.unknown = wrap("atomic", err)
+	if t.final == nil && isRefusal(err) {
+		t.final = t.refused(err)
+	}
+	if t.final != nil {
+		return dedup.Answer{Err: dedup.Permanent(t.final)}
+	}
+	return dedup.Answer{Err: t.unknown}
+}
+
+// refusal is an error reply to MULTI or to what followed: EXEC did nothing.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
+func isRefusal(err error) bool {
+	var r refusal
+	return errors.As(err, &r)
+}
+
+// refused returns why the same commands would be refused again, nil when they may not be.
+func (t *transaction) refused(err error) error {
+	switch Classify(err) {
+	case ClassFull, ClassDenied, ClassUnreadable, ClassOther:
+		return wrap("atomic", err)
+	case ClassMoved:
+		if t.moved++; t.moved >= movedTries {
+			return fmt.Errorf("redisadapter: atomic: a key of the effect is not in the claim's slot (see HashTag): %w", err)
+		}
+	}
+	return nil
+}
+
+// once is one WATCH and, if the claim is ours, one EXEC.
+func (t *transaction) once(ctx context.Context, s *Store, c *dedup.Change) (ans dedup.Answer, err error) {
+	key := s.key(c.ID)
+	err = s.clock.client.Watch(ctx, func(tx *redis.Tx) error {
+		met, err := meet(ctx, tx, key)
+		if err != nil {
+			return err
+		}
+		if ans, err = t.judge(met, c); err != nil || t.done || t.lost {
+			return err
+		}
+		rec := met.completed(c)
+		ans = dedup.Answer{Held: true, Written: true, Record: rec.view(c.Window, 0)}
+		ans.Record.Result = bytes.Clone(c.Result)
+		return t.write(ctx, tx, key, encodeRecord(&rec), c.Window)
+	}, append([]string{key}, t.watch...)...)
+	if err != nil && strings.Contains(err.Error(), "Watch requires all keys") { // go-redis exports no such error
+		t.final = input("Watch", "has a key in another slot than the claim's; see HashTag")
+	}
+	return ans, err
+}
+
+// watched is what a key holds under WATCH.
+type watched struct {
+	found bool
+	rec   record
+	left  time.Duration
+	now   int64 // ms
+}
+
+// meet reads the record under WATCH, on its connection.
+func meet(ctx context.Context, tx *redis.Tx, key string) (m watched, err error) {
+	pipe := tx.Pipeline()
+	get, ttl, now := pipe.Get(ctx, key), pipe.PTTL(ctx, key), pipe.Time(ctx)
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return m, err
+	}
+	m.now, m.left = now.Val().UnixMilli(), ttl.Val()
+	raw, err := get.Result()
+	if errors.Is(err, redis.Nil) {
+		return m, nil
+	}
+	if m.rec, err = decodeRecord(raw); err != nil {
+		return m, fmt.Errorf("%w: %w", dedup.ErrUnreadable, err)
+	}
+	if m.rec.state == redisscript.InProgress {
+		m.left -= redisscript.FromMillis(int64(m.rec.span))
+	}
+	m.found = true
+	return m, nil
+}
+
+// judge answers where the transaction is not to be written: it has been already, or the
+// claim is somebody else's.
+func (t *transaction) judge(m watched, c *dedup.Change) (ans dedup.Answer, err error) {
+	switch {
+	case m.found && m.rec.state == redisscript.InProgress && string(m.rec.owner) == string(c.Token[:]):
+		return ans, nil
+	case m.found && m.rec.state == redisscript.Succeeded && string(m.rec.owner) == string(c.Token[:8]):
+		t.done = true
+		ans.Held, ans.Written = !m.rec.late, true
+	default:
+		t.lost = true
+	}
+	if m.found {
+		age := redisscript.FromMillis(m.now - int64(m.rec.span))
+		if m.rec.state != redisscript.Succeeded && m.rec.state != redisscript.Failed {
+			age = 0
+		}
+		ans.Record = m.rec.view(m.left, max(age, 0))
+	}
+	return ans, nil
+}
+
+// completed is the record that an owner's completion leaves: what finish.lua writes.
+func (m *watched) completed(c *dedup.Change) record {
+	r := record{
+		state: redisscript.Succeeded, fence: m.rec.fence, attempt: m.rec.attempt, owner: c.Token[:8],
+		span: uint64(m.now), kept: uint64(max(redisscript.Millis(c.Window), 1)),
+		noResult: c.NoResult, fingerprint: c.Fingerprint, origin: c.Origin, label: c.Label, result: c.Result,
+	}
+	if r.fingerprint == (dedup.Fingerprint{}) {
+		r.fingerprint = m.rec.fingerprint
+	}
+	if r.origin == (dedup.Origin{}) {
+		r.origin = m.rec.origin
+	}
+	if r.label == "" {
+		r.label = m.rec.label
+	}
+	return r
+}
+
+// write lets the effect queue its commands, and sends them with the record's.
+func (t *transaction) write(ctx context.Context, tx *redis.Tx, key, value string, keep time.Duration) error {
+	fence := &txFence{}
+	tx.AddHook(fence)
+	pipe := tx.TxPipeline()
+	if t.final = t.effect(tx, pipe); t.final != nil {
+		return t.final
+	}
+	if fence.crossed || slices.ContainsFunc(pipe.Cmds(), ofTransactions) {
+		t.final = input("Effect", "has sent a command that is for the transaction to send")
+		return t.final
+	}
+	fence.open = true
+	set := pipe.Do(ctx, "set", key, value, "px", max(redisscript.Millis(keep), 1))
+	cmds, err := pipe.Exec(ctx)
+	if set.Err() == nil && set.Val() != nil {
+		t.done, t.partial = true, firstFailure(cmds)
+		return nil
+	}
+	return execError(cmds, err)
+}
+
+// firstFailure is the error of a command that was executed and failed, nil when there is
+// none.
+func firstFailure(cmds []redis.Cmder) error {
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return fmt.Errorf("%w: %w", ErrPartial, err)
+		}
+	}
+	return nil
+}
+
+// execError names what kept EXEC from doing anything, or says that this is not known. A
+// reply of its own to a queued command tells more than EXECABORT does.
+func execError(cmds []redis.Cmder, err error) error {
+	var reply redis.Error
+	switch {
+	case errors.Is(err, redis.TxFailedErr):
+		return redis.TxFailedErr
+	case !errors.As(err, &reply):
+		return err
+	}
+	for _, cmd := range cmds {
+		if cause := cmd.Err(); errors.As(cause, &reply) && !redis.IsExecAbortError(cause) {
+			return refusal{cause}
+		}
+	}
+	return refusal{err}
+}
+
+// multi says whether the server has executed a MULTI of ours.
+type multi struct{ proven atomic.Bool }
+
+// mayTransact finds out once whether the server lets this user use MULTI. It must not be
+// found out by the effect: where MULTI alone is refused, what follows it is executed, one
+// command after the other.
+func (s *Store) mayTransact(ctx context.Context, c *dedup.Change) error {
+	if s.multi.proven.Load() {
+		return nil
+	}
+	err := s.clock.client.Watch(ctx, func(tx *redis.Tx) error {
+		_, err := tx.TxPipelined(ctx, func(pipe redis.Pipeliner) error { return pipe.PTTL(ctx, s.key(c.ID)).Err() })
+		return err
+	}, s.key(c.ID))
+	if err == nil || errors.Is(err, redis.TxFailedErr) {
+		s.multi.proven.Store(true)
+		return nil
+	}
+	if Classify(err) == ClassDenied || strings.Contains(err.Error(), "NOPERM") { // in an EXECABORT
+		return refusal{err}
+	}
+	return err
+}
+
+// unrecorded runs the effect of a claim that was not won, as if there were no Deduper.
+func (t *transaction) unrecorded(ctx context.Context, client redis.UniversalClient) error {
+	run := func(read redis.Cmdable, pipe redis.Pipeliner) error {
+		if err := t.effect(read, pipe); err != nil || pipe.Len() == 0 {
+			return err
+		}
+		cmds, err := pipe.Exec(ctx)
+		if failed := firstFailure(cmds); failed == nil {
+			return nil
+		}
+		return err
+	}
+	if len(t.watch) == 0 {
+		return run(client, client.TxPipeline())
+	}
+	for range conflictTries {
+		err := client.Watch(ctx, func(tx *redis.Tx) error { return run(tx, tx.TxPipeline()) }, t.watch...)
+		if !errors.Is(err, redis.TxFailedErr) {
+			return err
+		}
+	}
+	return ErrConflict
+}
+
+// txFence keeps an effect from ending the transaction by itself: EXEC and UNWATCH would
+// end the WATCH as well, and a claim that was lost would go unnoticed.
+type txFence struct{ open, crossed bool }
+
+var errFenced = errors.New("redisadapter: an effect must leave the transaction alone")
+
+func (f *txFence) guard(cmds ...redis.Cmder) error {
+	if f.open || !slices.ContainsFunc(cmds, ofTransactions) {
+		return nil
+	}
+	f.crossed = true
+	for _, cmd := range cmds {
+		cmd.SetErr(errFenced)
+	}
+	return errFenced
+}
+
+func ofTransactions(cmd redis.Cmder) bool {
+	switch cmd.Name() {
+	case "multi", "exec", "discard", "unwatch", "reset":
+		return true
+	}
+	return false
+}
+
+// DialHook implements [redis.Hook].
+func (f *txFence) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements [redis.Hook].
+func (f *txFence) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := f.guard(cmd); err != nil {
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// ProcessPipelineHook implements [redis.Hook].
+func (f *txFence) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if err := f.guard(cmds...); err != nil {
+			return err
+		}
+		return next(ctx, cmds)
+	}
+}
