@@ -71,6 +71,10 @@ func (a *asked) note(ans Answer) error {
 		ans = Answer{Err: fmt.Errorf("%w: store answered neither an outcome nor an error", ErrUnknown)}
 	}
 	a.answer = ans
+	if ans.Err == nil {
+		a.open = false
+		return nil
+	}
 	var left *abandonedError
 	switch {
 	case errors.Is(ans.Err, errCrowded): // nothing was sent
@@ -85,8 +89,11 @@ func (a *asked) note(ans Answer) error {
 // mayHaveExecuted reports whether a claim that was answered with err may be held in the
 // store all the same. It is not when the store looked and refused.
 func mayHaveExecuted(err error) bool {
+	if err == nil {
+		return false
+	}
 	var input *InputError
-	return err != nil && !errors.As(err, &input) && !errors.Is(err, ErrStoreFull) && !errors.Is(err, ErrUnreadable)
+	return !errors.As(err, &input) && !errors.Is(err, ErrStoreFull) && !errors.Is(err, ErrUnreadable)
 }
 
 // validate renews what was found to be ours by an earlier send before it is used, turns

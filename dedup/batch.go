@@ -13,6 +13,11 @@ const storeBatch = 1024
 // inBatches sends items in calls of at most storeBatch, one after the other and each
 // within timeout. When ctx ends the rest is answered without being sent.
 func inBatches[T any](ctx context.Context, timeout time.Duration, items []T, send func(context.Context, []T) []Answer) []Answer {
+	if len(items) <= storeBatch && ctx.Err() == nil { // nearly always, and then nothing is copied
+		sending, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return answered(send(sending, items), len(items))
+	}
 	answers := make([]Answer, 0, len(items))
 	for part := range slices.Chunk(items, storeBatch) {
 		if ctx.Err() != nil {

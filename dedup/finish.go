@@ -124,7 +124,7 @@ func (d *Deduper) sendChanges(ctx context.Context, changes []Change) []Answer {
 type ending struct {
 	index  int
 	claim  *Claim
-	change Change
+	change *Change
 	until  time.Time // the end of the lease as it was when the end began
 }
 
@@ -143,45 +143,48 @@ func (e *ending) worthTrying(tries int, mode Mode) bool {
 // finish writes the ends and fills errs. Items that could not be learnt are sent again
 // with the same token as long as they are worthTrying; then the answer stays unknown.
 func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error, send func(context.Context, []Change) []Answer) {
-	todo := d.beginEnds(done, errs)
-	defer func(begun []*ending) {
+	todo, changes := d.beginEnds(done, errs)
+	defer func(begun []ending) {
 		for _, e := range begun {
 			e.claim.endings.Add(-1)
 		}
-	}(slices.Clone(todo))
+	}(todo)
 	for try := 0; len(todo) > 0; try++ {
-		todo = d.finishOnce(ctx, todo, errs, send)
+		todo = d.finishOnce(ctx, todo, changes, errs, send)
 		if len(todo) == 0 || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
 			break
 		}
-		todo = slices.DeleteFunc(todo, func(e *ending) bool { return !e.worthTrying(try+1, d.cfg.Mode) })
+		todo = slices.DeleteFunc(todo, func(e ending) bool { return !e.worthTrying(try+1, d.cfg.Mode) })
+		changes = make([]Change, len(todo))
+		for n, e := range todo {
+			changes[n] = *e.change
+		}
 	}
 	if d.cfg.Mode == Observe {
 		forgive(errs)
 	}
 }
 
-// beginEnds makes the ends that are to be sent, and answers the others.
-func (d *Deduper) beginEnds(done []Completion, errs []error) []*ending {
-	slab := make([]ending, len(done)) // one allocation for all
-	todo := make([]*ending, 0, len(done))
-	seen := make(map[ID]bool, len(done))
+// beginEnds makes the ends that are to be sent, with their changes, and answers the
+// others.
+func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []ending, changes []Change) {
+	todo, changes = make([]ending, 0, len(done)), make([]Change, len(done))
+	seen := make(map[ID]struct{}, len(done))
 	for i, item := range done {
-		e := &slab[i]
-		if send, err := d.beginEnd(item, e); !send {
+		e := ending{index: i, change: &changes[len(todo)]}
+		if send, err := d.beginEnd(item, &e); !send {
 			errs[i] = err
 			continue
 		}
-		if seen[e.change.ID] {
+		if _, twice := seen[e.change.ID]; twice {
 			errs[i] = &InputError{Field: "Completion", Reason: "has the key of an earlier item of its batch"}
 			continue
 		}
-		seen[e.change.ID] = true
-		e.index = i
+		seen[e.change.ID] = struct{}{}
 		e.claim.endings.Add(1)
 		todo = append(todo, e)
 	}
-	return todo
+	return todo, changes[:len(todo)]
 }
 
 // forgive leaves the caller's own mistakes: an observer fails nobody.
@@ -194,16 +197,13 @@ func forgive(errs []error) {
 	}
 }
 
-// finishOnce sends what is left and returns what has to be sent again.
-func (d *Deduper) finishOnce(ctx context.Context, todo []*ending, errs []error, send func(context.Context, []Change) []Answer) []*ending {
-	changes := make([]Change, len(todo))
-	for n, e := range todo {
-		changes[n] = e.change
-	}
+// finishOnce sends the changes of todo and returns what has to be sent again.
+func (d *Deduper) finishOnce(ctx context.Context, todo []ending, changes []Change, errs []error, send func(context.Context, []Change) []Answer) []ending {
 	sent := d.cache.now()
-	var again []*ending
-	for n, ans := range send(ctx, changes) {
-		e := todo[n]
+	var again []ending
+	answers := send(ctx, changes)
+	for n := range todo {
+		e, ans := &todo[n], &answers[n]
 		if ans.Err == nil {
 			errs[e.index] = d.settle(e, ans, sent)
 			continue
@@ -211,7 +211,7 @@ func (d *Deduper) finishOnce(ctx context.Context, todo []*ending, errs []error, 
 		d.storeError(e.change.ID, ans.Err)
 		errs[e.index] = unknown(ans.Err)
 		if Retryable(ans.Err) {
-			again = append(again, e)
+			again = append(again, *e)
 		}
 	}
 	return again
@@ -227,8 +227,8 @@ func (d *Deduper) beginEnd(item Completion, e *ending) (send bool, err error) {
 	if c.Outcome != Acquired {
 		return false, &InputError{Field: "Claim", Reason: fmt.Sprintf("is %v; only an acquired claim can be ended", c.Outcome)}
 	}
-	c.change(item, &d.cfg, &e.change)
-	change := &e.change
+	c.change(item, &d.cfg, e.change)
+	change := e.change
 	if change.With != nil && change.State != StateSucceeded {
 		return false, &InputError{Field: "Completion.With", Reason: "is set, and so is Err"}
 	}
@@ -304,7 +304,7 @@ func failureText(err error) []byte {
 }
 
 // settle draws the conclusions from an answered end.
-func (d *Deduper) settle(e *ending, ans Answer, sent stamp) error {
+func (d *Deduper) settle(e *ending, ans *Answer, sent stamp) error {
 	var err error
 	switch {
 	case ans.Held && ans.Written && e.change.NoResult:
@@ -322,9 +322,9 @@ func (d *Deduper) settle(e *ending, ans Answer, sent stamp) error {
 }
 
 // noteEnd tells this process of an end that the store has answered.
-func (d *Deduper) noteEnd(change Change, ans Answer, sent stamp) {
+func (d *Deduper) noteEnd(change *Change, ans *Answer, sent stamp) {
 	if ans.Written {
-		d.cache.done(&change, &ans.Record, sent)
+		d.cache.done(change, &ans.Record, sent)
 		fire(d.cfg.Observer.Ended, Event{ID: change.ID, State: change.State, Attempt: change.Attempt})
 		if ans.Record.State == StateUncertain {
 			fire(d.cfg.Observer.Uncertain, Event{ID: change.ID, Outcome: Uncertain, State: change.State, Attempt: change.Attempt})
@@ -334,7 +334,7 @@ func (d *Deduper) noteEnd(change Change, ans Answer, sent stamp) {
 }
 
 // end notes how the claim ended and stops its renewal.
-func (c *Claim) end(state State, ans Answer, err error) {
+func (c *Claim) end(state State, ans *Answer, err error) {
 	c.mu.Lock()
 	c.ended, c.endErr = state, err
 	if errors.Is(err, ErrLeaseLost) {

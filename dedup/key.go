@@ -40,8 +40,8 @@ func NewID(namespace, scope, key string) (ID, error) {
 
 // digest is NewID for parts that have been checked.
 func digest(namespace, scope, key string) ID {
-	buf := make([]byte, 0, 4+len(namespace)+len(scope)+len(key)+6)
-	buf = append(buf, idVersion)
+	var room [1 + 3*2 + maxNamespaceBytes + 2*maxKeyBytes]byte // on the stack
+	buf := append(room[:0], idVersion)
 	for _, part := range [...]string{namespace, scope, key} {
 		buf = binary.BigEndian.AppendUint16(buf, uint16(len(part))) // parts are at most 255 bytes
 		buf = append(buf, part...)

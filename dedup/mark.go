@@ -85,7 +85,7 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 		sent := d.cache.now()
 		ans := d.ends.do(ctx, change)
 		if ans.Err == nil {
-			d.noteEnd(change, ans, sent)
+			d.noteEnd(&change, &ans, sent)
 			return ans.Written, nil
 		}
 		d.storeError(req.ID, ans.Err)

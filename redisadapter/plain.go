@@ -25,7 +25,7 @@ type lines struct {
 
 const (
 	argsPerCommand  = 7 // SET key value PX ms NX GET
-	bytesPerCommand = 112
+	bytesPerCommand = 128
 )
 
 // newLines makes room for n commands.
@@ -97,6 +97,23 @@ func (l *lines) get(ctx context.Context) *redis.StringCmd {
 	return redis.NewStringCmd(ctx, l.carve("get", l.take())...)
 }
 
+// mget is one MGET for all the looks of a round.
+func (l *lines) mget(ctx context.Context, round []step, n int) *redis.SliceCmd {
+	args := append(make([]any, 0, n+1), "mget")
+	for range n {
+		args = append(args, l.take())
+	}
+	cmd := redis.NewSliceCmd(ctx, args...)
+	nth := 0
+	for i := range round {
+		if round[i].kind == look {
+			round[i].many, round[i].nth = cmd, nth
+			nth++
+		}
+	}
+	return cmd
+}
+
 // valueOf returns the value of a command. It comes before the error: when a connection
 // breaks in mid-pipeline, go-redis marks all its commands with that, also those whose
 // replies it has read. absent is true only for a reply that says so.
@@ -138,7 +155,7 @@ func claimable(r *dedup.ClaimRequest, at reading) bool {
 func claimRecord(r *dedup.ClaimRequest, at reading) record {
 	return record{
 		state: redisscript.InProgress, fence: at.fence(), attempt: 1,
-		span: uint64(redisscript.Millis(r.Hold)), owner: r.Token[:],
+		span: uint64(redisscript.Millis(r.Hold)), owner: r.Token,
 		fingerprint: r.Fingerprint, origin: r.Origin, label: r.Label,
 	}
 }
@@ -166,7 +183,7 @@ func (s *Store) completable(c *dedup.Change, at reading) bool {
 func doneRecord(c *dedup.Change, at reading) record {
 	return record{
 		state: redisscript.Succeeded, fence: c.Fence, attempt: uint32(c.Attempt),
-		span: uint64(max(at.millis(), 0)), kept: uint64(max(redisscript.Millis(c.Window), 1)), owner: c.Token[:8],
+		span: uint64(max(at.millis(), 0)), kept: uint64(max(redisscript.Millis(c.Window), 1)), owner: firstHalf(c.Token),
 		noResult: c.NoResult, fingerprint: c.Fingerprint, origin: c.Origin, label: c.Label,
 	}
 }

@@ -1,6 +1,7 @@
 package redisadapter
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ type record struct {
 	attempt     uint32
 	span        uint64 // ms: the hold in progress, the server's clock at the end
 	kept        uint64 // ms from the end for which it is remembered; 0 when not written
-	owner       []byte // 16 bytes in progress, else the first 8
+	owner       [16]byte // in progress; else its first half, and zeros
 	floor       uint64
 	fingerprint dedup.Fingerprint
 	origin      dedup.Origin // SourceDigest in place of Source
@@ -85,7 +86,8 @@ var errTruncated = errors.New("record is truncated")
 
 // decodeRecord reads a record. It accepts exactly what record.lua accepts.
 func decodeRecord(s string) (record, error) {
-	b := []byte(s)
+	var room [256]byte // on the stack: nothing of it is kept
+	b := append(room[:0], s...)
 	switch {
 	case len(b) < headerSize:
 		return record{}, errTruncated
@@ -113,12 +115,11 @@ func decodeRecord(s string) (record, error) {
 
 // decodeSections reads what follows the header.
 func (r *record) decodeSections(b []byte, flags uint16) error {
-	owner := b[26:headerSize]
 	c := cursor{rest: b[headerSize:]}
+	copy(r.owner[:], b[26:headerSize])
 	if r.state == redisscript.InProgress {
-		owner = append(owner[:8:8], c.take(ownerRest)...)
+		copy(r.owner[8:], c.take(ownerRest))
 	}
-	r.owner = owner
 	if flags&flagFloor != 0 {
 		r.floor = binary.BigEndian.Uint64(c.take(8))
 	}
@@ -132,7 +133,7 @@ func (r *record) decodeSections(b []byte, flags uint16) error {
 		r.label = string(c.take(int(c.take(1)[0])))
 	}
 	if flags&flagSteps != 0 {
-		r.steps = c.take(int(binary.BigEndian.Uint32(c.take(4))))
+		r.steps = bytes.Clone(c.take(int(binary.BigEndian.Uint32(c.take(4)))))
 	}
 	if flags&flagKept != 0 {
 		r.kept = millis48(c.take(keptSize))
@@ -157,11 +158,14 @@ type cursor struct {
 	short bool
 }
 
+// zeros are longer than any field of fixed size.
+var zeros [64]byte
+
 // take returns the next n bytes, or zeros when there are not that many.
 func (c *cursor) take(n int) []byte {
 	if n < 0 || n > len(c.rest) {
 		c.short, c.rest = true, nil
-		return make([]byte, 64) // longer than any field of fixed size
+		return zeros[:]
 	}
 	b := c.rest[:n:n]
 	c.rest = c.rest[n:]
@@ -179,7 +183,9 @@ func appendRecord(b []byte, r *record) []byte {
 	b = binary.BigEndian.AppendUint64(b, r.fence)
 	b = binary.BigEndian.AppendUint32(b, r.attempt)
 	b = appendMillis48(b, r.span)
-	b = append(b, r.owner...)
+	if b = append(b, r.owner[:8]...); r.state == redisscript.InProgress {
+		b = append(b, r.owner[8:]...)
+	}
 	flags := r.flags()
 	if r.floor > 0 {
 		b = binary.BigEndian.AppendUint64(b, r.floor)
@@ -204,6 +210,14 @@ func appendRecord(b []byte, r *record) []byte {
 	binary.BigEndian.PutUint32(b[begin+4:], uint32(len(b)-begin))
 	return b
 }
+
+// firstHalf is what is kept of a token when its attempt has ended.
+func firstHalf(t dedup.Token) (half [16]byte) {
+	copy(half[:8], t[:8])
+	return half
+}
+
+func (r *record) half() [8]byte { return [8]byte(r.owner[:8]) }
 
 // flags announce which sections follow.
 func (r *record) flags() (flags uint16) {

@@ -18,7 +18,7 @@ import (
 //
 //	end      SET done GET         -> nothing to put right | endScript | restore
 //	claim    SET claim NX GET     -> acquired | duplicate | claimScript
-//	look     GET                  -> duplicate | claim | claimScript
+//	look     GET, or one MGET     -> duplicate | claim | claimScript
 //
 // The steps of an item only go forward in that table, so there are four rounds at most,
 // and nearly always one.
@@ -50,17 +50,23 @@ type step struct {
 	kind stepKind
 	item int // of changes or of reqs
 	cmd  *redis.StringCmd
+	// many is the MGET that a look is the nth key of, in place of cmd.
+	many *redis.SliceCmd
+	nth  int
 	// written is the value that an end writes.
 	written string
-	// call of a script, and its reply.
+	// script is nil for a plain command, which nearly every step is.
+	script *script
+}
+
+// script is a call, and its reply.
+type script struct {
 	call  redisscript.Call
 	reply redisscript.Reply
 }
 
 // scripted reports whether the step runs a script.
-func (st *step) scripted() bool {
-	return st.kind == endScript || st.kind == claimScript || st.kind == restore
-}
+func (st *step) scripted() bool { return st.script != nil }
 
 // FinishClaim is Finish and then Claim in one round trip. An ID that is in both may be
 // claimed first.
@@ -166,11 +172,11 @@ func (t *trip) planClaims() {
 }
 
 func (t *trip) endByScript(i int) {
-	t.next = append(t.next, step{kind: endScript, item: i, call: finishCall(t.s, &t.changes[i])})
+	t.next = append(t.next, step{kind: endScript, item: i, script: &script{call: finishCall(t.s, &t.changes[i])}})
 }
 
 func (t *trip) claimByScript(i int) {
-	t.next = append(t.next, step{kind: claimScript, item: i, call: claimCall(t.s, &t.reqs[i])})
+	t.next = append(t.next, step{kind: claimScript, item: i, script: &script{call: claimCall(t.s, &t.reqs[i])}})
 }
 
 // send makes one round, and returns at the latest when ctx ends.
@@ -178,7 +184,7 @@ func (t *trip) send(ctx context.Context, round []step) error {
 	var calls []redisscript.Call
 	for i := range round {
 		if round[i].scripted() {
-			calls = append(calls, round[i].call)
+			calls = append(calls, round[i].script.call)
 		}
 	}
 	plain := t.commands(ctx, round, len(round)-len(calls))
@@ -190,7 +196,7 @@ func (t *trip) send(ctx context.Context, round []step) error {
 	t.tail.add(looks)
 	for i := range round {
 		if round[i].scripted() {
-			round[i].reply, replies = replies[0], replies[1:]
+			round[i].script.reply, replies = replies[0], replies[1:]
 		}
 	}
 	return nil
@@ -212,7 +218,7 @@ func (t *trip) commands(ctx context.Context, round []step, n int) []redis.Cmder 
 	if n == 0 {
 		return nil
 	}
-	l := newLines(n)
+	l, looking := newLines(n), 0
 	for i := range round {
 		switch st := &round[i]; st.kind {
 		case end:
@@ -224,6 +230,12 @@ func (t *trip) commands(ctx context.Context, round []step, n int) []redis.Cmder 
 			l.key(t.s, t.reqs[st.item].ID)
 			l.value(&rec)
 		case look:
+			looking++
+		}
+	}
+	many := looking > 1 && t.s.oneServer()
+	for i := range round {
+		if st := &round[i]; st.kind == look {
 			l.key(t.s, t.reqs[st.item].ID)
 		}
 	}
@@ -237,14 +249,27 @@ func (t *trip) commands(ctx context.Context, round []step, n int) []redis.Cmder 
 			st.cmd = l.setDone(ctx, redisscript.Millis(t.changes[st.item].Window))
 		case claim:
 			st.cmd = l.setClaim(ctx, redisscript.Millis(t.reqs[st.item].Lease)+redisscript.Millis(t.reqs[st.item].Hold))
-		case look:
-			st.cmd = l.get(ctx)
 		default:
 			continue
 		}
 		cmds = append(cmds, st.cmd)
 	}
+	if many {
+		return append(cmds, l.mget(ctx, round, looking))
+	}
+	for i := range round {
+		if st := &round[i]; st.kind == look {
+			st.cmd = l.get(ctx)
+			cmds = append(cmds, st.cmd)
+		}
+	}
 	return cmds
+}
+
+// oneServer reports whether a command may take keys of several slots.
+func (s *Store) oneServer() bool {
+	_, cluster := s.runner.Client().(*redis.ClusterClient)
+	return !cluster
 }
 
 // fail answers the items of a round that was not learnt.
@@ -266,7 +291,7 @@ func (t *trip) read(st *step) {
 	case end:
 		t.readEnd(st)
 	case endScript:
-		t.ended[st.item] = answer("finish", &t.changes[st.item], st.reply, finished)
+		t.ended[st.item] = answer("finish", &t.changes[st.item], st.script.reply, finished)
 	case restore:
 		// Whether it worked or not: what was found is what the caller is told.
 	case look:
@@ -274,7 +299,7 @@ func (t *trip) read(st *step) {
 	case claim:
 		t.readClaim(st)
 	case claimScript:
-		t.claimed[st.item] = answer("claim", &t.reqs[st.item], st.reply, claimedBy)
+		t.claimed[st.item] = answer("claim", &t.reqs[st.item], st.script.reply, claimedBy)
 	}
 }
 
@@ -297,7 +322,7 @@ func (t *trip) readClaim(st *step) {
 
 // readLook reads the reply to GET.
 func (t *trip) readLook(st *step) {
-	value, absent, err := valueOf(st.cmd)
+	value, absent, err := st.looked()
 	switch {
 	case absent:
 		t.next = append(t.next, step{kind: claim, item: st.item})
@@ -306,6 +331,23 @@ func (t *trip) readLook(st *step) {
 	default:
 		t.met(st.item, value)
 	}
+}
+
+// looked returns what a look has found. MGET takes a key of another type for absent; the
+// claim that follows does not.
+func (st *step) looked() (value string, absent bool, err error) {
+	if st.many == nil {
+		return valueOf(st.cmd)
+	}
+	values, err := st.many.Result()
+	if st.nth >= len(values) {
+		if err == nil {
+			err = fmt.Errorf("MGET returned %d values", len(values))
+		}
+		return "", false, err
+	}
+	value, found := values[st.nth].(string)
+	return value, !found, nil
 }
 
 // met answers a claim that has found a value.
@@ -375,9 +417,9 @@ func (t *trip) overwrote(st *step, c *dedup.Change, old *record, value string) d
 	terminal := old.state == redisscript.Succeeded || old.state == redisscript.Failed
 	rec := doneRecord(c, t.at)
 	switch {
-	case old.state == redisscript.InProgress && string(old.owner) == string(c.Token[:]):
+	case old.state == redisscript.InProgress && old.owner == c.Token:
 		return dedup.Answer{Held: true, Written: true, Record: rec.view(c.Window, 0)}
-	case terminal && string(old.owner) == string(c.Token[:8]):
+	case terminal && old.half() == [8]byte(c.Token[:8]):
 		// Sent again: the first reply, which told what was overwritten, is lost. Before the
 		// end of the claim that can only have been the claim.
 		ans := t.undo(st, c, old, value)
@@ -407,6 +449,7 @@ func (t *trip) undo(st *step, c *dedup.Change, old *record, value string) dedup.
 // written since.
 func (t *trip) putBack(st *step, value string, keep time.Duration) {
 	t.next = append(t.next, step{
-		kind: restore, item: st.item, call: redisscript.NewRestore(t.s.key(t.changes[st.item].ID), st.written, value, keep),
+		kind: restore, item: st.item,
+		script: &script{call: redisscript.NewRestore(t.s.key(t.changes[st.item].ID), st.written, value, keep)},
 	})
 }

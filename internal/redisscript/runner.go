@@ -140,3 +140,6 @@ func failed(n int, err error) []Reply {
 	}
 	return replies
 }
+
+// Client returns the client that the Runner sends through.
+func (r *Runner) Client() redis.UniversalClient { return r.client }
