@@ -44,8 +44,8 @@ type record struct {
 	forgotten   bool // what Forget leaves behind
 	fence       uint64
 	attempt     uint32
-	span        uint64 // ms: the hold in progress, the server's clock at the end
-	kept        uint64 // ms from the end for which it is remembered; 0 when not written
+	span        uint64   // ms: the hold in progress, the server's clock at the end
+	kept        uint64   // ms from the end for which it is remembered; 0 when not written
 	owner       [16]byte // in progress; else its first half, and zeros
 	floor       uint64
 	fingerprint dedup.Fingerprint
