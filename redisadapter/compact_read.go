@@ -100,9 +100,9 @@ func (t *compactTrip) dropped(st *bucketStep, found, written string) {
 	c := &t.changes[st.item]
 	rec, err := decodeRecord(found)
 	switch {
-	case err != nil, rec.state == redisscript.InProgress && string(rec.owner) == string(c.Token[:]):
+	case err != nil, rec.state == redisscript.InProgress && rec.owner == c.Token:
 	case rec.state == redisscript.Succeeded, rec.state == redisscript.Failed:
-		if string(rec.owner) == string(c.Token[:8]) {
+		if rec.half() == [8]byte(c.Token[:8]) {
 			return
 		}
 		// Somebody has landed late, and taken the key from us.
