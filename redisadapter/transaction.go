@@ -190,9 +190,9 @@ func meet(ctx context.Context, tx *redis.Tx, key string) (m watched, err error) 
 // claim is somebody else's.
 func (t *transaction) judge(m watched, c *dedup.Change) (ans dedup.Answer, err error) {
 	switch {
-	case m.found && m.rec.state == redisscript.InProgress && string(m.rec.owner) == string(c.Token[:]):
+	case m.found && m.rec.state == redisscript.InProgress && m.rec.owner == c.Token:
 		return ans, nil
-	case m.found && m.rec.state == redisscript.Succeeded && string(m.rec.owner) == string(c.Token[:8]):
+	case m.found && m.rec.state == redisscript.Succeeded && m.rec.half() == [8]byte(c.Token[:8]):
 		t.done = true
 		ans.Held, ans.Written = !m.rec.late, true
 	default:
@@ -211,7 +211,7 @@ func (t *transaction) judge(m watched, c *dedup.Change) (ans dedup.Answer, err e
 // completed is the record that an owner's completion leaves: what finish.lua writes.
 func (m *watched) completed(c *dedup.Change) record {
 	r := record{
-		state: redisscript.Succeeded, fence: m.rec.fence, attempt: m.rec.attempt, owner: c.Token[:8],
+		state: redisscript.Succeeded, fence: m.rec.fence, attempt: m.rec.attempt, owner: firstHalf(c.Token),
 		span: uint64(m.now), kept: uint64(max(redisscript.Millis(c.Window), 1)),
 		noResult: c.NoResult, fingerprint: c.Fingerprint, origin: c.Origin, label: c.Label, result: c.Result,
 	}
