@@ -31,7 +31,7 @@ func (f *Figure) size() (w, h vg.Length) {
 
 func (f *Figure) drawTo(c draw.Canvas) {
 	c.SetColor(color.White)
-	c.Fill(c.Rectangle.Path())
+	c.Fill(c.Path())
 	inner := draw.Crop(c, margin, -margin, margin, -margin)
 	if f.legend == nil {
 		f.plot.Draw(inner)

@@ -90,12 +90,13 @@ func private(ctx context.Context, port int) (*Server, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("server: %w (name another with ONCEWARD_REDIS_SERVER, or use an embedded one)", err), os.RemoveAll(dir))
 	}
-	gone := make(chan error, 1)
-	go func() { gone <- cmd.Wait() }()
+	gone := make(chan struct{})
+	var exit error
+	go func() { exit = cmd.Wait(); close(gone) }()
 	s := &Server{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Own: true}
 	s.client = redis.NewClient(&redis.Options{Addr: s.Addr})
 	s.stop = func() error { return stop(cmd, gone, dir) }
-	if err := s.wait(ctx, gone); err != nil {
+	if err := s.wait(ctx, gone, &exit); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -103,7 +104,7 @@ func private(ctx context.Context, port int) (*Server, error) {
 
 // stop ends the process. How it ends does not matter: it holds nothing to be kept, and a
 // terminal sends Ctrl-C to it as well.
-func stop(cmd *exec.Cmd, gone <-chan error, dir string) error {
+func stop(cmd *exec.Cmd, gone <-chan struct{}, dir string) error {
 	_ = cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-gone:
@@ -114,8 +115,9 @@ func stop(cmd *exec.Cmd, gone <-chan error, dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// wait polls until the server answers, which takes some tens of milliseconds.
-func (s *Server) wait(ctx context.Context, gone chan error) error {
+// wait polls until the server answers, which takes some tens of milliseconds. exit may be read
+// once gone is closed.
+func (s *Server) wait(ctx context.Context, gone <-chan struct{}, exit *error) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -125,9 +127,8 @@ func (s *Server) wait(ctx context.Context, gone chan error) error {
 			return nil
 		}
 		select {
-		case err := <-gone:
-			gone <- err // for stop
-			return fmt.Errorf("server: redis-server ended at once, is port %s taken? %w", s.Addr, err)
+		case <-gone:
+			return fmt.Errorf("server: redis-server ended at once, is %s taken? %w", s.Addr, *exit)
 		case <-ctx.Done():
 			return fmt.Errorf("server: redis-server at %s: %w", s.Addr, context.Cause(ctx))
 		case <-tick.C:
