@@ -14,8 +14,19 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// impatient is what a Deduper runs with that is to give up soon.
-var impatient = dedup.Config{Window: time.Hour, LeaseTTL: 30 * time.Second, StoreTimeout: 300 * time.Millisecond}
+// impatient is what a Deduper runs with that is to give up soon, patient what others do.
+var (
+	impatient = dedup.Config{Window: time.Hour, LeaseTTL: 30 * time.Second, StoreTimeout: 300 * time.Millisecond}
+	patient   = dedup.Config{Window: time.Hour, LeaseTTL: 30 * time.Second, StoreTimeout: 5 * time.Second}
+)
+
+// both returns an impatient Deduper and a patient one of the same keys.
+func (l layout) both(t *testing.T, client redis.UniversalClient) (soon, d *dedup.Deduper) {
+	t.Helper()
+	options := l.options
+	options.Prefix = servertest.Prefix(t)
+	return l.sharing(t, client, impatient, options), l.sharing(t, client, patient, options)
+}
 
 // claimAll claims the keys of a name from as many goroutines, and returns the outcomes,
 // the errors and the longest call.
@@ -64,10 +75,10 @@ func TestDeadConnections(t *testing.T) {
 		t.Run(fault.name, func(t *testing.T) {
 			eachLayout(t, func(t *testing.T, l layout) {
 				server := servertest.Private(t, servertest.KindRedis)
-				d := l.deduper(t, single(t, &redis.Options{Addr: server.Addr}), impatient)
+				soon, d := l.both(t, single(t, &redis.Options{Addr: server.Addr}))
 				complete(t, l, d, inFlight(t, d, "done", callers))
 				fault.hit(server)
-				outcomes, classes, longest := claimAll(t, d, "done", callers)
+				outcomes, classes, longest := claimAll(t, soon, "done", callers)
 				t.Logf("while it is out: %v, %v, longest call %v", outcomes, classes, longest.Round(time.Millisecond))
 				if outcomes[dedup.Unknown] != callers {
 					t.Errorf("a server that is out has answered: %v", outcomes)
@@ -77,8 +88,8 @@ func TestDeadConnections(t *testing.T) {
 				}
 				fault.mend(server)
 				back := time.Now()
-				eventually(t, 3*time.Second, "every call is answered", func() bool {
-					outcomes, classes, _ = claimAll(t, d, "done", callers)
+				eventually(t, 10*time.Second, "every call is answered", func() bool {
+					outcomes, classes, _ = claimAll(t, soon, "done", callers)
 					t.Logf("%v after it is back: %v, %v", time.Since(back).Round(time.Millisecond), outcomes, classes)
 					if outcomes[dedup.Duplicate]+outcomes[dedup.Unknown] != callers {
 						t.Errorf("want duplicates, got %v", outcomes)
@@ -96,7 +107,7 @@ func TestLoading(t *testing.T) {
 	t.Parallel()
 	eachLayout(t, func(t *testing.T, l layout) {
 		const keys = 2000
-		client, d := loadable(t, l)
+		client, soon, d := loadable(t, l)
 		complete(t, l, d, inFlight(t, d, "done", keys))
 		must(t, client.ConfigSet(t.Context(), "key-load-delay", "1000").Err()) // microseconds per key
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -114,7 +125,7 @@ func TestLoading(t *testing.T) {
 				must(t, err)
 				during = false
 			default:
-				c, err := d.Claim(t.Context(), "done-0")
+				c, err := soon.Claim(t.Context(), "done-0")
 				switch {
 				case err == nil:
 					seen[c.Outcome.String()]++
@@ -136,14 +147,15 @@ func TestLoading(t *testing.T) {
 	})
 }
 
-// loadable is a server that answers between two keys while it loads, and a Deduper that
+// loadable is a server that answers between two keys while it loads, and two Dedupers: one
 // gives up before it has loaded.
-func loadable(t *testing.T, l layout) (*redis.Client, *dedup.Deduper) {
+func loadable(t *testing.T, l layout) (client *redis.Client, soon, d *dedup.Deduper) {
 	t.Helper()
 	server := servertest.Private(t, servertest.KindRedis)
-	client := single(t, &redis.Options{Addr: server.Addr, ReadTimeout: time.Minute, MaxRetries: -1})
+	client = single(t, &redis.Options{Addr: server.Addr, ReadTimeout: time.Minute, MaxRetries: -1})
 	must(t, client.ConfigSet(t.Context(), "loading-process-events-interval-bytes", "1024").Err())
-	return client, l.deduper(t, single(t, &redis.Options{Addr: server.Addr}), impatient)
+	soon, d = l.both(t, single(t, &redis.Options{Addr: server.Addr}))
+	return client, soon, d
 }
 
 // TestDemotedPrimary keeps a client on a primary that has become a replica. What it says
@@ -154,8 +166,6 @@ func TestDemotedPrimary(t *testing.T) {
 	eachLayout(t, func(t *testing.T, l layout) {
 		const callers = 50
 		p := startPair(t)
-		patient := impatient // go-redis by itself asks again after READONLY
-		patient.StoreTimeout = time.Second
 		d := l.deduper(t, p.client, patient)
 		complete(t, l, d, inFlight(t, d, "done", callers))
 		p.replicated(t)
