@@ -86,7 +86,15 @@
 //   - While a server is down, go-redis dials again until the call's time is up and then
 //     says "context deadline exceeded"; the refused dial is in go-redis's log alone
 //     (redis.SetLogger). Options.DialerRetries 1 makes it the error of the call.
-//   - An ACL user needs: ~ow:* +eval +evalsha +get +set +pttl +time +info +ping, and what
-//     its client says when it connects (+hello +client|setname +client|setinfo, on a
-//     Cluster also +cluster|slots +cluster|shards +command).
+//
+// # A user of few rights
+//
+// This line of users.acl suffices:
+//
+//	user onceward on >change-me resetkeys ~ow:* resetchannels -@all
+//	+eval +evalsha +get +set +pttl +time +info +ping
+//	+sadd +sismember +srem +pexpireat +getdel +del +exists +cluster|slots
+//
+// Change the password, and "ow" if Options.Prefix is another. Those from sadd on are for
+// Compact and Mixed, the last is for a Cluster. A client with a name also asks for +client|setname.
 package redisadapter

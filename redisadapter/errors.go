@@ -86,6 +86,7 @@ var replyClasses = []struct {
 	{"NOAUTH", ClassDenied},
 	{"WRONGPASS", ClassDenied},
 	{"NOPERM", ClassDenied},
+	{"The user executing the script", ClassDenied}, // a command inside of it
 	{"WRONGTYPE", ClassUnreadable},
 }
 

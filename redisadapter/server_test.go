@@ -3,7 +3,6 @@ package redisadapter_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/dedup/deduptest"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -181,36 +179,6 @@ func TestRestart(t *testing.T) {
 			t.Fatalf("after the restart, item %d: %+v", i, a)
 		}
 	}
-}
-
-// TestLeastPrivilege runs the whole suite as a user who may do no more than the package
-// comment says.
-func TestLeastPrivilege(t *testing.T) {
-	server, admin, _ := private(t)
-	rules := strings.Fields("on >secret resetkeys ~ow:* resetchannels -@all " +
-		"+eval +evalsha +get +set +pttl +time +info +ping +hello +client|setname")
-	must(t, admin.Do(t.Context(), append([]any{"ACL", "SETUSER", "worker"}, anys(rules)...)...).Err())
-	client := redistest.Client(t, &redis.Options{Addr: server.Addr, Username: "worker", Password: "secret"})
-	if err := client.FlushAll(t.Context()).Err(); redisadapter.Classify(err) != redisadapter.ClassDenied {
-		t.Fatalf("the user may FLUSHALL: %v", err)
-	}
-	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
-		h := harness(t, redistest.Backend{Client: client, Prefix: "ow"}, layout)
-		h.Unreadable = nil // needs more rights than the store has
-		deduptest.Run(t, h)
-	})
-	_, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: "other"})
-	if redisadapter.Classify(err) != redisadapter.ClassDenied || !strings.Contains(fmt.Sprint(err), `"other:*"`) {
-		t.Errorf("keys of another prefix: %v", err)
-	}
-}
-
-func anys(list []string) []any {
-	out := make([]any, len(list))
-	for i, s := range list {
-		out[i] = s
-	}
-	return out
 }
 
 // TestFrozenServer: the call returns with its context, and what the server does when it

@@ -65,13 +65,13 @@ type frozen struct {
 // frozenPair is a primary that nobody tells that its replica has been promoted.
 func frozenPair(t *testing.T) *frozen {
 	t.Helper()
-	f := &frozen{Server: servertest.Private(t, servertest.KindRedisPair), least: contested, most: contested}
-	stale := single(t, &redis.Options{Addr: f.Addrs[0], ReadTimeout: time.Minute, PoolSize: pool, MaxRetries: -1})
+	p := startPair(t)
+	stale := single(t, &redis.Options{Addr: p.Addrs[0], ReadTimeout: time.Minute, PoolSize: pool, MaxRetries: -1})
 	must(t, connect(t.Context(), stale))
-	next := single(t, &redis.Options{Addr: f.Addrs[1]})
-	f.stale, f.next = stale, next
-	f.promote = func() { must(t, next.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err()) }
-	return f
+	return &frozen{
+		Server: p.Server, stale: stale, next: p.client, least: contested, most: contested,
+		promote: func() { p.promote(t); p.follow() },
+	}
 }
 
 // frozenCluster promotes by itself.

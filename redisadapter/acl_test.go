@@ -1,0 +1,168 @@
+package redisadapter_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// shippedUser is the user of users.acl, in a form for ACL SETUSER: what it is besides its
+// commands, and its commands.
+func shippedUser(t *testing.T) (name string, rules, commands []string) {
+	t.Helper()
+	text, err := os.ReadFile("users.acl")
+	must(t, err)
+	fields := strings.Fields(string(text))
+	if len(fields) < 3 || fields[0] != "user" {
+		t.Fatalf("users.acl: %q", text)
+	}
+	for _, f := range fields[2:] {
+		if strings.HasPrefix(f, "+") {
+			commands = append(commands, f)
+		} else {
+			rules = append(rules, f)
+		}
+	}
+	return fields[1], rules, commands
+}
+
+// TestDocNamesTheUser keeps the package comment and the file that Redis reads the same.
+func TestDocNamesTheUser(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	must(t, err)
+	user, err := os.ReadFile("users.acl")
+	must(t, err)
+	text := strings.Join(strings.Fields(strings.ReplaceAll(string(doc), "//", "")), " ")
+	if want := strings.TrimSpace(string(user)); !strings.Contains(text, want) {
+		t.Errorf("doc.go does not show the line of users.acl:\n%s", want)
+	}
+}
+
+// TestLeastPrivilege runs the whole suite, over TLS, as the user that is shipped.
+func TestLeastPrivilege(t *testing.T) {
+	client := overTLS(t, "onceward", "change-me")
+	if err := client.FlushAll(t.Context()).Err(); redisadapter.Classify(err) != redisadapter.ClassDenied {
+		t.Fatalf("the user may FLUSHALL: %v", err)
+	}
+	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
+		h := harness(t, redistest.Backend{Client: client, Prefix: "ow"}, layout)
+		h.Unreadable = nil // needs more rights than the store has
+		deduptest.Run(t, h)
+	})
+	_, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: "other"})
+	if redisadapter.Classify(err) != redisadapter.ClassDenied || !strings.Contains(fmt.Sprint(err), `"other:*"`) {
+		t.Errorf("keys of another prefix: %v", err)
+	}
+}
+
+// TestNoRightTooMany takes nearly every right from the user that is shipped, one after the
+// other: each is missed. On a Cluster the client needs rights that one server does not ask for.
+func TestNoRightTooMany(t *testing.T) {
+	single := servertest.Private(t, servertest.KindRedis)
+	cluster := servertest.Private(t, servertest.KindRedisCluster)
+	name, rules, commands := shippedUser(t)
+	connect := func(t *testing.T, allowed []string) []redis.UniversalClient {
+		t.Helper()
+		for _, addr := range append([]string{single.Addr}, cluster.Addrs...) {
+			admin := redistest.Client(t, &redis.Options{Addr: addr})
+			must(t, admin.Do(t.Context(), anys("ACL", "SETUSER", name, "reset", rules, allowed)...).Err())
+			must(t, admin.ScriptFlush(t.Context()).Err())
+		}
+		one := redistest.Client(t, &redis.Options{Addr: single.Addr, Username: name, Password: "change-me"})
+		many := redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: cluster.Addrs, Username: name, Password: "change-me", ClusterStateReloadInterval: time.Second,
+		})
+		t.Cleanup(func() { must(t, many.Close()) })
+		return []redis.UniversalClient{one, many}
+	}
+	t.Run("all", func(t *testing.T) {
+		for _, client := range connect(t, commands) {
+			must(t, everyCall(t.Context(), client))
+		}
+	})
+	// What everyCall does not reach, for it takes a lease that lapses in mid-completion.
+	seldom := []string{"+pexpireat", "+getdel", "+del"}
+	for _, command := range slices.DeleteFunc(slices.Clone(commands), func(c string) bool { return slices.Contains(seldom, c) }) {
+		t.Run(command, func(t *testing.T) {
+			fewer := slices.DeleteFunc(slices.Clone(commands), func(c string) bool { return c == command })
+			missed := false
+			for _, client := range connect(t, fewer) {
+				err := everyCall(t.Context(), client)
+				missed = missed || err != nil
+				if err != nil && redisadapter.Classify(err) != redisadapter.ClassDenied {
+					t.Errorf("without %s the error is not one of rights: %v", command, err)
+				}
+			}
+			if !missed {
+				t.Errorf("nothing needs %s", command)
+			}
+		})
+	}
+}
+
+func options(layout redisadapter.Layout) redisadapter.Options {
+	opts := layoutOptions("ow", layout)
+	opts.BreakerAfter = -1
+	return opts
+}
+
+// everyCall makes every call of a Store in every layout and returns the first error.
+func everyCall(ctx context.Context, client redis.UniversalClient) error {
+	for _, layout := range layouts {
+		store, err := redisadapter.New(ctx, client, options(layout))
+		if err != nil {
+			return err
+		}
+		n := 100 * int(layout)
+		ids := []dedup.ID{newID(n), newID(n + 1)}
+		reqs := []dedup.ClaimRequest{request(n), request(n + 1)}
+		done := []dedup.Change{change(n, dedup.StateSucceeded), change(n+1, dedup.StateReleased)}
+		for _, answers := range [][]dedup.Answer{
+			store.Claim(ctx, reqs), store.Renew(ctx, done), store.Finish(ctx, done), store.Claim(ctx, reqs), store.Lookup(ctx, ids),
+		} {
+			for _, a := range answers {
+				if a.Err != nil {
+					return a.Err
+				}
+			}
+		}
+		if _, err := store.Forgets(ctx); err != nil {
+			return err
+		}
+		done[1].State = dedup.StateReleased
+		store.Finish(ctx, done)
+		for _, err := range store.Forget(ctx, ids[:1], time.Minute) {
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// anys flattens strings and lists of them for a command.
+func anys(parts ...any) (out []any) {
+	for _, part := range parts {
+		switch p := part.(type) {
+		case []string:
+			for _, s := range p {
+				out = append(out, s)
+			}
+		default:
+			out = append(out, p)
+		}
+	}
+	return out
+}
