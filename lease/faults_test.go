@@ -52,8 +52,13 @@ func (f *faults) heal() { close(f.healed) }
 // acquire takes the lease for somebody else.
 func (f *faults) acquire(key string) { acquire(f.t, f.leases, key, ttl) }
 
-func (f *faults) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (f *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (f *faults) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook treats a lone command as a pipeline of one.
+func (f *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	pipeline := f.ProcessPipelineHook(func(ctx context.Context, cmds []redis.Cmder) error { return next(ctx, cmds[0]) })
+	return func(ctx context.Context, cmd redis.Cmder) error { return pipeline(ctx, []redis.Cmder{cmd}) }
+}
 
 func (f *faults) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {

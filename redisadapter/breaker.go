@@ -238,6 +238,9 @@ func judge(took time.Duration, errs func(yield func(error) bool)) verdict {
 }
 
 func judgeOne(took time.Duration, err error) verdict {
+	if err == nil {
+		return answered
+	}
 	var bad *dedup.InputError
 	switch {
 	case errors.As(err, &bad), errors.Is(err, errNoRoom), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrClosed):

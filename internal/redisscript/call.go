@@ -1,8 +1,11 @@
 package redisscript
 
 import (
+	"context"
 	"strconv"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Call is one script on one key. Build it with the functions below, which know the order
@@ -59,6 +62,27 @@ func (c Call) Into(generation int64, receipt time.Duration, added bool) Call {
 	n := len(c.Args) - 3
 	c.Args = append(c.Args[:n:n], generation, max(Millis(receipt), 0), bit(added))
 	return c
+}
+
+// evalSHA names the script, and eval carries its text: for a server that has not seen it.
+func (c Call) evalSHA(ctx context.Context, plain bool) *redis.Cmd {
+	return c.command(ctx, "evalsha", c.Script.source(plain).sha)
+}
+
+func (c Call) eval(ctx context.Context, plain bool) *redis.Cmd {
+	return c.command(ctx, "eval", c.Script.source(plain).text)
+}
+
+func (c Call) command(ctx context.Context, name, script string) *redis.Cmd {
+	keys := c.keys()
+	args := make([]any, 0, 3+len(keys)+len(c.Args))
+	args = append(args, name, script, len(keys))
+	for _, key := range keys {
+		args = append(args, key)
+	}
+	cmd := redis.NewCmd(ctx, append(args, c.Args...)...)
+	cmd.SetFirstKeyPos(3)
+	return cmd
 }
 
 // The states of a record, as they are stored. They are never renumbered.

@@ -66,17 +66,17 @@ func Within[T any](ctx context.Context, f func() T) (T, error) {
 // Calls that did not run, because their script was not known or its shebang line was not
 // understood, are sent once more with what was missing.
 func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder, last func() []redis.Cmder) []Reply {
+	if len(calls) == 0 {
+		r.exec(ctx, after, last)
+		return nil
+	}
 	plain := r.plain.Load()
 	cmds := make([]*redis.Cmd, len(calls))
-	r.send(ctx, calls, cmds, after, last, nil, func(p redis.Pipeliner, c Call) *redis.Cmd {
-		return p.EvalSha(ctx, c.Script.source(plain).sha, c.keys(), c.Args...)
-	})
-	r.send(ctx, calls, cmds, nil, last, scriptMissing, func(p redis.Pipeliner, c Call) *redis.Cmd {
-		return p.Eval(ctx, c.Script.source(plain).text, c.keys(), c.Args...)
-	})
-	r.send(ctx, calls, cmds, nil, last, shebangRefused, func(p redis.Pipeliner, c Call) *redis.Cmd {
+	r.send(ctx, calls, cmds, after, last, nil, func(c Call) *redis.Cmd { return c.evalSHA(ctx, plain) })
+	r.send(ctx, calls, cmds, nil, last, scriptMissing, func(c Call) *redis.Cmd { return c.eval(ctx, plain) })
+	r.send(ctx, calls, cmds, nil, last, shebangRefused, func(c Call) *redis.Cmd {
 		r.plain.Store(true)
-		return p.Eval(ctx, c.Script.source(true).text, c.keys(), c.Args...)
+		return c.eval(ctx, true)
 	})
 	replies := make([]Reply, len(calls))
 	for i, cmd := range cmds {
@@ -87,30 +87,33 @@ func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder, la
 
 // send pipelines the calls that have not been sent, or were answered with an error that
 // again accepts, and replaces their commands; and the plain commands after them.
-func (r *Runner) send(ctx context.Context, calls []Call, cmds []*redis.Cmd, after []redis.Cmder, last func() []redis.Cmder, again func(redis.Error) bool, queue func(redis.Pipeliner, Call) *redis.Cmd) {
-	pipe := r.client.Pipeline()
+func (r *Runner) send(ctx context.Context, calls []Call, cmds []*redis.Cmd, after []redis.Cmder, last func() []redis.Cmder, again func(redis.Error) bool, command func(Call) *redis.Cmd) {
+	var all []redis.Cmder
 	for i, c := range calls {
 		var refusal redis.Error
-		if cmds[i] == nil || errors.As(cmds[i].Err(), &refusal) && again(refusal) {
-			cmds[i] = queue(pipe, c)
+		if cmds[i] == nil || cmds[i].Err() != nil && errors.As(cmds[i].Err(), &refusal) && again(refusal) {
+			cmds[i] = command(c)
+			all = append(all, cmds[i])
 		}
 	}
-	if pipe.Len() == 0 && len(after) == 0 {
+	r.exec(ctx, append(all, after...), last)
+}
+
+// exec sends commands, which carry their own errors: one bad item must not fail its
+// batch. What last returns goes with them, unless there are none.
+func (r *Runner) exec(ctx context.Context, cmds []redis.Cmder, last func() []redis.Cmder) {
+	if len(cmds) == 0 {
 		return
 	}
 	if last != nil {
-		after = append(after[:len(after):len(after)], last()...)
+		cmds = append(cmds[:len(cmds):len(cmds)], last()...)
 	}
-	switch {
-	case pipe.Len() == 0 && len(after) == 1:
-		// A lone command needs no pipeline. It carries its own error.
-		_ = r.client.Process(ctx, after[0])
+	if len(cmds) == 1 { // a pipeline is made of some ten pieces
+		_ = r.client.Process(ctx, cmds[0])
 		return
-	case len(after) > 0:
-		_ = pipe.BatchProcess(ctx, after...) // of a Pipeline, it only queues
 	}
-	// Exec's own error is that of the first command that failed, and every command
-	// carries its own: one bad item must not fail its batch.
+	pipe := r.client.Pipeline()
+	_ = pipe.BatchProcess(ctx, cmds...) // of a Pipeline, it only queues
 	_, _ = pipe.Exec(ctx)
 }
 

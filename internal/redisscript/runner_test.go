@@ -24,8 +24,13 @@ type recorder struct {
 	pipes [][]string
 }
 
-func (r *recorder) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (r *recorder) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook takes a lone command for a pipeline of one.
+func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	pipeline := r.ProcessPipelineHook(func(ctx context.Context, cmds []redis.Cmder) error { return next(ctx, cmds[0]) })
+	return func(ctx context.Context, cmd redis.Cmder) error { return pipeline(ctx, []redis.Cmder{cmd}) }
+}
 
 func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
