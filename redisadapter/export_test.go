@@ -62,3 +62,9 @@ func ParseCanary(value string) (state string, err error) {
 	c, err := parseCanary(value)
 	return c.state, err
 }
+
+// Position reads a cursor of List and writes it again.
+func Position(s string) (string, error) {
+	p, err := parsePosition(s)
+	return p.String(), err
+}

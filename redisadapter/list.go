@@ -1,0 +1,289 @@
+package redisadapter
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+const (
+	// DefaultListLimit is the default of ListOptions.Limit.
+	DefaultListLimit = 100
+	// DefaultListScan is the default of ListOptions.Scan.
+	DefaultListScan = 10_000
+
+	maxListLimit = 10_000
+	maxListScan  = 1_000_000
+	// scanCount is how many names one SCAN looks at: about 0.2 ms of the server's time.
+	scanCount = 500
+)
+
+// ListOptions bound one page of [Store.List]. The zero value is the first page of what is
+// unfinished or uncertain.
+type ListOptions struct {
+	// Cursor is Page.Cursor of the page before. Default: the first page.
+	Cursor string
+	// Limit ends a page when it has so many entries. A SCAN is taken whole, so there may
+	// be a few hundred more. At most 10 000. Default DefaultListLimit.
+	Limit int
+	// Scan ends a page when so many names have been looked at, whether any was listed or
+	// not: it bounds the work of one call. At most a million. Default DefaultListScan.
+	Scan int
+	// States to list. Listing finished keys reads every record there is. Default
+	// StateInProgress and StateUncertain.
+	States []dedup.State
+}
+
+// Page is a part of what [Store.List] finds.
+type Page struct {
+	// Entries in no order. Those of in-progress claims may have lapsed: see
+	// Record.Remaining.
+	Entries []Entry
+	// Cursor of the next page; empty when this was the last. It is opaque, at most 80 bytes
+	// of letters, digits and dots, and good for as long as the servers stay what they are;
+	// see List.
+	Cursor string
+	// Foreign counts values under names of ours that are no records of a version known
+	// here.
+	Foreign int
+}
+
+// Entry is one key.
+type Entry struct {
+	// ID of the key: stores know its digest only. See [dedup.NewID].
+	ID dedup.ID
+	// Record of the key, as Lookup shows it, but for its Result, which is left out.
+	Record dedup.Record
+}
+
+// List shows the keys that are in a state, for operators: by default those in flight and
+// those that somebody has to find out about. It does a bounded amount of work; call it
+// again with the cursor of the page, until that is empty.
+//
+// It goes over the names with SCAN, never KEYS, and so a key that is in the state from the
+// first page to the last is listed at least once, and perhaps more often; one that enters
+// or leaves the state meanwhile may or may not be. On a Cluster it goes from master to
+// master. When one has failed over or was restarted, it is begun again, as it must; keys
+// whose slot moves to a master that was listed already are missed.
+//
+// For each 500 names it makes up to three round trips, on a Cluster to one node at a time,
+// and one more for the page. It returns when ctx ends. Errors: an [*dedup.InputError] for
+// bad options, and otherwise those of Redis; see [Classify].
+func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
+	if ctx == nil {
+		return Page{}, input("Context", "is nil")
+	}
+	at, err := opts.complete()
+	if err != nil {
+		return Page{}, err
+	}
+	type answer struct {
+		page Page
+		err  error
+	}
+	got, err := redisscript.Within(ctx, func() answer {
+		l := lister{s: s, opts: opts, budget: opts.Scan, clock: s.clock.now(ctx)}
+		err := l.run(ctx, at)
+		return answer{l.page, err}
+	})
+	if err == nil {
+		err = got.err
+	}
+	if err != nil {
+		return Page{}, wrap("list", err)
+	}
+	return got.page, nil
+}
+
+// complete fills in the defaults, and reads the cursor.
+func (o *ListOptions) complete() (position, error) {
+	switch {
+	case o.Limit < 0 || o.Limit > maxListLimit:
+		return position{}, input("ListOptions.Limit", fmt.Sprintf("is %d; at most %d is allowed", o.Limit, maxListLimit))
+	case o.Scan < 0 || o.Scan > maxListScan:
+		return position{}, input("ListOptions.Scan", fmt.Sprintf("is %d; at most %d is allowed", o.Scan, maxListScan))
+	}
+	for _, state := range o.States {
+		if state == dedup.StateAbsent || state > dedup.StateUncertain {
+			return position{}, input("ListOptions.States", fmt.Sprintf("has %d, in which no key is", state))
+		}
+	}
+	if o.Limit == 0 {
+		o.Limit = DefaultListLimit
+	}
+	if o.Scan == 0 {
+		o.Scan = DefaultListScan
+	}
+	if len(o.States) == 0 {
+		o.States = []dedup.State{dedup.StateInProgress, dedup.StateUncertain}
+	}
+	return parsePosition(o.Cursor)
+}
+
+// lister makes one page.
+type lister struct {
+	s      *Store
+	opts   ListOptions
+	clock  reading
+	budget int // names that may still be looked at
+	page   Page
+}
+
+// run goes on at a position until the page is full, and notes where it has come to.
+func (l *lister) run(ctx context.Context, at position) error {
+	nodes, err := masters(ctx, l.s.clock.client)
+	if err != nil {
+		return err
+	}
+	for n := range nodes {
+		node := &nodes[n]
+		if node.last < at.slot {
+			continue
+		}
+		if at.run != node.run { // another server: the cursor means nothing to it
+			at.cursor = 0
+		}
+		for {
+			if l.budget <= 0 || len(l.page.Entries) >= l.opts.Limit {
+				l.page.Cursor = position{slot: max(at.slot, node.first), run: node.run, cursor: at.cursor}.String()
+				return nil
+			}
+			if at.cursor, err = l.step(ctx, node.client, at.cursor); err != nil {
+				return err
+			}
+			if at.cursor == 0 {
+				break
+			}
+		}
+		at = position{slot: node.last + 1}
+	}
+	return nil
+}
+
+// step is one SCAN, and reads what it has found.
+func (l *lister) step(ctx context.Context, node redis.Cmdable, cursor uint64) (uint64, error) {
+	count := min(scanCount, l.budget)
+	names, next, err := node.ScanType(ctx, cursor, l.s.opts.Prefix+":{*", int64(count), "string").Result()
+	if err != nil {
+		return 0, err
+	}
+	l.budget -= max(count, len(names))
+	var found []Entry
+	var ours []string
+	for _, name := range names {
+		if id, ok := idOf(l.s.opts.Prefix, name); ok {
+			found, ours = append(found, Entry{ID: id}), append(ours, name)
+		}
+	}
+	if len(ours) == 0 {
+		return next, nil
+	}
+	return next, l.read(ctx, node, ours, found)
+}
+
+// idOf reads the ID in the name of a record: <prefix>:{<ID>}, or of a lease beside its
+// shard, <prefix>:{<shard>}:<ID>. Other names under the prefix are not of records.
+func idOf(prefix, name string) (id dedup.ID, ok bool) {
+	rest, ok := strings.CutPrefix(name, prefix+":{")
+	if !ok {
+		return id, false
+	}
+	text, after, ok := strings.Cut(rest, "}")
+	if !ok {
+		return id, false
+	}
+	if after != "" {
+		if text, ok = strings.CutPrefix(after, ":"); !ok {
+			return id, false
+		}
+	}
+	if base64.RawURLEncoding.DecodedLen(len(text)) != len(id) {
+		return id, false
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(b) != len(id) {
+		return id, false
+	}
+	return dedup.ID(b), true
+}
+
+// read lists those of the keys that are in the states asked for. It looks at the first
+// two bytes of all before it reads more: most records are done, and may have results.
+func (l *lister) read(ctx context.Context, node redis.Cmdable, names []string, found []Entry) error {
+	heads, pipe := make([]*redis.StringCmd, len(names)), node.Pipeline()
+	for i, name := range names {
+		heads[i] = pipe.GetRange(ctx, name, 0, 1)
+	}
+	_, _ = pipe.Exec(ctx) // every command carries its own
+	gets, ttls, which := []*redis.StringCmd{}, []*redis.DurationCmd{}, []int{}
+	pipe = node.Pipeline()
+	for i, cmd := range heads {
+		head, err := cmd.Result()
+		switch {
+		case Classify(err) == ClassUnreadable:
+			l.page.Foreign++
+		case err != nil:
+			return err
+		case head == "": // has gone
+		case len(head) < 2 || head[0] != recordVersion:
+			l.page.Foreign++
+		case l.mayList(head[1]):
+			gets, ttls, which = append(gets, pipe.Get(ctx, names[i])), append(ttls, pipe.PTTL(ctx, names[i])), append(which, i)
+		}
+	}
+	if len(which) == 0 {
+		return nil
+	}
+	_, _ = pipe.Exec(ctx)
+	for n, i := range which {
+		if err := l.add(found[i], gets[n], ttls[n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayList reports whether a record whose state byte is raw may be in a state asked for: a
+// claim may have become uncertain.
+func (l *lister) mayList(raw byte) bool {
+	state, known := states[raw]
+	return !known || slices.Contains(l.opts.States, state) ||
+		state == dedup.StateInProgress && slices.Contains(l.opts.States, dedup.StateUncertain)
+}
+
+// add lists a key, unless it has changed its state since its first bytes were read.
+func (l *lister) add(e Entry, get *redis.StringCmd, pttl *redis.DurationCmd) error {
+	raw, err := get.Result()
+	ttl, ttlErr := pttl.Result()
+	switch {
+	case err == redis.Nil: //nolint:errorlint // go-redis returns it as it is
+		return nil
+	case Classify(err) == ClassUnreadable:
+		l.page.Foreign++
+		return nil
+	case err != nil:
+		return err
+	case ttlErr != nil:
+		return ttlErr
+	}
+	rec, err := decodeRecord(raw)
+	switch {
+	case err != nil || ttl == -1: // without an expiry it is none of ours
+		l.page.Foreign++
+		return nil
+	case ttl < 0:
+		return nil
+	}
+	e.Record = rec.listed(ttl, l.clock)
+	if slices.Contains(l.opts.States, e.Record.State) {
+		l.page.Entries = append(l.page.Entries, e)
+	}
+	return nil
+}

@@ -1,0 +1,263 @@
+package redisadapter_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// listAll follows the cursors to the end.
+func listAll(t *testing.T, store *redisadapter.Store, opts redisadapter.ListOptions) (found map[dedup.ID]dedup.Record, foreign, pages int) {
+	t.Helper()
+	found = make(map[dedup.ID]dedup.Record)
+	for {
+		page, err := store.List(t.Context(), opts)
+		must(t, err)
+		for _, e := range page.Entries {
+			found[e.ID] = e.Record
+		}
+		foreign, pages = foreign+page.Foreign, pages+1
+		if opts.Cursor = page.Cursor; opts.Cursor == "" {
+			return found, foreign, pages
+		}
+	}
+}
+
+// fillList puts n keys into each state, and returns those of a state by their number.
+func fillList(t *testing.T, b redistest.Backend, store *redisadapter.Store, n int) {
+	t.Helper()
+	for first := range 5 {
+		reqs := make([]dedup.ClaimRequest, n)
+		for i := range reqs {
+			reqs[i] = request(first*n + i)
+			reqs[i].Origin = dedup.Origin{Source: "topic", Partition: 1, Offset: int64(i)}
+			reqs[i].Label = "label"
+		}
+		for i, a := range store.Claim(t.Context(), reqs) {
+			if a.Outcome != dedup.Acquired {
+				t.Fatalf("%d: %+v", i, a)
+			}
+		}
+	}
+	var ends []dedup.Change
+	for i := range n {
+		done, failed, released := change(n+i, dedup.StateSucceeded), change(2*n+i, dedup.StateFailed), change(3*n+i, dedup.StateReleased)
+		done.Result = make([]byte, 1000)
+		ends = append(ends, done, failed, released)
+	}
+	for i, a := range store.Finish(t.Context(), ends) {
+		if !a.Written {
+			t.Fatalf("%d: %+v", i, a)
+		}
+	}
+	for i := range n { // lapsed, with danger
+		key := redisadapter.Key(store, newID(4*n+i))
+		must(t, b.Client.Set(t.Context(), key, redisadapter.Golden(t, "in_progress_danger"), time.Minute).Err())
+	}
+}
+
+func TestList(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		const n = 60
+		store := open(t, b)
+		fillList(t, b, store, n)
+		found, foreign, pages := listAll(t, store, redisadapter.ListOptions{})
+		if len(found) != 2*n || foreign != 0 {
+			t.Errorf("%d keys, %d foreign, in %d pages", len(found), foreign, pages)
+		}
+		for i := range n {
+			if r := found[newID(i)]; r.State != dedup.StateInProgress || r.Attempt != 1 || r.Fence == 0 || r.Label != "label" ||
+				r.Origin.Offset != int64(i) || r.Remaining <= 50*time.Second || r.Remaining > time.Minute {
+				t.Fatalf("in flight %d: %+v", i, r)
+			}
+			if r := found[newID(4*n+i)]; r.State != dedup.StateUncertain || r.Attempt == 0 {
+				t.Fatalf("uncertain %d: %+v", i, r)
+			}
+		}
+		for state, first := range map[dedup.State]int{
+			dedup.StateSucceeded: n, dedup.StateFailed: 2 * n, dedup.StateReleased: 3 * n, dedup.StateUncertain: 4 * n, dedup.StateInProgress: 0,
+		} {
+			found, _, _ := listAll(t, store, redisadapter.ListOptions{States: []dedup.State{state}})
+			if len(found) != n {
+				t.Errorf("%v: %d keys", state, len(found))
+			}
+			for i := range n {
+				if r := found[newID(first+i)]; r.State != state || r.Result != nil || r.Age < 0 || r.Age > time.Minute {
+					t.Errorf("%v %d: %+v", state, i, r)
+				}
+			}
+		}
+	})
+}
+
+// TestListIsBounded prevents one call from going over everything.
+func TestListIsBounded(t *testing.T) {
+	for _, name := range []string{"redis", "cluster"} { // miniredis has one page of names
+		t.Run(name, func(t *testing.T) {
+			const n = 150
+			b := redistest.Open(t, name)
+			store := open(t, b)
+			fillList(t, b, store, n)
+			size := keysOf(t, b.Client)
+			for _, opts := range []redisadapter.ListOptions{{Limit: 1}, {Scan: 500, Limit: 10_000}} {
+				found, _, pages := listAll(t, store, opts)
+				if len(found) != 2*n {
+					t.Errorf("%+v: %d keys, want %d", opts, len(found), 2*n)
+				}
+				if opts.Scan > 0 && pages < size/opts.Scan/12 {
+					t.Errorf("%+v: %d pages over %d keys", opts, pages, size)
+				}
+				if opts.Limit == 1 && pages < 2 {
+					t.Errorf("%+v: %d pages", opts, pages)
+				}
+			}
+		})
+	}
+}
+
+// keysOf counts all keys, of everybody.
+func keysOf(t *testing.T, client redis.UniversalClient) int {
+	t.Helper()
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		n, err := cluster.DBSize(t.Context()).Result()
+		must(t, err)
+		return int(n)
+	}
+	n, err := client.DBSize(t.Context()).Result()
+	must(t, err)
+	return int(n)
+}
+
+// TestListSkipsForeign: what is under our names and is none of ours is counted, and what
+// only looks similar is left alone.
+func TestListSkipsForeign(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		store := open(t, b)
+		strings := 0
+		for n, name := range []string{"foreign", "json", "newer_version", "truncated", "no_expiry", "list", "hash"} {
+			key := redisadapter.Key(store, newID(n))
+			unreadable[name](t, b.Client, key)
+			t.Cleanup(func() { b.Client.Del(context.WithoutCancel(t.Context()), key) })
+			if n < 5 {
+				strings++
+			}
+		}
+		for _, name := range []string{":layout", ":forgets", ":{12}:1234", ":{12}:1234567890123456789012!", ":{short}", ":{" + "x}y", ":canary:{0}"} {
+			must(t, b.Client.Set(t.Context(), b.Prefix+name, "x", time.Minute).Err())
+		}
+		lease := request(50)
+		store.Claim(t.Context(), []dedup.ClaimRequest{lease})
+		raw, err := b.Client.Get(t.Context(), redisadapter.Key(store, lease.ID)).Result()
+		must(t, err)
+		tag := store.HashTag(newID(51))
+		must(t, b.Client.Set(t.Context(), b.Prefix+":{7}:"+tag, raw, time.Hour+time.Minute).Err())
+		found, foreign, _ := listAll(t, store, redisadapter.ListOptions{States: allStates})
+		if len(found) != 2 || found[newID(50)].Attempt != 1 || found[newID(51)].Attempt != 1 {
+			t.Errorf("%+v", found)
+		}
+		if foreign != strings {
+			t.Errorf("%d foreign values, want %d", foreign, strings)
+		}
+	})
+}
+
+var allStates = []dedup.State{
+	dedup.StateInProgress, dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased, dedup.StateUncertain,
+}
+
+// TestListAfterARestart: the order of a hash table is secret and new then, and an old
+// cursor would miss keys.
+func TestListAfterARestart(t *testing.T) {
+	server, client, store := private(t)
+	const n = 150
+	fillList(t, redistest.Backend{Client: client, Prefix: "ow"}, store, n)
+	opts := redisadapter.ListOptions{Limit: 1}
+	page, err := store.List(t.Context(), opts)
+	must(t, err)
+	server.Kill(1)
+	server.Start(1)
+	opts.Cursor, opts.Limit = page.Cursor, 0
+	found, _, _ := listAll(t, store, opts)
+	if opts.Cursor == "" || len(found) != 2*n {
+		t.Errorf("%d keys from %q on", len(found), opts.Cursor)
+	}
+}
+
+// TestListRights is what the package comment says.
+func TestListRights(t *testing.T) {
+	server, admin, _ := private(t)
+	rules := strings.Fields("on >secret resetkeys ~ow:* resetchannels -@all +eval +evalsha +get +set +pttl +time +info +ping " +
+		"+hello +client|setname +scan +getrange")
+	must(t, admin.Do(t.Context(), append([]any{"ACL", "SETUSER", "lister"}, anys(rules)...)...).Err())
+	client := redistest.Client(t, &redis.Options{Addr: server.Addr, Username: "lister", Password: "secret"})
+	store := open(t, redistest.Backend{Client: client, Prefix: "ow"})
+	store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})
+	if found, _, _ := listAll(t, store, redisadapter.ListOptions{}); len(found) != 1 {
+		t.Errorf("%+v", found)
+	}
+}
+
+func TestListRefusesBadInput(t *testing.T) {
+	store := open(t, redistest.Open(t, "miniredis"))
+	for field, opts := range map[string]redisadapter.ListOptions{
+		"ListOptions.Limit": {Limit: -1}, "ListOptions.Scan": {Scan: 1_000_001}, "ListOptions.States": {States: []dedup.State{dedup.StateAbsent}},
+		"ListOptions.Cursor": {Cursor: "2.0.0.0"},
+	} {
+		_, err := store.List(t.Context(), opts)
+		wantInput(t, err, field)
+	}
+	var none context.Context
+	_, err := store.List(none, redisadapter.ListOptions{})
+	wantInput(t, err, "Context")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := store.List(ctx, redisadapter.ListOptions{}); redisadapter.Classify(err) != redisadapter.ClassContext {
+		t.Errorf("%v", err)
+	}
+}
+
+// FuzzListCursor: a cursor that is accepted is one that List writes.
+func FuzzListCursor(f *testing.F) {
+	f.Add("")
+	f.Add("1.0.0.0")
+	f.Add("1.16383.ffffffffffffffff.1f")
+	f.Add("1.016383.0.+1")
+	f.Add("0.1.2.3")
+	f.Add(fmt.Sprint("1.", strings.Repeat("9", 30), ".0.0"))
+	f.Fuzz(func(t *testing.T, s string) {
+		again, err := redisadapter.Position(s)
+		if err == nil && s != "" && again != s {
+			t.Errorf("%q is read as %q", s, again)
+		}
+	})
+}
+
+// TestListGoesOn reads its servers in the order of their slots, each to its end.
+func TestListGoesOn(t *testing.T) {
+	b := redistest.Backend{Client: redistest.Cluster(t, servertest.RedisCluster(t)), Prefix: servertest.Prefix(t)}
+	store := open(t, b)
+	store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})
+	last, cursor := "", ""
+	for range 10_000 {
+		page, err := store.List(t.Context(), redisadapter.ListOptions{Cursor: cursor, Scan: 200})
+		must(t, err)
+		if cursor = page.Cursor; cursor == "" {
+			return
+		}
+		slot := strings.Split(cursor, ".")[1]
+		if fmt.Sprintf("%5s", slot) < last {
+			t.Fatalf("slot %s after %s", slot, last)
+		}
+		last = fmt.Sprintf("%5s", slot)
+	}
+	t.Error("without end")
+}

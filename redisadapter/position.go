@@ -1,0 +1,134 @@
+package redisadapter
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+const positionVersion = "1"
+
+// position is where a listing goes on: at a slot, with what is left of the SCAN of the
+// server that has it. A server's cursors mean nothing to another, nor to itself after a
+// restart: the order of its hash table is secret and new.
+type position struct {
+	slot   int
+	run    uint64 // digest of the server's run id
+	cursor uint64 // of SCAN
+}
+
+// String is the cursor that callers keep.
+func (p position) String() string {
+	return fmt.Sprintf("%s.%d.%x.%x", positionVersion, p.slot, p.run, p.cursor)
+}
+
+// parsePosition reads what String wrote; empty is the beginning.
+func parsePosition(s string) (p position, err error) {
+	if s == "" {
+		return p, nil
+	}
+	parts := strings.Split(s, ".")
+	if parts[0] != positionVersion || len(parts) != 4 {
+		return p, input("ListOptions.Cursor", "is not one that List of this version has returned")
+	}
+	slot, err1 := strconv.ParseUint(parts[1], 10, 16)
+	run, err2 := strconv.ParseUint(parts[2], 16, 64)
+	cursor, err3 := strconv.ParseUint(parts[3], 16, 64)
+	p = position{slot: int(slot), run: run, cursor: cursor}
+	if err1 != nil || err2 != nil || err3 != nil || slot > slots || p.String() != s {
+		return position{}, input("ListOptions.Cursor", "is damaged")
+	}
+	return p, nil
+}
+
+// master is a server that has keys of ours.
+type master struct {
+	client redis.Cmdable
+	run    uint64
+	// first is its first slot, and last the one before the next master's first: its SCAN
+	// goes over all it has, so one whose slots are no single range is in the order once.
+	first, last int
+}
+
+// masters lists the servers that have keys, in the order of their first slots.
+func masters(ctx context.Context, client redis.UniversalClient) ([]master, error) {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		run, err := runID(ctx, client)
+		return []master{{client: client, run: run, last: slots - 1}}, err
+	}
+	var mu sync.Mutex
+	var all []master
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		m, err := clusterMaster(ctx, node)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil && m.first < slots {
+			all = append(all, m)
+		}
+		return err
+	})
+	slices.SortFunc(all, func(a, b master) int { return cmp.Compare(a.first, b.first) })
+	for i := range all { // each stands for what lies between it and the next
+		all[i].last = slots - 1
+		if i+1 < len(all) {
+			all[i].last = all[i+1].first - 1
+		}
+	}
+	return all, err
+}
+
+// clusterMaster asks a node itself what it has: the address under which it is known to
+// the others may be another than the one under which we reach it.
+func clusterMaster(ctx context.Context, node *redis.Client) (m master, err error) {
+	m.client, m.first = node, slots
+	if m.run, err = runID(ctx, node); err != nil {
+		return m, err
+	}
+	me, err := node.ClusterMyID(ctx).Result()
+	if err != nil {
+		return m, err
+	}
+	ranges, err := node.ClusterSlots(ctx).Result()
+	for _, r := range ranges {
+		if len(r.Nodes) > 0 && r.Nodes[0].ID == me {
+			m.first = min(m.first, r.Start)
+		}
+	}
+	return m, err
+}
+
+// runID digests what names one life of a server; that of an embedded one has no name.
+func runID(ctx context.Context, client redis.UniversalClient) (uint64, error) {
+	fields, err := askInfo(ctx, client)
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(fields["run_id"])) // never fails
+	return h.Sum64(), err
+}
+
+// listed is the record as List shows it, ttl before it expires.
+func (r *record) listed(ttl time.Duration, clock reading) dedup.Record {
+	left, age := ttl, time.Duration(0)
+	switch r.state {
+	case redisscript.InProgress:
+		left -= redisscript.FromMillis(int64(r.span))
+	case redisscript.Succeeded, redisscript.Failed:
+		if clock.known() {
+			age = max(redisscript.FromMillis(clock.millis()-int64(r.span)), 0)
+		}
+	}
+	rec := r.view(left, age)
+	rec.Result = nil
+	return rec
+}
