@@ -97,4 +97,30 @@
 //
 // Change the password, and "ow" if Options.Prefix is another. Those from sadd on are for
 // Compact and Mixed, the last is for a Cluster. A client with a name also asks for +client|setname.
+// [Store.List] needs +scan +getrange besides (on a Cluster +cluster|myid), and [Store.Atomic]
+// +watch +unwatch +multi +exec and what its effects do.
+//
+// # Changing settings on live data
+//
+// The window of the layouts Rich and SeenOnly, leases, holds and limits are no part of what
+// is stored: change them any time, new records follow. Everything that decides where a
+// key is found, or what of it, is fixed for a prefix: the layout, and for Compact and
+// Mixed the secret, the window and the number of expected keys. To change one, move to
+// another prefix (or another server) with [Moving], by rolling deployments:
+//
+//  1. all processes have old;
+//  2. all get Moving(old, next);
+//  3. when all have that, all get Moving(next, old);
+//  4. one window after the last process of step 1 has ended, all get next.
+//
+// Processes of neighbouring steps exclude each other: no effect runs twice and none is
+// lost, also when a process dies in the middle. Processes of steps that are no neighbours
+// do not know of each other: finish each rollout, and go back by the same steps. A release
+// of step 1 that still runs beside one of step 3 runs effects twice.
+//
+// A namespace, a scope, or what a key is derived from changes the ID itself, so no store
+// can know both. Nest two Dedupers of the two namespaces instead; what is inside is
+// recorded first, so the steps are the same: old; then the effect in dedup.Do of old
+// inside dedup.Do of next; then of next inside old; and one window later next alone. See
+// the example of a namespace.
 package redisadapter

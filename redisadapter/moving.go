@@ -1,0 +1,307 @@
+package redisadapter
+
+import (
+	"context"
+	"errors"
+	"math/bits"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Moving is a store for the time between two stores: it claims in both, writes in both
+// and reads both, so that processes that know only one of them and processes that know
+// both exclude each other. It is how settings that [New] would refuse are changed under
+// load; the package comment has the steps.
+//
+// A key is claimed in lead first, then in follow, and only who gets both has it. When
+// follow knows better (done, in flight, uncertain, another fingerprint), its answer
+// counts: what was claimed in lead is given back, and an end is copied into lead for the
+// time that is left of it. A claim is held only while it is held in both.
+//
+// An end is written into lead first. So a process that dies between the two leaves its
+// key done for those that know lead, and for those that know both; those that know follow
+// alone would run it again once its lease has ended. Hence two rollouts: Moving(old, next)
+// while processes with old alone are running, then Moving(next, old), and next alone only
+// when no Moving(old, next) runs any more.
+//
+// While both orders run, two processes that claim one key at the same moment may each get
+// one half, and both be told InFlight: they must come again with jitter, as ever.
+//
+// The fence of a claim is the larger of the two. Both grow with their servers' clocks, so
+// if those are two servers, a fence may fall back by their difference at the end of the
+// move. A dedup.Completion With something ([Store.Atomic]) is refused: no transaction
+// spans both. It costs the round trips of both stores, one after the other; an end by a
+// handler that has read its fence costs one more, because it is written only when both
+// claims are certain. Forget forgets in both, and an error may mean that one has done so.
+//
+// Both must be well for anything to be learnt. Errors of Moving itself are a
+// [*dedup.InputError]: a nil store, or two with the same keys.
+func Moving(lead, follow dedup.Store) (dedup.Store, error) {
+	switch {
+	case lead == nil:
+		return nil, input("Lead", "is nil")
+	case follow == nil:
+		return nil, input("Follow", "is nil")
+	case sameKeys(lead, follow):
+		return nil, input("Follow", "has the same keys as Lead; what is moved needs another prefix")
+	}
+	m := &moving{lead: lead, follow: follow}
+	a, ok1 := lead.(forgetter)
+	b, ok2 := follow.(forgetter)
+	if ok1 && ok2 {
+		return &movingForgets{m, a, b}, nil
+	}
+	return m, nil
+}
+
+// sameKeys reports whether both are one.
+func sameKeys(lead, follow dedup.Store) bool {
+	a, ok1 := lead.(*Store)
+	b, ok2 := follow.(*Store)
+	return ok1 && ok2 && (a == b || a.clock.client == b.clock.client && a.opts.Prefix == b.opts.Prefix)
+}
+
+// forgetter is a store that tells caches of what is forgotten.
+type forgetter interface {
+	Forgets(ctx context.Context) (uint64, error)
+}
+
+type movingForgets struct {
+	*moving
+	a, b forgetter
+}
+
+// Forgets is another number when either store's is.
+func (m *movingForgets) Forgets(ctx context.Context) (uint64, error) {
+	a, err := m.a.Forgets(ctx)
+	if err != nil {
+		return 0, err
+	}
+	b, err := m.b.Forgets(ctx)
+	return a*0x9e3779b97f4a7c15 ^ bits.RotateLeft64(b, 31), err
+}
+
+type moving struct {
+	lead, follow dedup.Store
+	claims       movingClaims
+}
+
+// SeenOnly reports whether results and failures would be lost in either store.
+func (m *moving) SeenOnly() bool { return seenOnly(m.lead) || seenOnly(m.follow) }
+
+func seenOnly(store dedup.Store) bool {
+	s, ok := store.(interface{ SeenOnly() bool })
+	return ok && s.SeenOnly()
+}
+
+// Claim implements [dedup.Store].
+func (m *moving) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	start := time.Now()
+	answers := m.lead.Claim(ctx, reqs)
+	m.lookToo(ctx, reqs, answers)
+	won := where(answers, func(a *dedup.Answer) bool { return a.Err == nil && a.Outcome == dedup.Acquired })
+	if len(won) == 0 {
+		return answers
+	}
+	asked := pick(reqs, won)
+	for n := range asked {
+		asked[n].Lease = shortened(asked[n].Lease, start)
+	}
+	var back []dedup.Change
+	for n, b := range m.follow.Claim(ctx, asked) {
+		i := won[n]
+		switch {
+		case b.Err == nil && b.Outcome == dedup.Acquired:
+			m.claims.note(&reqs[i], answers[i].Record.Fence, b.Record.Fence)
+			b.Mine = b.Mine || answers[i].Mine
+			b.Record = merge(answers[i].Record, b.Record)
+		case b.Err == nil || refusedClaim(b.Err):
+			back = append(back, m.undo(&reqs[i], &answers[i].Record, &b))
+			b.Record = merge(b.Record, answers[i].Record)
+		}
+		// Otherwise it is not known, and will be asked again, or given back, by the core.
+		answers[i] = b
+	}
+	if len(back) > 0 {
+		m.lead.Finish(ctx, back) // what fails lapses
+	}
+	return answers
+}
+
+// lookToo completes what lead has refused by what follow knows: it may know of an end.
+func (m *moving) lookToo(ctx context.Context, reqs []dedup.ClaimRequest, answers []dedup.Answer) {
+	refused := where(answers, func(a *dedup.Answer) bool { return a.Err == nil && a.Outcome != dedup.Acquired })
+	m.also(ctx, m.follow, answers, refused, func(i int) dedup.ID { return reqs[i].ID })
+	for _, i := range refused {
+		a := &answers[i]
+		switch {
+		case !isEnd(a.Record.State):
+		case a.Record.Fingerprint.Conflicts(reqs[i].Fingerprint):
+			a.Outcome = dedup.Mismatch
+		default:
+			a.Outcome = dedup.Duplicate
+		}
+	}
+}
+
+// also adds what the other store knows to answers that come from one alone.
+func (m *moving) also(ctx context.Context, other dedup.Store, answers []dedup.Answer, which []int, id func(int) dedup.ID) {
+	if len(which) == 0 {
+		return
+	}
+	ids := make([]dedup.ID, len(which))
+	for n, i := range which {
+		ids[n] = id(i)
+	}
+	for n, l := range other.Lookup(ctx, ids) {
+		if a := &answers[which[n]]; l.Err == nil {
+			a.Record = merge(a.Record, l.Record)
+		}
+	}
+}
+
+// shortened is a lease in follow that ends no later than the one in lead, which began
+// after start. Lead is the gate: who gets through it must not find follow closed for a
+// moment longer, for a claim that is given back counts as an attempt all the same.
+func shortened(lease time.Duration, start time.Time) time.Duration {
+	return max(lease-time.Since(start), lease/2)
+}
+
+// refusedClaim reports whether an error says that no claim was made. The core gives back
+// nothing then.
+func refusedClaim(err error) bool {
+	var bad *dedup.InputError
+	return errors.As(err, &bad) || errors.Is(err, dedup.ErrStoreFull) || errors.Is(err, dedup.ErrUnreadable)
+}
+
+// undo takes back a claim in lead that follow has not granted: an end is taken over from
+// there, so that the next time lead knows.
+func (m *moving) undo(req *dedup.ClaimRequest, mine *dedup.Record, b *dedup.Answer) dedup.Change {
+	c := dedup.Change{ID: req.ID, Token: req.Token, State: dedup.StateReleased, Hold: req.Hold, Fence: mine.Fence, Attempt: mine.Attempt}
+	rec, tiny := &b.Record, seenOnly(m.lead)
+	if b.Err != nil || b.Outcome != dedup.Duplicate || rec.Remaining <= 0 || tiny && rec.State == dedup.StateFailed {
+		return c
+	}
+	c.State, c.Window, c.Result, c.NoResult = rec.State, rec.Remaining, rec.Result, rec.NoResult
+	c.Fingerprint, c.Origin, c.Label = rec.Fingerprint, rec.Origin, rec.Label
+	if tiny && len(c.Result) > 0 {
+		c.Result, c.NoResult = nil, true
+	}
+	return c
+}
+
+// Renew implements [dedup.Store].
+func (m *moving) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	start := time.Now()
+	inLead, inFollow := m.claims.split(changes)
+	answers := m.lead.Renew(ctx, inLead)
+	held := where(answers, func(a *dedup.Answer) bool { return a.Err == nil && a.Held })
+	lost := where(answers, func(a *dedup.Answer) bool { return a.Err == nil && !a.Held })
+	m.also(ctx, m.follow, answers, lost, func(i int) dedup.ID { return changes[i].ID })
+	if len(held) == 0 {
+		return answers
+	}
+	asked := pick(inFollow, held)
+	for n := range asked {
+		asked[n].Lease = shortened(asked[n].Lease, start)
+	}
+	for n, b := range m.follow.Renew(ctx, asked) {
+		i := held[n]
+		if b.Err == nil {
+			b.Record = merge(answers[i].Record, b.Record)
+		}
+		if b.Held {
+			m.claims.extend(&changes[i])
+		}
+		answers[i] = b
+	}
+	return answers
+}
+
+// Lookup implements [dedup.Store].
+func (m *moving) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+	answers := m.lead.Lookup(ctx, ids)
+	for i, b := range m.follow.Lookup(ctx, ids) {
+		a := &answers[i]
+		switch {
+		case a.Err == nil && (b.Err == nil || isEnd(a.Record.State)):
+			a.Record = merge(a.Record, b.Record)
+		case b.Err == nil && isEnd(b.Record.State), a.Err == nil:
+			*a = b
+		}
+	}
+	return answers
+}
+
+// Forget implements [dedup.Store].
+func (m *moving) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+	errs := m.lead.Forget(ctx, ids, hold)
+	var gone []int
+	for i, err := range errs {
+		if err == nil {
+			gone = append(gone, i)
+		}
+	}
+	if len(gone) == 0 {
+		return errs
+	}
+	for n, err := range m.follow.Forget(ctx, pick(ids, gone), hold) {
+		errs[gone[n]] = err
+	}
+	return errs
+}
+
+func isEnd(s dedup.State) bool { return s == dedup.StateSucceeded || s == dedup.StateFailed }
+
+// rank says which of two records of a key counts.
+func rank(r *dedup.Record) int {
+	switch {
+	case isEnd(r.State):
+		return 4
+	case r.State == dedup.StateUncertain:
+		return 3
+	case r.State == dedup.StateInProgress && r.Remaining > 0:
+		return 2
+	case r.State != dedup.StateAbsent:
+		return 1
+	}
+	return 0
+}
+
+// merge is what two stores know of a key together.
+func merge(a, b dedup.Record) dedup.Record {
+	if rank(&a) < rank(&b) {
+		a, b = b, a
+	}
+	if a.State == b.State {
+		a.Remaining = min(a.Remaining, b.Remaining)
+	}
+	if b.State == dedup.StateAbsent {
+		return a
+	}
+	a.Attempt, a.Fence, a.Danger = max(a.Attempt, b.Attempt), max(a.Fence, b.Fence), a.Danger || b.Danger
+	if len(b.Steps) > len(a.Steps) {
+		a.Steps = b.Steps
+	}
+	return a
+}
+
+// where lists the items for which yes holds.
+func where[T any](items []T, yes func(*T) bool) (which []int) {
+	for i := range items {
+		if yes(&items[i]) {
+			which = append(which, i)
+		}
+	}
+	return which
+}
+
+// pick returns the items that are listed.
+func pick[T any](items []T, which []int) []T {
+	picked := make([]T, len(which))
+	for n, i := range which {
+		picked[n] = items[i]
+	}
+	return picked
+}

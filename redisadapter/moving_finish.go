@@ -1,0 +1,208 @@
+package redisadapter
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Finish implements [dedup.Store].
+func (m *moving) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	answers := make([]dedup.Answer, len(changes))
+	inLead, inFollow := m.claims.split(changes)
+	var owned, all, releases []int
+	for i := range changes {
+		switch c := &changes[i]; {
+		case c.With != nil:
+			answers[i].Err = input("Completion.With", fmt.Sprintf("is a %T, and a store that is being moved has no transaction over both", c.With))
+		case c.State == dedup.StateReleased:
+			releases = append(releases, i)
+		case !c.Landed:
+			owned = append(owned, i)
+		default:
+			all = append(all, i)
+		}
+	}
+	all = append(all, m.certain(ctx, answers, changes, inLead, inFollow, owned)...)
+	m.finishBoth(ctx, answers, inLead, inFollow, all)
+	m.releaseBoth(ctx, answers, inLead, inFollow, releases)
+	for i := range answers {
+		if answers[i].Err == nil {
+			m.claims.drop(changes[i].Token)
+		}
+	}
+	return answers
+}
+
+// certain makes sure of the claims in follow whose end only their owner may write: lead
+// must not say "done" of what follow then gives to somebody else. It answers those that
+// are lost there, and returns the others.
+func (m *moving) certain(ctx context.Context, answers []dedup.Answer, changes, inLead, inFollow []dedup.Change, owned []int) (held []int) {
+	if len(owned) == 0 {
+		return nil
+	}
+	renewals := pick(inFollow, owned)
+	for n := range renewals {
+		renewals[n].Lease = m.claims.lease(renewals[n].Token)
+	}
+	var lost []int
+	for n, r := range m.follow.Renew(ctx, renewals) {
+		switch i := owned[n]; {
+		case r.Err != nil:
+			answers[i] = dedup.Answer{Err: r.Err}
+		case r.Held:
+			held = append(held, i)
+		default:
+			lost = append(lost, i)
+		}
+	}
+	if len(lost) == 0 {
+		return held
+	}
+	// Not held: the end is there, written by an earlier send, or nothing will be written.
+	var again, gone []int
+	for n, b := range m.follow.Finish(ctx, pick(inFollow, lost)) {
+		answers[lost[n]] = b
+		switch {
+		case b.Err == nil && b.Written:
+			again = append(again, lost[n])
+		case b.Err == nil:
+			gone = append(gone, lost[n])
+		}
+	}
+	m.also(ctx, m.lead, answers, gone, func(i int) dedup.ID { return changes[i].ID })
+	if len(again) > 0 {
+		for n, a := range m.lead.Finish(ctx, pick(inLead, again)) {
+			answers[again[n]] = combine(a, answers[again[n]])
+		}
+	}
+	return held
+}
+
+// finishBoth writes into lead, then into follow what lead does not forbid.
+func (m *moving) finishBoth(ctx context.Context, answers []dedup.Answer, inLead, inFollow []dedup.Change, all []int) {
+	if len(all) == 0 {
+		return
+	}
+	var on, off []int
+	for n, a := range m.lead.Finish(ctx, pick(inLead, all)) {
+		i := all[n]
+		answers[i] = a
+		// An effect that has landed is put on record in follow too when lead has another
+		// end already; but not when lead has forgotten its owner.
+		if a.Err == nil && (a.Written || inLead[i].Landed && isEnd(a.Record.State)) {
+			on = append(on, i)
+		} else if a.Err == nil {
+			off = append(off, i)
+		}
+	}
+	m.also(ctx, m.follow, answers, off, func(i int) dedup.ID { return inLead[i].ID })
+	if len(on) == 0 {
+		return
+	}
+	for n, b := range m.follow.Finish(ctx, pick(inFollow, on)) {
+		answers[on[n]] = combine(answers[on[n]], b)
+	}
+}
+
+// releaseBoth opens follow first, and then lead, which is the gate to both.
+func (m *moving) releaseBoth(ctx context.Context, answers []dedup.Answer, inLead, inFollow []dedup.Change, releases []int) {
+	if len(releases) == 0 {
+		return
+	}
+	inside := m.follow.Finish(ctx, pick(inFollow, releases))
+	for n, a := range m.lead.Finish(ctx, pick(inLead, releases)) {
+		answers[releases[n]] = combine(a, inside[n])
+	}
+}
+
+// combine is the answer of two stores to one end.
+func combine(a, b dedup.Answer) dedup.Answer {
+	switch {
+	case a.Err != nil:
+		return a
+	case b.Err != nil:
+		return b
+	}
+	return dedup.Answer{Held: a.Held && b.Held, Written: a.Written && b.Written, Record: merge(a.Record, b.Record)}
+}
+
+// movingClaims remembers of each claim under way what the two stores gave for it: each
+// must be shown its own fence again, for it compares that with what it has forgotten.
+type movingClaims struct {
+	mu     sync.Mutex
+	of     map[dedup.Token]movingClaim
+	pruned int // size after the last look for what has ended
+}
+
+type movingClaim struct {
+	lead, follow uint64
+	lease        time.Duration
+	until        time.Time
+}
+
+const (
+	// movingLease is the lease with which a claim that is not known here is made certain.
+	movingLease = 10 * time.Second
+	// movingPrune is how many claims are kept before those that have ended are looked for.
+	movingPrune = 1024
+)
+
+func (c *movingClaims) note(req *dedup.ClaimRequest, lead, follow uint64) {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of == nil {
+		c.of = make(map[dedup.Token]movingClaim)
+	}
+	if len(c.of) >= 2*max(c.pruned, movingPrune) {
+		for token, claim := range c.of {
+			if now.After(claim.until) {
+				delete(c.of, token)
+			}
+		}
+		c.pruned = len(c.of)
+	}
+	c.of[req.Token] = movingClaim{lead, follow, req.Lease, now.Add(req.Lease + req.Hold)}
+}
+
+// extend keeps a claim that was renewed.
+func (c *movingClaims) extend(change *dedup.Change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if claim, ok := c.of[change.Token]; ok {
+		claim.until = time.Now().Add(change.Lease + change.Hold)
+		c.of[change.Token] = claim
+	}
+}
+
+func (c *movingClaims) drop(token dedup.Token) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.of, token)
+}
+
+func (c *movingClaims) lease(token dedup.Token) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if claim, ok := c.of[token]; ok {
+		return claim.lease
+	}
+	return movingLease
+}
+
+// split returns the changes as each store is to see them.
+func (c *movingClaims) split(changes []dedup.Change) (lead, follow []dedup.Change) {
+	lead, follow = append(lead, changes...), append(follow, changes...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range changes {
+		if claim, ok := c.of[changes[i].Token]; ok && changes[i].Fence != 0 {
+			lead[i].Fence, follow[i].Fence = claim.lead, claim.follow
+		}
+	}
+	return lead, follow
+}

@@ -1,0 +1,356 @@
+package redisadapter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+func moving(t testing.TB, lead, follow dedup.Store) dedup.Store {
+	t.Helper()
+	m, err := redisadapter.Moving(lead, follow)
+	must(t, err)
+	return m
+}
+
+// TestConformanceOfMoving: two stores are one to whoever uses them.
+func TestConformanceOfMoving(t *testing.T) {
+	pairs := map[string][2]redisadapter.Layout{
+		"rich to rich": {redisadapter.Rich, redisadapter.Rich}, "rich to seen_only": {redisadapter.Rich, redisadapter.SeenOnly},
+	}
+	for name, pair := range pairs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mini, client := redistest.Freeze(t)
+			old := harness(t, redistest.Backend{Client: client, Prefix: "old"}, pair[0])
+			next := harness(t, redistest.Backend{Client: client, Prefix: "next"}, pair[1])
+			deduptest.Run(t, deduptest.Harness{
+				SeenOnly: old.SeenOnly || next.SeenOnly, Advance: mini.Advance,
+				New: func(t testing.TB) dedup.Store { return moving(t, old.New(t), next.New(t)) },
+			})
+		})
+	}
+}
+
+func TestMovingRefuses(t *testing.T) {
+	b := redistest.Open(t, "miniredis")
+	store := open(t, b)
+	for field, pair := range map[string][2]dedup.Store{"Lead": {nil, store}, "Follow": {store, open(t, b)}} {
+		_, err := redisadapter.Moving(pair[0], pair[1])
+		wantInput(t, err, field)
+	}
+	_, err := redisadapter.Moving(store, nil)
+	wantInput(t, err, "Follow")
+}
+
+// relocation is a message's effect, counted, over the two stores of a move.
+type relocation struct {
+	old, next dedup.Store
+	mu        sync.Mutex
+	effects   map[string]int
+}
+
+// The steps of a move: which store a process has.
+func (r *relocation) process(t testing.TB, step int) *dedup.Deduper {
+	t.Helper()
+	store := []dedup.Store{1: r.old, 2: nil, 3: nil, 4: r.next}[step]
+	switch step {
+	case 2:
+		store = moving(t, r.old, r.next)
+	case 3:
+		store = moving(t, r.next, r.old)
+	}
+	return newDeduper(t, store)
+}
+
+func newDeduper(t testing.TB, store dedup.Store) *dedup.Deduper {
+	t.Helper()
+	d, err := dedup.New(store, dedup.Config{Namespace: "moving", Window: time.Hour, LeaseTTL: 2 * time.Second, Hold: time.Minute})
+	must(t, err)
+	return d
+}
+
+func (r *relocation) effect(key string) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.effects[key]++
+		return key, nil
+	}
+}
+
+// deliver delivers each key to the processes in turn, a few times and in any order, and
+// returns how many keys had more effects than one.
+func (r *relocation) deliver(t *testing.T, keys int, processes ...*dedup.Deduper) (doubles int) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for w := range 4 * len(processes) {
+		wg.Go(func() {
+			d := processes[w%len(processes)]
+			for _, n := range rand.Perm(keys) {
+				key := fmt.Sprint("key-", n)
+				for {
+					res, err := dedup.Do(t.Context(), d, key, r.effect(key))
+					if err == nil && res.Value == key {
+						break
+					}
+					if err == nil || !errors.Is(err, dedup.ErrInFlight) && !dedup.OutcomeUnknown(err) {
+						t.Errorf("%s: %+v, %v", key, res, err)
+						break
+					}
+					<-time.After(rand.N(5 * time.Millisecond)) // two that meet head-on must not meet again
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for n := range keys {
+		switch count := r.effects[fmt.Sprint("key-", n)]; {
+		case count == 0:
+			t.Errorf("key-%d was lost", n)
+		case count > 1:
+			doubles++
+		}
+	}
+	return doubles
+}
+
+func newRelocation(old, next dedup.Store) *relocation {
+	return &relocation{old: old, next: next, effects: make(map[string]int)}
+}
+
+// TestMovingUnderLoad mixes the processes of neighbouring steps: nothing runs twice and
+// nothing is lost. Processes of steps that are no neighbours do not exclude each other.
+func TestMovingUnderLoad(t *testing.T) {
+	onServer := func(t *testing.T) (dedup.Store, dedup.Store) {
+		b := redistest.Backend{Client: redistest.Open(t, "redis").Client, Prefix: servertest.Prefix(t)}
+		old := open(t, b)
+		b.Prefix += "2"
+		return old, open(t, b)
+	}
+	faulty := func(*testing.T) (dedup.Store, dedup.Store) {
+		return deduptest.NewFaulty(dedup.Memory(1e5), deduptest.Seeded(1, 0.03)), deduptest.NewFaulty(dedup.Memory(1e5), deduptest.Seeded(2, 0.03))
+	}
+	for name, stores := range map[string]func(*testing.T) (dedup.Store, dedup.Store){"redis": onServer, "faulty": faulty} {
+		t.Run(name, func(t *testing.T) {
+			for _, steps := range [][]int{{1, 2}, {2}, {2, 3}, {3}, {3, 4}, {1, 4}} {
+				t.Run(fmt.Sprint(steps), func(t *testing.T) {
+					r := newRelocation(stores(t))
+					var processes []*dedup.Deduper
+					for _, step := range steps {
+						processes = append(processes, r.process(t, step), r.process(t, step))
+					}
+					doubles := r.deliver(t, 100, processes...)
+					if apart := steps[len(steps)-1]-steps[0] > 1; (doubles > 0) != apart {
+						t.Errorf("%d keys of 100 had their effect twice", doubles)
+					}
+				})
+			}
+		})
+	}
+}
+
+// doomed is a store of a process that dies at one of its calls, counted over both of its
+// stores: before the call is executed, or after.
+type doomed struct {
+	dedup.Store
+	life *life
+	lead bool
+}
+
+type life struct {
+	mu       sync.Mutex
+	calls    int
+	diesAt   int
+	executed bool // of the call at which it dies
+	dead     bool
+	recorded bool // the lead has the end
+}
+
+var errDead = errors.New("the process is dead")
+
+// allow counts a call, and reports whether it is executed and whether its answer arrives.
+func (l *life) allow() (execute, hear bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dead {
+		return false, false
+	}
+	if l.calls++; l.calls == l.diesAt {
+		l.dead = true
+		return l.executed, false
+	}
+	return true, true
+}
+
+func (l *life) isDead() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dead
+}
+
+func deadly[T any](d *doomed, items []T, send func() []dedup.Answer) []dedup.Answer {
+	execute, hear := d.life.allow()
+	var answers []dedup.Answer
+	if execute {
+		answers = send()
+	}
+	if hear {
+		return answers
+	}
+	answers = make([]dedup.Answer, len(items))
+	for i := range answers {
+		answers[i].Err = errDead
+	}
+	return answers
+}
+
+func (d *doomed) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	return deadly(d, reqs, func() []dedup.Answer { return d.Store.Claim(ctx, reqs) })
+}
+
+func (d *doomed) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	return deadly(d, changes, func() []dedup.Answer { return d.Store.Renew(ctx, changes) })
+}
+
+func (d *doomed) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	return deadly(d, changes, func() []dedup.Answer {
+		answers := d.Store.Finish(ctx, changes)
+		d.life.mu.Lock()
+		defer d.life.mu.Unlock()
+		if d.lead && answers[0].Written && changes[0].State == dedup.StateSucceeded {
+			d.life.recorded = true
+		}
+		return answers
+	})
+}
+
+// TestMovingCrashes kills a process of one step at every call of either store; then a
+// process of the step before, or after, gets the message. A second effect is there only
+// where no record of the first was, as with one store: never between the two records.
+func TestMovingCrashes(t *testing.T) {
+	halves := 0 // died between the two records
+	for _, c := range []struct{ dies, comes int }{{2, 1}, {2, 2}, {2, 3}, {3, 2}, {3, 3}, {3, 4}} {
+		for _, fenced := range []bool{false, true} {
+			for at := 1; at <= 8; at++ {
+				for _, executed := range []bool{false, true} {
+					name := fmt.Sprintf("%d then %d, fenced %t, call %d, executed %t", c.dies, c.comes, fenced, at, executed)
+					t.Run(name, func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) {
+							if crashOnce(t, c.dies, c.comes, at, executed, fenced) {
+								halves++
+							}
+						})
+					})
+				}
+			}
+		}
+	}
+	if halves < 12 {
+		t.Errorf("only %d processes died between their two records", halves)
+	}
+}
+
+// crashOnce reports whether the process has died between its two records.
+func crashOnce(t *testing.T, dies, comes, at int, executed, fenced bool) (half bool) {
+	healthy := newRelocation(dedup.Memory(100), dedup.Memory(100))
+	l := &life{diesAt: at, executed: executed}
+	r := newRelocation(&doomed{healthy.old, l, dies == 2}, &doomed{healthy.next, l, dies == 3})
+	first := r.process(t, dies)
+	_, _ = dedup.Do(t.Context(), first, "m", func(ctx context.Context) (string, error) {
+		if l.isDead() {
+			return "", errDead
+		}
+		if a, ok := dedup.FromContext(ctx); ok && fenced {
+			a.Fence()
+		}
+		return healthy.effect("m")(ctx)
+	})
+	ranFirst, recorded := healthy.effects["m"] == 1, l.recorded
+	time.Sleep(3 * time.Second) // its lease
+	second := healthy.process(t, comes)
+	if _, err := dedup.Do(t.Context(), second, "m", healthy.effect("m")); err != nil {
+		t.Fatalf("then: %v", err)
+	}
+	want := 1
+	if ranFirst && !recorded {
+		want = 2 // a crash after the effect and before its record, as ever
+	}
+	if n := healthy.effects["m"]; n != want {
+		t.Errorf("%d effects, want %d (first had its effect: %t, on record: %t)", n, want, ranFirst, recorded)
+	}
+	return l.dead && ranFirst && recorded && l.calls == at
+}
+
+// TestMovingForgetsEverywhere: an owner from before a Forget writes in neither store,
+// although the two have given it different fences.
+func TestMovingForgetsEverywhere(t *testing.T) {
+	mini, client := redistest.Freeze(t)
+	old := open(t, redistest.Backend{Client: client, Prefix: "old"})
+	next := open(t, redistest.Backend{Client: client, Prefix: "next"})
+	for range 3 { // old is ahead
+		old.Claim(t.Context(), []dedup.ClaimRequest{request(1)})
+		old.Finish(t.Context(), []dedup.Change{change(1, dedup.StateReleased)})
+	}
+	for name, m := range map[string]dedup.Store{"old leads": moving(t, old, next), "next leads": moving(t, next, old)} {
+		a := m.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
+		if a.Outcome != dedup.Acquired {
+			t.Fatalf("%s: %+v", name, a)
+		}
+		mini.Advance(2 * time.Minute)
+		must(t, m.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0])
+		late := change(1, dedup.StateSucceeded)
+		late.Landed, late.Fence = true, a.Record.Fence
+		if a := m.Finish(t.Context(), []dedup.Change{late})[0]; a.Written || a.Held {
+			t.Errorf("%s: %+v", name, a)
+		}
+		for where, store := range map[string]dedup.Store{"old": old, "next": next} {
+			if a := store.Lookup(t.Context(), []dedup.ID{newID(1)})[0]; a.Record.State != dedup.StateAbsent {
+				t.Errorf("%s: %s holds %+v", name, where, a.Record)
+			}
+		}
+	}
+}
+
+// TestMovingCarriesEndsOver: what only old knows is known to next once it was asked for.
+func TestMovingCarriesEndsOver(t *testing.T) {
+	_, client := redistest.Freeze(t)
+	old := open(t, redistest.Backend{Client: client, Prefix: "old"})
+	next := open(t, redistest.Backend{Client: client, Prefix: "next"})
+	for n, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed} {
+		old.Claim(t.Context(), []dedup.ClaimRequest{request(n)})
+		done := change(n, state)
+		done.Result, done.Window = []byte("r"), 40*time.Minute
+		old.Finish(t.Context(), []dedup.Change{done})
+		again := request(n)
+		again.Token = dedup.Token{99}
+		for _, store := range []dedup.Store{moving(t, next, old), next} {
+			a := store.Claim(t.Context(), []dedup.ClaimRequest{again})[0]
+			if a.Outcome != dedup.Duplicate || a.Record.State != state || string(a.Record.Result) != "r" ||
+				a.Record.Remaining > 40*time.Minute || a.Record.Remaining < 39*time.Minute {
+				t.Errorf("%v: %+v", state, a)
+			}
+		}
+	}
+}
+
+// TestMovingHasNoTransaction: Atomic cannot span both.
+func TestMovingHasNoTransaction(t *testing.T) {
+	b := redistest.Open(t, "miniredis")
+	s := newTill(t, b, nil)
+	b.Prefix += "2"
+	d := newDeduper(t, moving(t, s.store, open(t, b)))
+	wantInput(t, s.store.Atomic(t.Context(), d, dedup.Completion{Claim: s.claim(d, "a")}, s.incr("a")), "Completion.With")
+	s.wantCount("a", 0)
+}
