@@ -78,9 +78,7 @@ func (s *Store) sendBeside(ctx context.Context, calls []redisscript.Call, plain 
 	var nodes sync.WaitGroup
 	for node, cmds := range byNode(ctx, cluster, plain) {
 		nodes.Go(func() {
-			pipe := node.Pipeline()
-			_ = pipe.BatchProcess(ctx, cmds...) // of a Pipeline, it only queues
-			_, _ = pipe.Exec(ctx)               // every command carries its own error
+			s.runner.On(node).Send(ctx, nil, cmds, nil)
 		})
 	}
 	var replies []redisscript.Reply

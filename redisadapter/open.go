@@ -44,7 +44,7 @@ func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Stor
 
 func newStore(client redis.UniversalClient, opts Options) *Store {
 	s := &Store{
-		runner: redisscript.NewRunner(client), clock: &clock{client: client}, opts: opts,
+		runner: opts.runner(client), clock: &clock{client: client}, opts: opts,
 		guard: &guard{
 			canaries: newCanaries(client, opts.Prefix), policy: opts.Amnesia, window: opts.AmnesiaFor,
 			suspectFor: opts.SuspectFor, second: opts.Second, report: opts.OnFinding,
@@ -76,7 +76,9 @@ func (s *Store) inspect(ctx context.Context) error {
 	if ans := s.Lookup(ctx, make([]dedup.ID, 1))[0]; ans.Err != nil {
 		return fmt.Errorf("redisadapter: cannot run scripts on keys %q at %s: %w", s.opts.Prefix+":*", address(client), ans.Err)
 	}
-	opened, err := redisscript.Within(ctx, func() error { return s.guard.open(ctx) })
+	opened, err := redisscript.Within(ctx, func() error {
+		return errors.Join(s.guard.open(ctx), s.tryDurability(ctx, client))
+	})
 	return errors.Join(opened, err)
 }
 

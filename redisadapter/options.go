@@ -57,6 +57,10 @@ type Options struct {
 	// agree on it. Default Rich.
 	Layout Layout
 
+	// Durability makes every call that writes wait until replicas, or the disk, have it. The
+	// zero value does not wait.
+	Durability Durability
+
 	// Strict makes New refuse what [Preflight] calls fatal, and the warnings of lost data
 	// and of plaintext. Otherwise New refuses only what cannot work. Default false.
 	Strict bool
@@ -115,6 +119,9 @@ func (o Options) complete() (Options, error) {
 		return o, input("Options.Layout", fmt.Sprintf("is %d; Rich, SeenOnly, Compact and Mixed are known", o.Layout))
 	}
 	if err := o.checkCompact(); err != nil {
+		return o, err
+	}
+	if err := o.Durability.complete(); err != nil {
 		return o, err
 	}
 	return o.completeGuard()

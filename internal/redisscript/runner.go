@@ -15,6 +15,7 @@ type Runner struct {
 	client redis.UniversalClient
 	// plain is set once the server has refused a shebang line.
 	plain atomic.Bool
+	wait  *Wait // nil for not waiting
 }
 
 // NewRunner returns a Runner; it sends nothing.
@@ -66,6 +67,9 @@ func Within[T any](ctx context.Context, f func() T) (T, error) {
 // Calls that did not run, because their script was not known or its shebang line was not
 // understood, are sent once more with what was missing.
 func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder, last func() []redis.Cmder) []Reply {
+	if r.wait != nil && len(after) == 0 && onlyRead(calls) {
+		r = &Runner{client: r.client}
+	}
 	if len(calls) == 0 {
 		r.exec(ctx, after, last)
 		return nil
@@ -84,6 +88,19 @@ func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder, la
 	}
 	return replies
 }
+
+// onlyRead reports whether no call can write.
+func onlyRead(calls []Call) bool {
+	for _, c := range calls {
+		if c.Script != Lookup {
+			return false
+		}
+	}
+	return true
+}
+
+// On returns a Runner for one node of the Cluster.
+func (r *Runner) On(node *redis.Client) *Runner { return &Runner{client: node, wait: r.wait} }
 
 // send pipelines the calls that have not been sent, or were answered with an error that
 // again accepts, and replaces their commands; and the plain commands after them.
@@ -107,6 +124,10 @@ func (r *Runner) exec(ctx context.Context, cmds []redis.Cmder, last func() []red
 	}
 	if last != nil {
 		cmds = append(cmds[:len(cmds):len(cmds)], last()...)
+	}
+	if r.wait != nil {
+		r.durably(ctx, cmds)
+		return
 	}
 	if len(cmds) == 1 { // a pipeline is made of some ten pieces
 		_ = r.client.Process(ctx, cmds[0])

@@ -1,0 +1,148 @@
+package redisadapter_test
+
+import (
+	"crypto/rand"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// waiting opens a store that waits for one replica.
+func waiting(t *testing.T, client redis.UniversalClient, prefix string, layout redisadapter.Layout) *redisadapter.Store {
+	t.Helper()
+	opts := layoutOptions(prefix, layout)
+	opts.Durability = redisadapter.Durability{Replicas: 1, Timeout: 200 * time.Millisecond}
+	store, err := redisadapter.New(t.Context(), client, opts)
+	must(t, err)
+	return store
+}
+
+// TestDurability freezes the replica: nothing that it has not got may count, however often
+// it is asked for, and everything counts once it is back.
+func TestDurability(t *testing.T) {
+	for kind, replicas := range map[servertest.Kind][]int{servertest.KindRedisPair: {2}, servertest.KindRedisCluster: {4, 5, 6}} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			server := servertest.Private(t, kind)
+			connect := func() redis.UniversalClient {
+				opts := redis.UniversalOptions{Addrs: server.Addrs[:1], IsClusterMode: kind == servertest.KindRedisCluster}
+				client := redis.NewUniversalClient(&opts)
+				t.Cleanup(func() { must(t, client.Close()) })
+				return client
+			}
+			for _, layout := range layouts {
+				// The second has connections that have never written when they are asked to
+				// wait, as those of a pool may be.
+				prefix := "ow-" + layout.String()
+				frozen(t, server, replicas, waiting(t, connect(), prefix, layout), waiting(t, connect(), prefix, layout))
+			}
+		})
+	}
+}
+
+func frozen(t *testing.T, server *servertest.Server, replicas []int, store, other *redisadapter.Store) {
+	t.Helper()
+	before := claimed(t, store, 20)
+	for _, node := range replicas {
+		server.Stop(node)
+	}
+	// Sent again it finds what it has written, which is not enough.
+	for _, store := range []*redisadapter.Store{store, other} {
+		for i, a := range store.Finish(t.Context(), before) {
+			if !errors.Is(a.Err, redisadapter.ErrNotDurable) || a.Held || a.Written || !dedup.Retryable(a.Err) {
+				t.Errorf("end %d without the replica: %+v", i, a)
+			}
+		}
+	}
+	fresh := freshRequests(20)
+	for _, store := range []*redisadapter.Store{store, other} {
+		for i, a := range store.Claim(t.Context(), fresh) {
+			if !errors.Is(a.Err, redisadapter.ErrNotDurable) || a.Outcome != dedup.Unknown {
+				t.Errorf("claim %d without the replica: %+v", i, a)
+			}
+		}
+	}
+	for i, a := range store.Lookup(t.Context(), []dedup.ID{fresh[0].ID}) {
+		if a.Err != nil {
+			t.Errorf("lookup %d waits for the replica: %v", i, a.Err)
+		}
+	}
+	for _, node := range replicas {
+		server.Cont(node)
+	}
+	eventually(t, "the ends", func() bool {
+		for _, a := range store.Finish(t.Context(), before) {
+			if a.Err != nil || !a.Held || !a.Written {
+				return false
+			}
+		}
+		return true
+	})
+	for i, a := range store.Claim(t.Context(), fresh) {
+		if a.Outcome != dedup.Acquired || !a.Mine {
+			t.Errorf("claim %d with the replica: %+v", i, a)
+		}
+	}
+}
+
+func randomID() (id dedup.ID) {
+	_, _ = rand.Read(id[:])
+	return id
+}
+
+func freshRequests(n int) []dedup.ClaimRequest {
+	reqs := make([]dedup.ClaimRequest, n)
+	for i := range reqs {
+		reqs[i] = dedup.ClaimRequest{ID: randomID(), Token: dedup.Token(randomID()), Lease: time.Minute, Hold: time.Hour}
+	}
+	return reqs
+}
+
+func claimed(t *testing.T, store *redisadapter.Store, n int) []dedup.Change {
+	t.Helper()
+	reqs := freshRequests(n)
+	changes := make([]dedup.Change, n)
+	for i, a := range store.Claim(t.Context(), reqs) {
+		if a.Outcome != dedup.Acquired {
+			t.Fatalf("%+v", a)
+		}
+		changes[i] = dedup.Change{
+			ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1, State: dedup.StateSucceeded,
+			Landed: true, Window: time.Hour, Until: time.Now().Add(time.Minute),
+		}
+	}
+	return changes
+}
+
+// TestDurableConformance: waiting changes nothing about what is answered.
+func TestDurableConformance(t *testing.T) {
+	primary, _ := servertest.RedisPrimary(t)
+	client := redistest.Client(t, &redis.Options{Addr: primary})
+	store := waiting(t, client, servertest.Prefix(t), redisadapter.Rich)
+	deduptest.Run(t, deduptest.Harness{New: func(testing.TB) dedup.Store { return store }})
+}
+
+// TestDurabilityOptions: impossible ones are refused before anything is sent, and servers
+// without replicas by New.
+func TestDurabilityOptions(t *testing.T) {
+	for field, d := range map[string]redisadapter.Durability{
+		"Options.Durability.Replicas": {Replicas: 17},
+		"Options.Durability.Timeout":  {Timeout: time.Second},
+	} {
+		_, err := redisadapter.New(t.Context(), redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), redisadapter.Options{Durability: d})
+		wantInput(t, err, field)
+	}
+	b := redistest.Open(t, "redis")
+	_, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: b.Prefix, Durability: redisadapter.Durability{Replicas: 1}})
+	if !errors.Is(err, redisadapter.ErrNotDurable) {
+		t.Errorf("a server without replicas: %v", err)
+	}
+}
