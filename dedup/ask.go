@@ -16,7 +16,7 @@ const (
 
 // asked is what became of one claim request.
 type asked struct {
-	answer Answer
+	answer *Answer // in what the store returned
 	// validUntil is when an Acquired claim stops being ours, on our monotonic clock.
 	validUntil time.Time
 	// open: the store may hold a claim under our token that nobody was told of.
@@ -44,7 +44,7 @@ func (d *Deduper) ask(ctx context.Context, reqs []ClaimRequest, send func(contex
 		answers := send(ctx, batch)
 		next := todo[:0:0]
 		for n, i := range todo {
-			err := out[i].note(answers[n])
+			err := out[i].note(&answers[n])
 			if err != nil && ctx.Err() == nil { // else it is no fault of the store
 				d.storeError(reqs[i].ID, err)
 			}
@@ -66,9 +66,9 @@ func (d *Deduper) ask(ctx context.Context, reqs []ClaimRequest, send func(contex
 }
 
 // note takes the answer of one send and returns why nothing was learnt.
-func (a *asked) note(ans Answer) error {
+func (a *asked) note(ans *Answer) error {
 	if ans.Err == nil && (ans.Outcome == Unknown || ans.Outcome > Uncertain) {
-		ans = Answer{Err: fmt.Errorf("%w: store answered neither an outcome nor an error", ErrUnknown)}
+		ans = &Answer{Err: fmt.Errorf("%w: store answered neither an outcome nor an error", ErrUnknown)}
 	}
 	a.answer = ans
 	if ans.Err == nil {
@@ -115,11 +115,11 @@ func (d *Deduper) validate(ctx context.Context, first time.Time, reqs []ClaimReq
 	for i := range out {
 		a := &out[i]
 		if a.answer.Outcome == Acquired && !now.Before(a.validUntil) {
-			a.answer = Answer{Err: fmt.Errorf("dedup: claim was answered after its lease of %v", d.cfg.LeaseTTL)}
+			a.answer = &Answer{Err: fmt.Errorf("dedup: claim was answered after its lease of %v", d.cfg.LeaseTTL)}
 			a.open = true
 		}
 		if a.open && a.answer.Err != nil {
-			back = append(back, d.releaseChange(reqs[i]))
+			back = append(back, d.releaseChange(&reqs[i]))
 		}
 	}
 	d.giveBack(back)
@@ -135,7 +135,7 @@ func (d *Deduper) renewMine(ctx context.Context, reqs []ClaimRequest, out []aske
 		}
 	}
 	for _, i := range mine {
-		out[i].answer, out[i].open = Answer{Err: out[i].renewal}, true
+		out[i].answer, out[i].open = &Answer{Err: out[i].renewal}, true
 	}
 }
 
@@ -160,7 +160,7 @@ func (d *Deduper) renewMineOnce(ctx context.Context, reqs []ClaimRequest, out []
 		default:
 			// Taken over between the two. Never Unknown: FailOpen would run beside an
 			// owner that is known to exist.
-			a.answer = Answer{Outcome: InFlight, Record: ans.Record}
+			a.answer = &Answer{Outcome: InFlight, Record: ans.Record}
 		}
 	}
 	return again
@@ -174,19 +174,19 @@ func (d *Deduper) releaseOrphans(reqs []ClaimRequest, answers []Answer) {
 	for i, ans := range answers {
 		switch {
 		case ans.Outcome == Acquired:
-			back = append(back, d.releaseChange(reqs[i]))
+			back = append(back, d.releaseChange(&reqs[i]))
 		case !mayHaveExecuted(ans.Err):
 		case contextual(ans.Err):
-			late = append(late, d.releaseChange(reqs[i]))
+			late = append(late, d.releaseChange(&reqs[i]))
 		default:
-			back = append(back, d.releaseChange(reqs[i]))
+			back = append(back, d.releaseChange(&reqs[i]))
 		}
 	}
 	d.giveBack(back)
 	d.giveBackLate(late)
 }
 
-func (d *Deduper) releaseChange(req ClaimRequest) Change {
+func (d *Deduper) releaseChange(req *ClaimRequest) Change {
 	return Change{ID: req.ID, Token: req.Token, State: StateReleased, Hold: d.cfg.Hold, Window: d.cfg.Window}
 }
 

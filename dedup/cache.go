@@ -50,6 +50,23 @@ func (c *cache) now() stamp {
 	return stamp{c.table.epoch.Load(), c.clock()}
 }
 
+// holds reports whether a key is known to be done without waiting for the store, and
+// whether it is bound to another fingerprint. It makes nothing.
+func (c *cache) holds(id *ID, fp *Fingerprint) (mismatch, done bool) {
+	if c == nil {
+		return false, false
+	}
+	read := c.watch.readAt() // before the entry, as in get
+	e := c.table.find(id)
+	if e == nil {
+		return false, false
+	}
+	if now := c.clock(); !c.table.alive(e, now) || !c.watch.covers(read, now) {
+		return false, false
+	}
+	return e.conflicts(*fp), true
+}
+
 // get answers Duplicate, or Mismatch, for a key known to be done. It waits for the store
 // only when it has a hit and nobody has asked for Forgets within the last second.
 func (c *cache) get(ctx context.Context, id *ID, fp *Fingerprint) (ans Answer, hit bool) {
@@ -79,9 +96,22 @@ func (c *cache) get(ctx context.Context, id *ID, fp *Fingerprint) (ans Answer, h
 	return ans, false
 }
 
+// answer is get for who keeps the answer: nil for a miss, which allocates nothing.
+func (c *cache) answer(ctx context.Context, id *ID, fp *Fingerprint) *Answer {
+	if c == nil {
+		return nil
+	}
+	ans, hit := c.get(ctx, id, fp)
+	if !hit {
+		return nil
+	}
+	kept := ans
+	return &kept
+}
+
 // learn adds what the store said of a key, if that is final. The record's remaining
 // life is counted from before it was asked for, so that the entry ends first.
-func (c *cache) learn(id ID, ans Answer, asked stamp) {
+func (c *cache) learn(id ID, ans *Answer, asked stamp) {
 	if c == nil || ans.Err != nil || !ans.Record.State.terminal() {
 		return
 	}

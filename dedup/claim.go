@@ -38,7 +38,7 @@ type Claim struct {
 	Stored *Record
 
 	d       *Deduper
-	req     ClaimRequest
+	req     *ClaimRequest // as the store was asked, and may be read by it still: it never changes
 	fence   uint64
 	err     error
 	shadow  bool // runs without a claim: Observe, or FailOpen
@@ -79,7 +79,7 @@ func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim
 		return nil, err
 	}
 	r := newRequest(key, opts)
-	req, err := d.prepare(r, newToken())
+	req, err := d.prepare(&r)
 	if err != nil {
 		return nil, err
 	}
@@ -87,11 +87,11 @@ func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim
 		return nil, err
 	}
 	defer d.life.leave()
-	return d.claim(ctx, r.Key, req)
+	return d.claim(ctx, r.Key, &req)
 }
 
 // claim is Claim for a call that has been checked and counted.
-func (d *Deduper) claim(ctx context.Context, key string, req ClaimRequest) (*Claim, error) {
+func (d *Deduper) claim(ctx context.Context, key string, req *ClaimRequest) (*Claim, error) {
 	req.TakeUncertain = d.cfg.Resolve != nil && d.cfg.Mode == Enforce
 	c := d.claimWaiting(ctx, key, req)
 	if c.finding {
@@ -146,18 +146,18 @@ func (c *Claim) Fence() uint64 {
 
 // newClaim builds what the caller sees from what the store said, applies Observe and
 // FailOpen, and tells the observer.
-func (d *Deduper) newClaim(ctx context.Context, key string, req ClaimRequest, a asked, cached bool) *Claim {
+func (d *Deduper) newClaim(ctx context.Context, key string, req *ClaimRequest, a asked, cached bool) *Claim {
 	c := new(Claim)
-	d.fillClaim(ctx, c, key, req, a, cached)
+	d.fillClaim(ctx, c, key, req, &a, cached)
 	return c
 }
 
 // fillClaim is newClaim into the zero Claim c.
-func (d *Deduper) fillClaim(ctx context.Context, c *Claim, key string, req ClaimRequest, a asked, cached bool) {
+func (d *Deduper) fillClaim(ctx context.Context, c *Claim, key string, req *ClaimRequest, a *asked, cached bool) {
 	ans := a.answer
 	c.Key, c.Outcome, c.Observed = key, ans.Outcome, ans.Outcome
 	c.Attempt, c.Record = ans.Record.Attempt, ans.Record
-	c.Cause = causeOf(ans.Outcome, req.Origin, ans.Record, d.cfg.LateAfter)
+	c.Cause = causeOf(ans.Outcome, &req.Origin, &c.Record, d.cfg.LateAfter)
 	c.d, c.req, c.validUntil = d, req, a.validUntil
 	if ans.Err != nil {
 		c.Outcome, c.Observed, c.err = Unknown, Unknown, unknown(ans.Err)
@@ -167,10 +167,10 @@ func (d *Deduper) fillClaim(ctx context.Context, c *Claim, key string, req Claim
 		c.finding = req.TakeUncertain && ans.Record.Danger
 	}
 	if c.Outcome == Uncertain {
-		fire(d.cfg.Observer.Uncertain, c.event(cached))
+		c.fire(d.cfg.Observer.Uncertain, cached)
 	}
 	if !c.finding { // else it is answered when it has found out
-		fire(d.cfg.Observer.Claimed, c.event(cached))
+		c.fire(d.cfg.Observer.Claimed, cached)
 	}
 	d.overrule(ctx, c, cached)
 }
@@ -189,9 +189,16 @@ func (d *Deduper) overrule(ctx context.Context, c *Claim, cached bool) {
 	default:
 		return
 	}
-	fire(hook, c.event(cached))
+	c.fire(hook, cached)
 	c.Outcome, c.shadow, c.err = Acquired, true, nil
 	c.Attempt = max(c.Attempt, 1)
+}
+
+// fire is fire with the event of the claim, which is made for a hook only.
+func (c *Claim) fire(hook func(Event), cached bool) {
+	if hook != nil {
+		hook(c.event(cached))
+	}
 }
 
 func (c *Claim) event(cached bool) Event {

@@ -41,39 +41,58 @@ type claimBatch struct {
 	reqs    []Request
 	slab    []Claim // one allocation for all
 	claims  []*Claim
-	firsts  map[ID]int
-	aliases map[int]ClaimRequest
+	aliases []alias
 	send    []ClaimRequest
 	index   []int // of each item of send in reqs
+}
+
+// alias is a request whose key occurred before in its batch.
+type alias struct {
+	index, first int // in reqs
+	req          *ClaimRequest
 }
 
 // planBatch checks the requests, and answers those that need no store.
 func (d *Deduper) planBatch(ctx context.Context, reqs []Request) *claimBatch {
 	b := &claimBatch{
 		d: d, reqs: reqs, slab: make([]Claim, len(reqs)), claims: make([]*Claim, len(reqs)),
-		firsts: make(map[ID]int, len(reqs)), aliases: make(map[int]ClaimRequest),
-		send: make([]ClaimRequest, 0, len(reqs)), index: make([]int, 0, len(reqs)),
+		index: make([]int, 0, len(reqs)),
 	}
-	tokens := newTokens(len(reqs))
-	for i, r := range reqs {
+	// What is sent lies in front, in order; what is not, at the back.
+	room := make([]ClaimRequest, len(reqs))
+	back := len(room)
+	firsts := newIDTable(len(reqs))
+	defer firsts.free()
+	for i := range reqs {
 		c := &b.slab[i]
 		b.claims[i] = c
-		req, err := d.prepare(r, tokens[i])
-		if err != nil {
-			c.Key, c.d, c.err = r.Key, d, err
+		req := &room[len(b.index)]
+		var err error
+		if *req, err = d.prepare(&reqs[i]); err != nil {
+			c.Key, c.d, c.err = reqs[i].Key, d, err
 			continue
 		}
-		if _, again := b.firsts[req.ID]; again {
-			b.aliases[i] = req
+		first, again := firsts.add(&req.ID, i)
+		var cached *Answer
+		if !again {
+			cached = d.cache.answer(ctx, &req.ID, &req.Fingerprint)
+		}
+		if !again && cached == nil {
+			b.index = append(b.index, i)
 			continue
 		}
-		b.firsts[req.ID] = i
-		if ans, ok := d.cache.get(ctx, &req.ID, &req.Fingerprint); ok {
-			d.fillClaim(ctx, c, r.Key, req, asked{answer: ans}, true)
-			continue
+		back--
+		room[back] = *req
+		if again {
+			b.aliases = append(b.aliases, alias{i, first, &room[back]})
+		} else {
+			d.fillClaim(ctx, c, reqs[i].Key, &room[back], &asked{answer: cached}, true)
 		}
-		b.send = append(b.send, req)
-		b.index = append(b.index, i)
+	}
+	b.send = room[:len(b.index):len(b.index)]
+	tokens := newTokens(len(b.send))
+	for i := range b.send {
+		b.send[i].Token = tokens.next()
 	}
 	return b
 }
@@ -83,35 +102,34 @@ func (b *claimBatch) learn(ctx context.Context, send func(context.Context, []Cla
 	d := b.d
 	if len(b.send) > 0 {
 		asking := d.cache.now()
-		for n, a := range d.ask(ctx, b.send, send) {
-			i := b.index[n]
+		answers := d.ask(ctx, b.send, send)
+		for n := range answers {
+			i, a := b.index[n], &answers[n]
 			d.cache.learn(b.send[n].ID, a.answer, asking)
-			d.fillClaim(ctx, b.claims[i], b.reqs[i].Key, b.send[n], a, false)
+			d.fillClaim(ctx, b.claims[i], b.reqs[i].Key, &b.send[n], a, false)
 		}
 	}
-	for i := range b.reqs {
-		if req, ok := b.aliases[i]; ok {
-			b.claims[i] = d.newAlias(ctx, b.reqs[i].Key, req, b.claims[b.firsts[req.ID]])
-		}
+	for _, a := range b.aliases {
+		b.claims[a.index] = d.newAlias(ctx, b.reqs[a.index].Key, a.req, b.claims[a.first])
 	}
 }
 
 // newAlias makes the claim of a key that occurred before in its batch. What was learnt
 // of the first may say nothing about this one: when the first was a Mismatch, this one
 // may agree with the record, and asks for itself.
-func (d *Deduper) newAlias(ctx context.Context, key string, req ClaimRequest, first *Claim) *Claim {
+func (d *Deduper) newAlias(ctx context.Context, key string, req *ClaimRequest, first *Claim) *Claim {
 	ans := shared(first, req)
 	if ans.Outcome == Unknown && ans.Err == nil {
 		return d.claimShared(ctx, key, req)
 	}
-	c := d.newClaim(ctx, key, req, asked{answer: ans}, true)
+	c := d.newClaim(ctx, key, req, asked{answer: &ans}, true)
 	c.Alias = first
 	return c
 }
 
 // shared is what a second caller of a key is told while the first one's claim attempt
 // is known: the same, except that the right to run is given once.
-func shared(first *Claim, req ClaimRequest) Answer {
+func shared(first *Claim, req *ClaimRequest) Answer {
 	if first.err != nil {
 		return Answer{Err: first.err}
 	}

@@ -66,9 +66,9 @@ func drained(t *testing.T, c *coalescer[Change]) {
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.senders != 0 || c.sent != 0 || c.gathering || c.queue != (queue[Change]{}) || c.life.behind != 0 || c.crowd.n.Load() != 0 {
+	if c.senders != 0 || c.sent != 0 || c.gathering || c.queue != (queue[Change]{}) || c.life.behind() != 0 || c.crowd.n.Load() != 0 {
 		t.Errorf("when idle: %d senders, %d sent, gathering %v, %d queued, %d goroutines, a crowd of %d",
-			c.senders, c.sent, c.gathering, c.queue.n, c.life.behind, c.crowd.n.Load())
+			c.senders, c.sent, c.gathering, c.queue.n, c.life.behind(), c.crowd.n.Load())
 	}
 }
 

@@ -45,7 +45,7 @@ func TestFewCallsAreSentEachByItselfWithoutAGoroutine(t *testing.T) {
 			wg.Go(func() { c.do(context.Background(), numbered(n)) })
 		}
 		synctest.Wait()
-		if c.senders != 0 || c.life.behind != 0 || b.count() != crowdBegins-1 {
+		if c.senders != 0 || c.life.behind() != 0 || b.count() != crowdBegins-1 {
 			t.Errorf("%d senders, %d batches", c.senders, b.count())
 		}
 		wg.Wait()

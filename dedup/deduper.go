@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
-	"sync"
 )
 
 // Deduper makes the effect of every key happen once per window. It is safe for
@@ -96,7 +95,8 @@ func (d *Deduper) Lookup(ctx context.Context, key string, opts ...Option) (Recor
 	if err := d.check(ctx); err != nil {
 		return Record{}, err
 	}
-	id, err := d.id(newRequest(key, opts))
+	r := newRequest(key, opts)
+	id, err := d.id(&r)
 	if err != nil {
 		return Record{}, err
 	}
@@ -125,7 +125,8 @@ func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error 
 	if err := d.check(ctx); err != nil {
 		return err
 	}
-	id, err := d.id(newRequest(key, opts))
+	r := newRequest(key, opts)
+	id, err := d.id(&r)
 	if err != nil {
 		return err
 	}
@@ -187,87 +188,3 @@ func (d *Deduper) storeError(id ID, err error) {
 
 // idAttr is how a key appears in logs: enough of its digest to find it, no more.
 func idAttr(id ID) slog.Attr { return slog.String("key_digest", hex.EncodeToString(id[:4])) }
-
-// life counts what is under way, for Close. It is not a sync.WaitGroup because calls
-// begin while Close waits, and are to be refused then.
-type life struct {
-	mu     sync.Mutex
-	calls  int // calls, their handlers, and claims kept alive
-	behind int // batches on their way to the store
-	closed bool
-	idle   chan struct{} // closed when closed and nothing is under way
-}
-
-func (l *life) init() { l.idle = make(chan struct{}) }
-
-// enter begins a call, or refuses it after Close.
-func (l *life) enter() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return ErrClosed
-	}
-	l.calls++
-	return nil
-}
-
-// hold begins what belongs to a claim that is already held: it is never refused.
-func (l *life) hold() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.calls++
-}
-
-func (l *life) leave() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.calls--
-	l.settle()
-}
-
-// begin counts a goroutine that Close has to wait for, but is nobody's call.
-func (l *life) begin() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.behind++
-}
-
-func (l *life) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.behind--
-	l.settle()
-}
-
-func (l *life) settle() {
-	if !l.closed || l.calls > 0 || l.behind > 0 {
-		return
-	}
-	select {
-	case <-l.idle:
-	default:
-		close(l.idle)
-	}
-}
-
-// close refuses what comes, and returns how many calls are left when ctx ends first.
-func (l *life) close(ctx context.Context) (left int, drained bool) {
-	l.mu.Lock()
-	l.closed = true
-	l.settle()
-	idle := l.idle
-	l.mu.Unlock()
-	select {
-	case <-idle:
-		return 0, true
-	default:
-	}
-	select {
-	case <-idle:
-		return 0, true
-	case <-ctx.Done():
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.calls, false
-	}
-}

@@ -58,7 +58,8 @@ func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Cont
 	if fn == nil {
 		return Result[T]{}, &InputError{Field: "Func", Reason: "is nil"}
 	}
-	req, err := d.prepare(newRequest(key, opts), newToken())
+	r := newRequest(key, opts)
+	req, err := d.prepare(&r)
 	if err != nil {
 		return Result[T]{}, err
 	}
@@ -66,7 +67,7 @@ func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Cont
 		return Result[T]{}, err
 	}
 	defer d.life.leave()
-	c, err := d.claim(ctx, key, req)
+	c, err := d.claim(ctx, key, &req)
 	if err != nil {
 		return Result[T]{}, err
 	}

@@ -169,18 +169,18 @@ func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error, s
 // others.
 func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []ending, changes []Change) {
 	todo, changes = make([]ending, 0, len(done)), make([]Change, len(done))
-	seen := make(map[ID]struct{}, len(done))
-	for i, item := range done {
+	seen := newIDTable(len(done))
+	defer seen.free()
+	for i := range done {
 		e := ending{index: i, change: &changes[len(todo)]}
-		if send, err := d.beginEnd(item, &e); !send {
+		if send, err := d.beginEnd(&done[i], &e); !send {
 			errs[i] = err
 			continue
 		}
-		if _, twice := seen[e.change.ID]; twice {
+		if _, twice := seen.add(&e.change.ID, i); twice {
 			errs[i] = &InputError{Field: "Completion", Reason: "has the key of an earlier item of its batch"}
 			continue
 		}
-		seen[e.change.ID] = struct{}{}
 		e.claim.endings.Add(1)
 		todo = append(todo, e)
 	}
@@ -219,7 +219,7 @@ func (d *Deduper) finishOnce(ctx context.Context, todo []ending, changes []Chang
 
 // beginEnd checks one completion and makes the store's form of it in e. Without send,
 // nothing is to be sent, and the error is the answer.
-func (d *Deduper) beginEnd(item Completion, e *ending) (send bool, err error) {
+func (d *Deduper) beginEnd(item *Completion, e *ending) (send bool, err error) {
 	c := item.Claim
 	if c == nil || c.d != d {
 		return false, &InputError{Field: "Claim", Reason: "is nil or of another Deduper"}
@@ -269,7 +269,7 @@ func (d *Deduper) beginEnd(item Completion, e *ending) (send bool, err error) {
 }
 
 // change is what the store is to write for the completion.
-func (c *Claim) change(item Completion, cfg *Config, change *Change) {
+func (c *Claim) change(item *Completion, cfg *Config, change *Change) {
 	*change = Change{
 		ID: c.req.ID, Token: c.req.Token, Fence: c.fence, Attempt: c.Attempt,
 		Hold: cfg.Hold, Window: cfg.Window,
@@ -325,7 +325,9 @@ func (d *Deduper) settle(e *ending, ans *Answer, sent stamp) error {
 func (d *Deduper) noteEnd(change *Change, ans *Answer, sent stamp) {
 	if ans.Written {
 		d.cache.done(change, &ans.Record, sent)
-		fire(d.cfg.Observer.Ended, Event{ID: change.ID, State: change.State, Attempt: change.Attempt})
+		if ended := d.cfg.Observer.Ended; ended != nil {
+			ended(Event{ID: change.ID, State: change.State, Attempt: change.Attempt})
+		}
 		if ans.Record.State == StateUncertain {
 			fire(d.cfg.Observer.Uncertain, Event{ID: change.ID, Outcome: Uncertain, State: change.State, Attempt: change.Attempt})
 		}

@@ -57,15 +57,20 @@ func newToken() Token {
 	return t
 }
 
-// newTokens makes n tokens with one read.
-func newTokens(n int) []Token {
-	tokens := make([]Token, n)
-	random := make([]byte, n*len(Token{}))
+// randomTokens are n tokens, made with one read.
+type randomTokens []byte
+
+func newTokens(n int) randomTokens {
+	random := make(randomTokens, n*len(Token{}))
 	_, _ = rand.Read(random)
-	for i := range tokens {
-		tokens[i] = Token(random[i*len(Token{}):])
-	}
-	return tokens
+	return random
+}
+
+// next takes a token; there must be one left.
+func (r *randomTokens) next() Token {
+	t := Token(*r)
+	*r = (*r)[len(t):]
+	return t
 }
 
 // namespaceFault says what is wrong with a namespace, or nothing.
@@ -94,6 +99,8 @@ func checkText(field, s string, limit int) error {
 		return &InputError{Field: field, Reason: "is empty"}
 	case len(s) > limit:
 		return &InputError{Field: field, Reason: fmt.Sprintf("has %d bytes, at most %d are allowed", len(s), limit)}
+	case printableASCII(s):
+		return nil
 	case !utf8.ValidString(s):
 		return &InputError{Field: field, Reason: "is not valid UTF-8"}
 	}
@@ -103,4 +110,14 @@ func checkText(field, s string, limit int) error {
 		}
 	}
 	return nil
+}
+
+// printableASCII recognises without a table what nearly every key is.
+func printableASCII(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' {
+			return false
+		}
+	}
+	return true
 }

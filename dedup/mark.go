@@ -16,7 +16,10 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 		return false, err
 	}
 	r := newRequest(key, opts)
-	req, err := d.prepare(r, newToken())
+	id, err := d.id(&r)
+	if err == nil && r.Label != "" {
+		err = checkText("Label", r.Label, maxLabelBytes)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -24,6 +27,20 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 		return false, err
 	}
 	defer d.life.leave()
+	if d.cfg.Mode == Enforce && d.cfg.Observer.Claimed == nil {
+		if mismatch, done := d.cache.holds(&id, &r.Fingerprint); done {
+			if mismatch {
+				return false, ErrMismatch
+			}
+			return true, nil
+		}
+	}
+	return d.seen(ctx, id, &r)
+}
+
+// seen is Seen for who wants to be told more than the answer, or has to ask.
+func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
+	req := ClaimRequest{ID: id, Fingerprint: r.Fingerprint, Origin: r.Origin}
 	ans, cached := d.cache.get(ctx, &req.ID, &req.Fingerprint)
 	if !cached {
 		asking := d.cache.now()
@@ -40,15 +57,15 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 		default:
 			ans.Outcome = Duplicate
 		}
-		d.cache.learn(req.ID, ans, asking)
+		d.cache.learn(req.ID, &ans, asking)
 	}
-	c := Claim{Outcome: ans.Outcome, Record: ans.Record, req: req, Cause: causeOf(ans.Outcome, req.Origin, ans.Record, d.cfg.LateAfter)}
-	fire(d.cfg.Observer.Claimed, c.event(cached))
+	c := Claim{Outcome: ans.Outcome, Record: ans.Record, req: &req, Cause: causeOf(ans.Outcome, &req.Origin, &ans.Record, d.cfg.LateAfter)}
+	c.fire(d.cfg.Observer.Claimed, cached)
 	switch {
 	case ans.Outcome == Acquired:
 		return false, nil
 	case d.cfg.Mode == Observe:
-		fire(d.cfg.Observer.WouldSkip, c.event(cached))
+		c.fire(d.cfg.Observer.WouldSkip, cached)
 		return false, nil
 	case ans.Outcome == Mismatch:
 		return false, ErrMismatch
@@ -70,7 +87,8 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 	if err := d.check(ctx); err != nil {
 		return false, err
 	}
-	req, err := d.prepare(newRequest(key, opts), newToken())
+	r := newRequest(key, opts)
+	req, err := d.prepare(&r)
 	if err != nil {
 		return false, err
 	}
@@ -78,8 +96,9 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 		return false, err
 	}
 	defer d.life.leave()
+	req.Token = newToken()
 	var change Change
-	(&Claim{Attempt: 1, req: req}).change(Completion{}, &d.cfg, &change)
+	(&Claim{Attempt: 1, req: &req}).change(&Completion{}, &d.cfg, &change)
 	change.Landed = true
 	for try := 0; ; try++ {
 		sent := d.cache.now()

@@ -50,7 +50,7 @@ func (o Origin) Digest() uint64 {
 }
 
 // samePosition reports whether both origins are known and are one position.
-func (o Origin) samePosition(other Origin) bool {
+func (o *Origin) samePosition(other *Origin) bool {
 	return o.Digest() != 0 && o.Digest() == other.Digest() &&
 		o.Partition == other.Partition && o.Offset == other.Offset
 }
@@ -58,7 +58,7 @@ func (o Origin) samePosition(other Origin) bool {
 // causeOf explains the duplicate that arrived from o and found rec. An age beyond
 // lateAfter is told first, whatever the position: it is the warning that the window
 // is too short.
-func causeOf(outcome Outcome, o Origin, rec Record, lateAfter time.Duration) Cause {
+func causeOf(outcome Outcome, o *Origin, rec *Record, lateAfter time.Duration) Cause {
 	switch {
 	case outcome == Mismatch:
 		return KeyReuse
@@ -66,9 +66,9 @@ func causeOf(outcome Outcome, o Origin, rec Record, lateAfter time.Duration) Cau
 		return ""
 	case rec.Age > lateAfter:
 		return Late
-	case o.samePosition(rec.Origin) && o.Generation != rec.Origin.Generation:
+	case o.samePosition(&rec.Origin) && o.Generation != rec.Origin.Generation:
 		return RebalanceReplay
-	case o.samePosition(rec.Origin):
+	case o.samePosition(&rec.Origin):
 		return BrokerRedelivery
 	default:
 		return ProducerRetry

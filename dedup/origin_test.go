@@ -34,7 +34,7 @@ func TestCauseOfADuplicate(t *testing.T) {
 		"beyond the limit of age":       {Duplicate, here, Record{Origin: here, Age: late + 1}, Late},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := causeOf(row.outcome, row.from, row.rec, late); got != row.want {
+			if got := causeOf(row.outcome, &row.from, &row.rec, late); got != row.want {
 				t.Errorf("got %q, want %q", got, row.want)
 			}
 		})

@@ -41,6 +41,14 @@ func WithOrigin(o Origin) Option { return func(r *Request) { r.Origin = o } }
 func WithLabel(label string) Option { return func(r *Request) { r.Label = label } }
 
 func newRequest(key string, opts []Option) Request {
+	if len(opts) == 0 {
+		return Request{Key: key}
+	}
+	return withOptions(key, opts)
+}
+
+// withOptions costs an allocation: an option may keep what it is given.
+func withOptions(key string, opts []Option) Request {
 	r := Request{Key: key}
 	for _, opt := range opts {
 		opt(&r)
@@ -48,8 +56,8 @@ func newRequest(key string, opts []Option) Request {
 	return r
 }
 
-// prepare checks the request and makes the store's form of it, with a fresh token.
-func (d *Deduper) prepare(r Request, token Token) (ClaimRequest, error) {
+// prepare checks the request and makes the store's form of it, without a token.
+func (d *Deduper) prepare(r *Request) (ClaimRequest, error) {
 	id, err := d.id(r)
 	if err != nil {
 		return ClaimRequest{}, err
@@ -59,17 +67,18 @@ func (d *Deduper) prepare(r Request, token Token) (ClaimRequest, error) {
 			return ClaimRequest{}, err
 		}
 	}
+	label := r.Label
 	if !d.cfg.KeepLabels {
-		r.Label = ""
+		label = ""
 	}
 	return ClaimRequest{
-		ID: id, Token: token, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold,
-		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: r.Label, LikelyDuplicate: r.LikelyDuplicate,
+		ID: id, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold,
+		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: label, LikelyDuplicate: r.LikelyDuplicate,
 	}, nil
 }
 
 // id checks key and scope and digests them.
-func (d *Deduper) id(r Request) (ID, error) {
+func (d *Deduper) id(r *Request) (ID, error) {
 	if r.Scope != "" {
 		if err := checkText("Scope", r.Scope, maxKeyBytes); err != nil {
 			return ID{}, err

@@ -84,7 +84,7 @@ func (d *Deduper) putBack(ctx context.Context, c *Claim) {
 func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Claim {
 	err := d.conclude(ctx, done)
 	var change Change
-	c.change(done, &d.cfg, &change)
+	c.change(&done, &d.cfg, &change)
 	rec := Record{
 		State: change.State, Attempt: c.Attempt, Fence: c.fence, Result: change.Result, NoResult: change.NoResult,
 		Fingerprint: c.Record.Fingerprint, Origin: c.Record.Origin, Label: c.Record.Label, Remaining: d.cfg.Window,
@@ -98,7 +98,7 @@ func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Clai
 	}
 	return &Claim{
 		Key: c.Key, Outcome: Duplicate, Observed: Duplicate, Attempt: rec.Attempt, Record: rec,
-		Cause: causeOf(Duplicate, c.req.Origin, rec, d.cfg.LateAfter), d: d, req: c.req,
+		Cause: causeOf(Duplicate, &c.req.Origin, &rec, d.cfg.LateAfter), d: d, req: c.req,
 	}
 }
 

@@ -4,19 +4,21 @@ import (
 	"bytes"
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
 // flights lets concurrent calls of one key in this process share one claim attempt.
 type flights struct {
 	mu sync.Mutex
 	by map[ID]*flight
+	n  atomic.Int64 // len(by): most ends find no attempt, and take no lock for it
 }
 
 // flight is one claim attempt under way.
 type flight struct {
-	done      chan struct{}
-	claim     *Claim // what followers are told; set before done is closed
-	cancelled bool   // it ended because its own caller was cancelled
+	done      chan struct{} // nil until somebody follows; guarded by flights.mu
+	claim     *Claim        // what followers are told; set before done is closed
+	cancelled bool          // it ended because its own caller was cancelled
 }
 
 // join returns the attempt under way, or starts one that the caller must end.
@@ -24,38 +26,64 @@ func (f *flights) join(id ID) (fl *flight, lead bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if fl, ok := f.by[id]; ok {
+		if fl.done == nil {
+			fl.done = make(chan struct{})
+		}
 		return fl, false
 	}
 	if f.by == nil {
 		f.by = make(map[ID]*flight)
 	}
-	fl = &flight{done: make(chan struct{})}
+	fl = new(flight)
 	f.by[id] = fl
+	f.n.Store(int64(len(f.by)))
 	return fl, true
 }
 
-func (f *flights) end(id ID, fl *flight) {
+// end ends an attempt whose caller has got c, or nil when it panicked. What others are
+// told is made only if there are others, and before the caller can write into it.
+func (f *flights) end(ctx context.Context, id ID, fl *flight, c *Claim) {
 	f.mu.Lock()
 	if f.by[id] == fl {
-		delete(f.by, id)
+		f.drop(id)
 	}
+	done := fl.done
 	f.mu.Unlock()
-	close(fl.done)
+	if done == nil {
+		return
+	}
+	fl.claim, fl.cancelled = &Claim{err: ErrUnknown}, true
+	if c != nil {
+		rec := c.Record
+		rec.Result = bytes.Clone(rec.Result)
+		fl.claim, fl.cancelled = &Claim{Observed: c.Observed, Record: rec, req: c.req, err: c.err}, ctx.Err() != nil
+	}
+	close(done)
 }
 
 // leave makes calls that begin from now on ask for themselves: the attempt under way
-// may have been answered before what its caller has just done to the key.
+// may have been answered before what its caller has just done to the key. An attempt that
+// begins after it asks after it.
 func (f *flights) leave(id ID) {
+	if f.n.Load() == 0 {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.drop(id)
+}
+
+// drop needs the mutex.
+func (f *flights) drop(id ID) {
 	delete(f.by, id)
+	f.n.Store(int64(len(f.by)))
 }
 
 // claimShared makes one claim attempt, or takes part in the one that is under way.
-func (d *Deduper) claimShared(ctx context.Context, key string, req ClaimRequest) *Claim {
+func (d *Deduper) claimShared(ctx context.Context, key string, req *ClaimRequest) *Claim {
 	for {
-		if ans, ok := d.cache.get(ctx, &req.ID, &req.Fingerprint); ok {
-			return d.newClaim(ctx, key, req, asked{answer: ans}, true)
+		if cached := d.cache.answer(ctx, &req.ID, &req.Fingerprint); cached != nil {
+			return d.newClaim(ctx, key, req, asked{answer: cached}, true)
 		}
 		fl, lead := d.flights.join(req.ID)
 		if lead {
@@ -64,7 +92,7 @@ func (d *Deduper) claimShared(ctx context.Context, key string, req ClaimRequest)
 		select {
 		case <-fl.done:
 		case <-ctx.Done():
-			return d.newClaim(ctx, key, req, asked{answer: Answer{Err: gone(ctx)}}, true)
+			return d.newClaim(ctx, key, req, asked{answer: &Answer{Err: gone(ctx)}}, true)
 		}
 		// Observed, not Outcome: in Observe mode the leader runs whatever it has learnt.
 		ans := shared(fl.claim, req)
@@ -74,22 +102,17 @@ func (d *Deduper) claimShared(ctx context.Context, key string, req ClaimRequest)
 		if fl.cancelled && fl.claim.Observed == Unknown || ans.Outcome == Unknown && ans.Err == nil {
 			continue // nothing was learnt that holds for us: ask ourselves
 		}
-		return d.newClaim(ctx, key, req, asked{answer: ans}, true)
+		return d.newClaim(ctx, key, req, asked{answer: &ans}, true)
 	}
 }
 
 // lead makes the attempt that others may be waiting for.
-func (d *Deduper) lead(ctx context.Context, key string, req ClaimRequest, fl *flight) *Claim {
-	fl.claim, fl.cancelled = &Claim{err: ErrUnknown}, true // for an observer that panics
-	defer d.flights.end(req.ID, fl)
+func (d *Deduper) lead(ctx context.Context, key string, req *ClaimRequest, fl *flight) (c *Claim) {
+	defer func() { d.flights.end(ctx, req.ID, fl, c) }() // also when an observer panics
 	asking := d.cache.now()
-	a := d.ask(ctx, []ClaimRequest{req}, d.sendClaim)[0]
+	reqs := []ClaimRequest{*req} // the store may keep it, and the next attempt has its own
+	reqs[0].Token = newToken()
+	a := d.ask(ctx, reqs, d.sendClaim)[0]
 	d.cache.learn(req.ID, a.answer, asking)
-	c := d.newClaim(ctx, key, req, a, false)
-	// The caller may write into its result before the last follower has read it.
-	rec := c.Record
-	rec.Result = bytes.Clone(rec.Result)
-	fl.claim = &Claim{Observed: c.Observed, Record: rec, req: req, err: c.err}
-	fl.cancelled = ctx.Err() != nil
-	return c
+	return d.newClaim(ctx, key, &reqs[0], a, false)
 }

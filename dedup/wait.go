@@ -15,7 +15,8 @@ const (
 // waiters counts the calls that wait for keys in flight, and wakes those whose key
 // ends in this process, or was found to have ended elsewhere.
 type waiters struct {
-	count atomic.Int64
+	count atomic.Int64 // calls that wait
+	keys  atomic.Int64 // len(by): most ends find nobody, and take no lock for it
 	mu    sync.Mutex
 	by    map[ID]*waiting
 }
@@ -43,15 +44,22 @@ func (w *waiters) on(id ID) (x *waiting, off func()) {
 	if x == nil {
 		x = &waiting{ended: make(chan struct{}), turn: make(chan struct{}, 1)}
 		w.by[id] = x
+		w.keys.Store(int64(len(w.by)))
 	}
 	x.n++
 	return x, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if x.n--; x.n == 0 && w.by[id] == x {
-			delete(w.by, id)
+			w.drop(id)
 		}
 	}
+}
+
+// drop needs the mutex.
+func (w *waiters) drop(id ID) {
+	delete(w.by, id)
+	w.keys.Store(int64(len(w.by)))
 }
 
 // seen notes how much longer the owner's lease lasts.
@@ -61,12 +69,16 @@ func (w *waiters) seen(x *waiting, remaining time.Duration) {
 	x.lapse = time.Now().Add(remaining)
 }
 
+// wake does nothing for who begins to wait after it: he asks the store only then.
 func (w *waiters) wake(id ID) {
+	if w.keys.Load() == 0 {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if x := w.by[id]; x != nil {
 		close(x.ended)
-		delete(w.by, id)
+		w.drop(id)
 	}
 }
 
@@ -79,7 +91,7 @@ func (d *Deduper) ended(id ID) {
 
 // claimWaiting claims, and while the key is in flight elsewhere asks again until
 // Config.Wait has passed.
-func (d *Deduper) claimWaiting(ctx context.Context, key string, req ClaimRequest) *Claim {
+func (d *Deduper) claimWaiting(ctx context.Context, key string, req *ClaimRequest) *Claim {
 	if d.cfg.Wait == 0 {
 		return d.claimShared(ctx, key, req)
 	}
@@ -88,7 +100,7 @@ func (d *Deduper) claimWaiting(ctx context.Context, key string, req ClaimRequest
 		// Listening begins before asking: an end between the answer and the wait would
 		// otherwise wake nobody.
 		x, off := d.waiters.on(req.ID)
-		c := d.claimListening(ctx, key, &req, x, deadline)
+		c := d.claimListening(ctx, key, req, x, deadline)
 		off()
 		if c != nil {
 			return c
@@ -100,7 +112,7 @@ func (d *Deduper) claimWaiting(ctx context.Context, key string, req ClaimRequest
 // and another one is to be listened to.
 func (d *Deduper) claimListening(ctx context.Context, key string, req *ClaimRequest, x *waiting, deadline time.Time) *Claim {
 	for {
-		c := d.claimShared(ctx, key, *req)
+		c := d.claimShared(ctx, key, req)
 		switch {
 		case c.Outcome == InFlight:
 			d.waiters.seen(x, c.Record.Remaining)
@@ -113,7 +125,6 @@ func (d *Deduper) claimListening(ctx context.Context, key string, req *ClaimRequ
 		if !d.waitTurn(ctx, x, deadline) {
 			return c
 		}
-		req.Token = newToken()
 		select {
 		case <-x.ended:
 			return nil

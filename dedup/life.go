@@ -1,0 +1,73 @@
+package dedup
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// life counts what is under way, for Close. It is not a sync.WaitGroup because calls
+// begin while Close waits, and are to be refused then. A call costs two steps of one
+// counter and no lock: it is all that a duplicate shares which is answered in process.
+type life struct {
+	// state holds in one word, so that nobody sees one without the others, how many
+	// calls there are (their handlers and claims kept alive, too), how many batches on
+	// their way to the store, and whether it is closed.
+	state atomic.Uint64
+	over  sync.Once
+	idle  chan struct{} // closed when closed and nothing is under way
+}
+
+const (
+	oneCall    = uint64(1)
+	oneBehind  = uint64(1) << 31
+	lifeClosed = uint64(1) << 62
+)
+
+func (l *life) init() { l.idle = make(chan struct{}) }
+
+// enter begins a call, or refuses it after Close.
+func (l *life) enter() error {
+	if l.state.Add(oneCall)&lifeClosed == 0 {
+		return nil
+	}
+	l.leave()
+	return ErrClosed
+}
+
+// hold begins what belongs to a claim that is already held: it is never refused.
+func (l *life) hold() { l.state.Add(oneCall) }
+
+func (l *life) leave() { l.settle(l.state.Add(^oneCall + 1)) }
+
+// begin counts a goroutine that Close has to wait for, but is nobody's call.
+func (l *life) begin() { l.state.Add(oneBehind) }
+
+func (l *life) end() { l.settle(l.state.Add(^oneBehind + 1)) }
+
+// settle tells Close when state is that of a closed life with nothing under way.
+func (l *life) settle(state uint64) {
+	if state == lifeClosed {
+		l.over.Do(func() { close(l.idle) })
+	}
+}
+
+// calls is how many calls are under way, and behind, how many batches.
+func (l *life) calls() int  { return int(l.state.Load() % oneBehind) }
+func (l *life) behind() int { return int(l.state.Load() % lifeClosed / oneBehind) }
+
+// close refuses what comes, and returns how many calls are left when ctx ends first.
+func (l *life) close(ctx context.Context) (left int, drained bool) {
+	l.settle(l.state.Or(lifeClosed) | lifeClosed)
+	select {
+	case <-l.idle:
+		return 0, true
+	default:
+	}
+	select {
+	case <-l.idle:
+		return 0, true
+	case <-ctx.Done():
+		return l.calls(), false
+	}
+}
