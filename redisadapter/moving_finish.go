@@ -147,6 +147,8 @@ type movingClaim struct {
 const (
 	// movingLease is the lease with which a claim that is not known here is made certain.
 	movingLease = 10 * time.Second
+	// movingLinger is for how long the fences of a claim that has ended are remembered.
+	movingLinger = time.Second
 	// movingPrune is how many claims are kept before those that have ended are looked for.
 	movingPrune = 1024
 )
@@ -179,10 +181,15 @@ func (c *movingClaims) extend(change *dedup.Change) {
 	}
 }
 
+// drop forgets a claim that has ended, but not at once: whoever sends its end again must
+// still be shown by each store's own fence, or a Forget in between would be undone.
 func (c *movingClaims) drop(token dedup.Token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.of, token)
+	if claim, ok := c.of[token]; ok {
+		claim.until = time.Now().Add(movingLinger)
+		c.of[token] = claim
+	}
 }
 
 func (c *movingClaims) lease(token dedup.Token) time.Duration {
