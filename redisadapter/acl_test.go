@@ -57,6 +57,7 @@ func TestLeastPrivilege(t *testing.T) {
 		t.Fatalf("the user may FLUSHALL: %v", err)
 	}
 	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
+		must(t, client.Del(t.Context(), "ow:layout").Err()) // the user may use one prefix only
 		h := harness(t, redistest.Backend{Client: client, Prefix: "ow"}, layout)
 		h.Unreadable = nil // needs more rights than the store has
 		deduptest.Run(t, h)
@@ -121,6 +122,10 @@ func options(layout redisadapter.Layout) redisadapter.Options {
 // everyCall makes every call of a Store in every layout and returns the first error.
 func everyCall(ctx context.Context, client redis.UniversalClient) error {
 	for _, layout := range layouts {
+		// The user may use one prefix only, and the keys of this layout are other ones.
+		if err := client.Del(ctx, "ow:layout").Err(); err != nil {
+			return err
+		}
 		store, err := redisadapter.New(ctx, client, options(layout))
 		if err != nil {
 			return err

@@ -105,8 +105,15 @@
 // The window of the layouts Rich and SeenOnly, leases, holds and limits are no part of what
 // is stored: change them any time, new records follow. Everything that decides where a
 // key is found, or what of it, is fixed for a prefix: the layout, and for Compact and
-// Mixed the secret, the window and the number of expected keys. To change one, move to
-// another prefix (or another server) with [Moving], by rolling deployments:
+// Mixed the secret, the window and the number of expected keys. (Of the latter, as many as
+// make the same number of shards: [Options.Shards].) New compares them with what "ow:layout"
+// says and refuses others with [ErrOtherLayout], which names both. Rich and SeenOnly, whose
+// records have one format, are two layouts all the same: a process with SeenOnly would end
+// without their results the keys that others repeat from the record. When "ow:layout" is
+// gone, with all other data (FLUSHALL) or evicted, the next New writes its own settings;
+// processes that are running look at it no more. Delete it by hand only with all keys
+// of the prefix. To change a setting, move to another prefix (or another server) with
+// [Moving], by rolling deployments:
 //
 //  1. all processes have old;
 //  2. all get Moving(old, next);

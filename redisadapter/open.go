@@ -16,14 +16,17 @@ import (
 
 // New returns a Store over client, after having looked at the server: it must answer, be
 // of version 7.0 or newer, and let this client run a script on our keys. It takes a few
-// round trips, writes nothing, and returns at the latest when ctx ends.
+// round trips and returns at the latest when ctx ends. It writes one key, once: the first
+// New of a prefix records the layout there, and later ones must have the same.
 //
 // A nil client, a bad prefix and a *redis.Ring (which moves keys between servers, and so
 // forgets claims) are an [*dedup.InputError]. A server that cannot be reached or used is
 // an error that names its address and wraps the cause; see [Classify]. A server that is
 // too old, is a replica, or that Options.Strict does not allow, is a [*RefusedError];
 // what else [Preflight] finds goes to Options.OnFinding. With Options.Amnesia the canary
-// must be there: [ErrNoCanary].
+// must be there: [ErrNoCanary]. A prefix whose keys were written with another layout,
+// secret, window or number of shards is an [ErrOtherLayout]. A full server refuses the
+// first New of a prefix with a dedup.ErrStoreFull, and no later one.
 func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Store, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")
@@ -76,10 +79,16 @@ func (s *Store) inspect(ctx context.Context) error {
 	if ans := s.Lookup(ctx, make([]dedup.ID, 1))[0]; ans.Err != nil {
 		return fmt.Errorf("redisadapter: cannot run scripts on keys %q at %s: %w", s.opts.Prefix+":*", address(client), ans.Err)
 	}
-	opened, err := redisscript.Within(ctx, func() error {
-		return errors.Join(s.guard.open(ctx), s.tryDurability(ctx, client))
-	})
+	opened, err := redisscript.Within(ctx, func() error { return s.join(ctx) })
 	return errors.Join(opened, err)
+}
+
+// join looks at the canary before it writes the layout: a wrong server has none.
+func (s *Store) join(ctx context.Context) error {
+	if err := errors.Join(s.guard.open(ctx), s.tryDurability(ctx, s.guard.client)); err != nil {
+		return err
+	}
+	return s.agree(ctx)
 }
 
 // inspection is what New has seen.

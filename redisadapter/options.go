@@ -54,7 +54,7 @@ type Options struct {
 	Prefix string
 
 	// Layout says what is kept of a finished key. All processes that share a prefix must
-	// agree on it. Default Rich.
+	// agree on it, or New returns [ErrOtherLayout]. Default Rich.
 	Layout Layout
 
 	// Durability makes every call that writes wait until replicas, or the disk, have it. The
@@ -91,8 +91,8 @@ type Options struct {
 	BreakerAfter int
 	// Secret keys the digests of the layouts Compact and Mixed, so that nobody who chooses
 	// keys can make two collide: at least 16 random bytes, the same in all processes that
-	// share a prefix. With another one, nothing is found that was done before. Required by
-	// those layouts, and an error with others.
+	// share a prefix. With another one, nothing would be found that was done before: New
+	// returns [ErrOtherLayout]. Required by those layouts, and an error with others.
 	Secret []byte
 
 	// Window is dedup.Config.Window, of which the layouts Compact and Mixed have one for all

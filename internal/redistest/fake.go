@@ -16,8 +16,9 @@ import (
 
 // Fake serves a made-up Redis on loopback and returns what a client of it needs. For
 // every command, answer returns the raw reply, or "" to cut the connection there. It is
-// called from one goroutine per connection. Handshakes are answered by Fake itself. The
-// options retry nothing, so that a test sees what a single try learns.
+// called from one goroutine per connection. Handshakes, and the layout record of a store
+// that is opened, are answered by Fake itself. The options retry nothing, so that a test
+// sees what a single try learns.
 func Fake(t testing.TB, answer func(args []string) string) *redis.Options {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed below
@@ -93,13 +94,8 @@ func (f *fake) serve(conn net.Conn) {
 		if err != nil {
 			return
 		}
-		var reply string
-		switch strings.ToUpper(args[0]) {
-		case "HELLO":
-			reply = "-ERR unknown command 'HELLO'\r\n"
-		case "CLIENT":
-			reply = "+OK\r\n"
-		default:
+		reply, known := handshake(args)
+		if !known {
 			reply = f.answer(args)
 		}
 		if reply == "" {
@@ -109,6 +105,22 @@ func (f *fake) serve(conn net.Conn) {
 			return
 		}
 	}
+}
+
+// handshake answers what is asked before the first command of a test.
+func handshake(args []string) (reply string, known bool) {
+	switch strings.ToUpper(args[0]) {
+	case "HELLO":
+		return "-ERR unknown command 'HELLO'\r\n", true
+	case "CLIENT":
+		return "+OK\r\n", true
+	case "GET", "SET":
+		// Whoever opens a store agrees on a layout; here, always as the first one.
+		if len(args) > 1 && strings.HasSuffix(args[1], ":layout") {
+			return "$-1\r\n", true
+		}
+	}
+	return "", false
 }
 
 // readCommand reads an array of bulk strings, the only form that clients send.

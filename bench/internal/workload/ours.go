@@ -26,6 +26,8 @@ type ours struct {
 func (l layout) open(ctx context.Context, addr string, db, callers int, with ...func(*dedup.Config)) (*ours, error) {
 	client := server.NewClient(addr, db, callers+16)
 	options := l.options
+	// A prefix has one layout. These are as long as the default one, or keys would be larger.
+	options.Prefix = fmt.Sprint("o", int(options.Layout))
 	options.OnFinding = func(redisadapter.Finding) {} // a server without persistence is what is wanted here
 	store, err := redisadapter.New(ctx, client, options)
 	if err != nil {

@@ -1,0 +1,116 @@
+package redisadapter
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ErrOtherLayout is an error of [New]: the prefix belongs to stores with other settings. The
+// text names what is set, what Options ask for, and the way out, [Moving].
+var ErrOtherLayout = errors.New("redisadapter: the keys have another layout")
+
+// The layout record is one key of a prefix without an expiry, written by the first New:
+// what decides where a key is found, and what is kept of it. Its value is text: this
+// line, then a line "name value" for each setting, in the order of settings. A version
+// that does not know a setting refuses the record.
+const layoutHeader = "onceward layout 1"
+
+// maxLayout is far above the length of any layout record, in bytes: what is longer is
+// foreign, and is not repeated in an error.
+const maxLayout = 1024
+
+// layoutKey is one key of a deployment, like forgetsKey.
+func (s *Store) layoutKey() string { return s.opts.Prefix + ":layout" }
+
+// settings are what all processes that share a prefix must agree on. The layout is one,
+// also where the format is the same: SeenOnly completes without the results and failures
+// that Rich must find again. A secret is not shown: 64 bits of a digest of what is
+// derived from it tell it from another.
+func (s *Store) settings() string {
+	lines := []string{layoutHeader, "layout " + s.opts.Layout.String()}
+	if b := s.buckets; b != nil {
+		sum := sha256.Sum256(append([]byte("onceward/layout/1:"), b.secret[:]...))
+		lines = append(lines, fmt.Sprint("window_ms ", b.window), fmt.Sprint("shards ", b.shards), "secret "+hex.EncodeToString(sum[:8]))
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// agree compares the settings with those of the prefix, or makes them its settings when it
+// has none: a new deployment, or a server that has lost what it had. One round trip, and a
+// second for the first New of a prefix.
+func (s *Store) agree(ctx context.Context) error {
+	client, mine := s.guard.client, s.settings()
+	stored, err := client.Get(ctx, s.layoutKey()).Result()
+	if errors.Is(err, redis.Nil) {
+		// Of several that try, the first one's are kept; nil says that ours are. A SET that
+		// is sent again because its reply was lost finds its own.
+		stored, err = client.Do(ctx, "set", s.layoutKey(), mine, "nx", "get").Text()
+		if errors.Is(err, redis.Nil) {
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("redisadapter: layout of keys %q at %s: %w", s.opts.Prefix+":*", address(client), wrap("layout", err))
+	}
+	if difference := settingsDiffer(stored, mine); difference != "" {
+		return fmt.Errorf("%w: of keys %q at %s, %s; open them with the settings they have, or choose another Options.Prefix and go "+
+			"there with Moving (\"Changing settings on live data\" in the package comment)",
+			ErrOtherLayout, s.opts.Prefix+":*", address(client), difference)
+	}
+	return nil
+}
+
+// settingsDiffer says what is stored, and what is asked for, where the two differ.
+func settingsDiffer(stored, mine string) string {
+	if stored == mine {
+		return ""
+	}
+	header, rest, _ := strings.Cut(stored, "\n")
+	if header != layoutHeader || len(stored) > maxLayout {
+		return fmt.Sprintf("the record of the layout is none that this version can read (%d bytes)", len(stored))
+	}
+	have, want := parseSettings(rest), parseSettings(mine[len(layoutHeader)+1:])
+	var differ []string
+	for _, name := range slices.Sorted(maps.Keys(union(have, want))) {
+		if have[name] != want[name] {
+			differ = append(differ, fmt.Sprintf("%s is %s, and Options say %s", orNone(name), orNone(have[name]), orNone(want[name])))
+		}
+	}
+	if differ == nil { // the same settings, but not as this version writes them
+		return fmt.Sprintf("the record of the layout is damaged (%q)", stored)
+	}
+	return strings.Join(differ, "; ")
+}
+
+func union(a, b map[string]string) map[string]string {
+	both := maps.Clone(a)
+	maps.Copy(both, b)
+	return both
+}
+
+// orNone quotes what might be foreign, so that it cannot forge a line of a log.
+func orNone(value string) string {
+	if value == "" {
+		return "not set"
+	}
+	return strings.Trim(strconv.Quote(value), `"`)
+}
+
+// parseSettings is for texts of which the header has been taken.
+func parseSettings(text string) map[string]string {
+	m := make(map[string]string)
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		m[name] = value
+	}
+	return m
+}

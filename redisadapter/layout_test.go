@@ -1,0 +1,167 @@
+package redisadapter_test
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// compactOptions are what the layout records below were written with.
+func compactOptions(prefix string) redisadapter.Options {
+	return redisadapter.Options{
+		Prefix: prefix, Layout: redisadapter.Compact, Secret: []byte("0123456789abcdef"), Window: time.Hour, ExpectedKeys: 1e6,
+	}
+}
+
+// forgetLayout removes the record from a shared server when the test ends.
+func forgetLayout(t *testing.T, b redistest.Backend) {
+	t.Cleanup(func() { b.Client.Del(t.Context(), b.Prefix+":layout") })
+}
+
+func wantOtherLayout(t *testing.T, b redistest.Backend, opts redisadapter.Options, want string) {
+	t.Helper()
+	_, err := redisadapter.New(t.Context(), b.Client, opts)
+	if !errors.Is(err, redisadapter.ErrOtherLayout) {
+		t.Fatalf("error %v, want %q", err, want)
+	}
+	for _, part := range []string{want, "Moving", b.Prefix} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %v, want %q", err, part)
+		}
+	}
+}
+
+// TestLayoutIsAgreed prevents a process from looking for keys where the others do not put
+// them: each effect would run once in either half.
+func TestLayoutIsAgreed(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		compact := compactOptions(b.Prefix)
+		edit := func(f func(*redisadapter.Options)) redisadapter.Options { o := compact; f(&o); return o }
+		forgetLayout(t, b)
+		for range 2 {
+			_, err := redisadapter.New(t.Context(), b.Client, compact)
+			must(t, err)
+		}
+		for name, c := range map[string]struct {
+			opts redisadapter.Options
+			want string
+		}{
+			"layout": {redisadapter.Options{Prefix: b.Prefix}, "layout is compact, and Options say rich"},
+			"window": {edit(func(o *redisadapter.Options) { o.Window = 2 * time.Hour }), "window_ms is 3600000, and Options say 7200000"},
+			"shards": {edit(func(o *redisadapter.Options) { o.ExpectedKeys = 1e9 }), "shards is "},
+			"secret": {edit(func(o *redisadapter.Options) { o.Secret = []byte("fedcba9876543210") }), "secret is "},
+			"mixed":  {edit(func(o *redisadapter.Options) { o.Layout = redisadapter.Mixed }), "layout is compact, and Options say mixed"},
+		} {
+			t.Run(name, func(t *testing.T) { wantOtherLayout(t, b, c.opts, c.want) })
+		}
+		if left := b.Client.PTTL(t.Context(), b.Prefix+":layout").Val(); left != -1 {
+			t.Errorf("the record expires in %v", left)
+		}
+		if kept := b.Client.Get(t.Context(), b.Prefix+":layout").Val(); strings.Contains(kept, string(compact.Secret)) {
+			t.Errorf("the secret is in the record: %q", kept)
+		}
+	})
+}
+
+// TestRichAndSeenOnlyAreTwo: SeenOnly would end without their results the keys of Rich.
+func TestRichAndSeenOnlyAreTwo(t *testing.T) {
+	for _, pair := range [][2]redisadapter.Layout{{redisadapter.Rich, redisadapter.SeenOnly}, {redisadapter.SeenOnly, redisadapter.Rich}} {
+		b := redistest.Open(t, "miniredis")
+		_, err := redisadapter.New(t.Context(), b.Client, layoutOptions(b.Prefix, pair[0]))
+		must(t, err)
+		wantOtherLayout(t, b, layoutOptions(b.Prefix, pair[1]), "layout is "+pair[0].String()+", and Options say "+pair[1].String())
+	}
+}
+
+// TestLayoutIsFirstComeFirstServed: of processes that start together, those with other
+// settings than the first are refused, and none is left out of the comparison.
+func TestLayoutIsFirstComeFirstServed(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		forgetLayout(t, b)
+		var mu sync.Mutex
+		opened := make(map[redisadapter.Layout]int)
+		var all sync.WaitGroup
+		for n := range 12 {
+			all.Go(func() {
+				layout := layouts[n%len(layouts)]
+				_, err := redisadapter.New(t.Context(), b.Client, layoutOptions(b.Prefix, layout))
+				if err != nil && !errors.Is(err, redisadapter.ErrOtherLayout) {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					opened[layout]++
+				}
+			})
+		}
+		all.Wait()
+		if got := slices.Collect(maps.Values(opened)); !slices.Equal(got, []int{3}) {
+			t.Errorf("opened %v, want all three of one layout", opened)
+		}
+	})
+}
+
+// TestLayoutThatCannotBeRead is refused and not replaced: a later version wrote it, or
+// somebody who does not know of us.
+func TestLayoutThatCannotBeRead(t *testing.T) {
+	const rich = "onceward layout 1\nlayout rich\n"
+	for name, c := range map[string]struct{ stored, want string }{
+		"later version":  {"onceward layout 2\nlayout rich\n", "none that this version can read"},
+		"later setting":  {rich + "hash sha3\n", "hash is sha3, and Options say not set"},
+		"empty":          {"", "none that this version can read"},
+		"foreign":        {"hello", "none that this version can read"},
+		"long":           {rich + strings.Repeat("x", 5000), "none that this version can read (5030 bytes)"},
+		"truncated":      {"onceward layout 1\n", "layout is not set, and Options say rich"},
+		"forges a line":  {"onceward layout 1\nlayout rich\r\x1b[2J\n", `layout is rich\r\x1b[2J, and`},
+		"without an end": {strings.TrimSuffix(rich, "\n"), "damaged"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := redistest.Open(t, "miniredis")
+			must(t, b.Client.Set(t.Context(), b.Prefix+":layout", c.stored, 0).Err())
+			wantOtherLayout(t, b, redisadapter.Options{Prefix: b.Prefix}, c.want)
+			if now := b.Client.Get(t.Context(), b.Prefix+":layout").Val(); now != c.stored {
+				t.Errorf("the record was replaced with %q", now)
+			}
+		})
+	}
+	t.Run("another type", func(t *testing.T) {
+		b := redistest.Open(t, "redis")
+		forgetLayout(t, b)
+		must(t, b.Client.RPush(t.Context(), b.Prefix+":layout", "hello").Err())
+		_, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: b.Prefix})
+		if !errors.Is(err, dedup.ErrUnreadable) || !strings.Contains(err.Error(), "layout of keys") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// TestLayoutIsWrittenAgain after a flush, also with other settings: there is nothing left
+// that they could miss.
+func TestLayoutIsWrittenAgain(t *testing.T) {
+	mini, client := redistest.Mini(t)
+	b := redistest.Backend{Client: client, Prefix: "ow"}
+	_, err := redisadapter.New(t.Context(), client, compactOptions("ow"))
+	must(t, err)
+	mini.FlushAll()
+	_, err = redisadapter.New(t.Context(), client, redisadapter.Options{})
+	must(t, err)
+	wantOtherLayout(t, b, compactOptions("ow"), "layout is rich, and Options say compact")
+}
+
+// TestLayoutIsNotWrittenToAWrongServer: one without our canary is none of ours.
+func TestLayoutIsNotWrittenToAWrongServer(t *testing.T) {
+	mini, client := redistest.Mini(t)
+	_, err := redisadapter.New(t.Context(), client, redisadapter.Options{Amnesia: redisadapter.FailClosed, AmnesiaFor: time.Hour})
+	if !errors.Is(err, redisadapter.ErrNoCanary) || len(mini.Keys()) != 0 {
+		t.Errorf("error %v, keys %v", err, mini.Keys())
+	}
+}
