@@ -30,13 +30,14 @@ func TestConformanceOfMoving(t *testing.T) {
 		"rich to rich": {redisadapter.Rich, redisadapter.Rich}, "rich to seen_only": {redisadapter.Rich, redisadapter.SeenOnly},
 	}
 	for name, pair := range pairs {
+		// Not side by side: a lease in the second store is shorter by the time that the first
+		// one took, and beside others that is long.
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			mini, client := redistest.Freeze(t)
 			old := harness(t, redistest.Backend{Client: client, Prefix: "old"}, pair[0])
 			next := harness(t, redistest.Backend{Client: client, Prefix: "next"}, pair[1])
 			deduptest.Run(t, deduptest.Harness{
-				SeenOnly: old.SeenOnly || next.SeenOnly, Advance: mini.Advance,
+				SeenOnly: old.SeenOnly || next.SeenOnly, Advance: mini.Advance, WalkSteps: walkSteps,
 				New: func(t testing.TB) dedup.Store { return moving(t, old.New(t), next.New(t)) },
 			})
 		})

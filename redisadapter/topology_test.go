@@ -35,7 +35,7 @@ func TestConformanceOfTopologies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := client(t)
-			eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
+			eachOf(t, topologyLayouts, func(t *testing.T, layout redisadapter.Layout) {
 				b := redistest.Backend{Name: name, Client: c, Prefix: servertest.Prefix(t)}
 				deduptest.Run(t, harness(t, b, layout))
 			})

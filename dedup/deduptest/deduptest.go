@@ -20,6 +20,8 @@ const (
 	DefaultLease = 150 * time.Millisecond
 	// DefaultMaxResult is the default of Harness.MaxResult, in bytes.
 	DefaultMaxResult = 256 << 10
+	// DefaultWalkSteps is the default of Harness.WalkSteps.
+	DefaultWalkSteps = 200
 )
 
 // Harness tells [Run] how to reach the store under test. Only New is required.
@@ -43,6 +45,11 @@ type Harness struct {
 	// MaxResult is the size in bytes of the largest result the store keeps. Default
 	// [DefaultMaxResult].
 	MaxResult int
+
+	// WalkSteps is how many calls each of the random walks makes. With a real clock the
+	// walks take most of the suite's time, and as much less with fewer. Default
+	// [DefaultWalkSteps].
+	WalkSteps int
 
 	// SeenOnly is for a store whose SeenOnly method answers true: it keeps neither results
 	// nor failures. The checks then store none.
@@ -91,8 +98,8 @@ func (h Harness) withDefaults(t testing.TB) Harness {
 	if h.New == nil {
 		t.Fatal("deduptest: Harness.New is nil")
 	}
-	if h.Lease < 0 || h.MaxResult < 0 {
-		t.Fatal("deduptest: Harness.Lease and Harness.MaxResult must not be negative")
+	if h.Lease < 0 || h.MaxResult < 0 || h.WalkSteps < 0 {
+		t.Fatal("deduptest: Harness.Lease, Harness.MaxResult and Harness.WalkSteps must not be negative")
 	}
 	h.SeenOnly, h.OneWindow = h.SeenOnly || h.DoneOnly, h.OneWindow || h.DoneOnly
 	if h.Lease == 0 {
@@ -100,6 +107,9 @@ func (h Harness) withDefaults(t testing.TB) Harness {
 	}
 	if h.MaxResult == 0 {
 		h.MaxResult = DefaultMaxResult
+	}
+	if h.WalkSteps == 0 {
+		h.WalkSteps = DefaultWalkSteps
 	}
 	return h
 }

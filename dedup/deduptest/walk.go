@@ -11,10 +11,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-const (
-	walks = 48  // seeds 1 to walks, each on a key of its own
-	steps = 200 // of each walk
-)
+const walks = 48 // seeds 1 to walks, each on a key of its own
 
 // checkRandomWalk takes one key through random calls by three workers and compares
 // every answer with the reference. The seeds are fixed, and a failure prints its seed
@@ -55,7 +52,7 @@ func (c *check) walk(seed uint64) (*walker, error) {
 	for range 3 {
 		w.actors = append(w.actors, c.stranger(w.id))
 	}
-	for step := range steps {
+	for step := range c.h.WalkSteps {
 		err := w.step()
 		if err == nil {
 			err = w.look()

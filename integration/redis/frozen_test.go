@@ -116,7 +116,7 @@ type race struct {
 // thaw freezes the node while keys are claimed, has them claimed elsewhere, and thaws it.
 func (f *frozen) thaw(t *testing.T, lease time.Duration, outlast bool) []*race {
 	t.Helper()
-	cfg := dedup.Config{Window: time.Hour, LeaseTTL: lease, StoreTimeout: min(lease/2, 10*time.Second)}
+	cfg := dedup.Config{Window: window, LeaseTTL: lease, StoreTimeout: min(lease/2, 10*time.Second)}
 	var first, second []*dedup.Deduper
 	var races []*race
 	for _, l := range layouts {

@@ -21,12 +21,13 @@ import (
 // would be an effect that has happened and cannot be recorded. New work is refused,
 // and everything that ends, keeps or answers earlier work still goes through.
 func TestFullMemory(t *testing.T) {
+	t.Parallel()
 	eachLayout(t, func(t *testing.T, l layout) {
 		server := servertest.Private(t, servertest.KindRedis)
 		client := single(t, &redis.Options{Addr: server.Addr})
 		var lost atomic.Int64
 		d := l.deduper(t, client, dedup.Config{
-			Window: time.Hour, LeaseTTL: 6 * time.Second, StoreTimeout: 2 * time.Second,
+			Window: window, LeaseTTL: 6 * time.Second, StoreTimeout: 2 * time.Second,
 			Observer: dedup.Observer{LeaseLost: func(dedup.Event) { lost.Add(1) }},
 		})
 		done := inFlight(t, d, "done", 1000)

@@ -2,6 +2,8 @@
 package redis_test
 
 import (
+	"flag"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,6 +11,20 @@ import (
 
 	"github.com/redis/go-redis/v9"
 )
+
+// TestMain lets more tests run at a time than there are processors: what they do most is
+// wait for servers to be replaced, and for leases to end. An explicit -parallel stands.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", "3"); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
 
 // single returns a client that is closed when t ends.
 func single(t *testing.T, opts *redis.Options) *redis.Client {

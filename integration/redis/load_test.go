@@ -52,10 +52,10 @@ type loads []*load
 // begin starts the load of every layout with leases of this length, and waits until all are under way.
 func begin(t *testing.T, client redis.UniversalClient, lease time.Duration, crash int) loads {
 	t.Helper()
-	cfg := dedup.Config{Window: time.Hour, LeaseTTL: lease, StoreTimeout: time.Second}
+	cfg := dedup.Config{Window: window, LeaseTTL: lease, StoreTimeout: time.Second}
 	var all loads
 	for _, lay := range layouts {
-		l := &load{layout: lay, d: lay.deduper(t, client, cfg), crash: crash, cfg: cfg, pace: time.Millisecond}
+		l := &load{layout: lay, d: lay.deduper(t, client, cfg), crash: crash, cfg: cfg, pace: 2 * time.Millisecond}
 		l.start(t, workers)
 		all = append(all, l)
 	}
@@ -68,7 +68,7 @@ const workers, enough = 8, 400
 
 // A lease that outlasts the loss of a server lets a completion wait for its successor.
 // The shorter one is for tests in which the messages of dead workers wait for its end.
-const longLease, shortLease = 15 * time.Second, 3 * time.Second
+const longLease, shortLease = 10 * time.Second, 3 * time.Second
 
 // through waits until enough messages are acknowledged again in every layout.
 func (all loads) through(t *testing.T, what string) {

@@ -20,6 +20,7 @@ const recovery = 6 * time.Second
 // in time, nothing is lost, and a call takes no longer than its budget although pooled
 // connections lead to a server that says nothing.
 func TestMasterDies(t *testing.T) {
+	t.Parallel()
 	for _, fault := range []struct {
 		name       string
 		hit, after func(*servertest.Server)
@@ -56,7 +57,7 @@ func TestMasterDies(t *testing.T) {
 // probe is a Deduper that gives up soon.
 func probe(t *testing.T, client redis.UniversalClient) *dedup.Deduper {
 	t.Helper()
-	cfg := dedup.Config{Window: time.Hour, LeaseTTL: shortLease, StoreTimeout: 200 * time.Millisecond}
+	cfg := dedup.Config{Window: window, LeaseTTL: shortLease, StoreTimeout: 200 * time.Millisecond}
 	return layouts[0].deduper(t, client, cfg)
 }
 

@@ -92,6 +92,7 @@ func TestPromotionOfAReplica(t *testing.T) {
 // TestSentinel kills the primary, or has it exchanged for its replica, while messages are
 // delivered. Nobody is told but by Sentinel.
 func TestSentinel(t *testing.T) {
+	t.Parallel()
 	for _, fault := range []struct {
 		name string
 		hit  func(*testing.T, *servertest.Server)

@@ -6,5 +6,5 @@ package redis_test
 // long has more.
 const (
 	moves       = 500
-	enoughAsked = 50
+	enoughAsked = 30
 )
