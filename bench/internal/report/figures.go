@@ -26,6 +26,7 @@ type figure struct {
 var sideStyle = map[string]chart.Series{
 	"onceward seen-only":          {Color: 0, Bold: true},
 	"onceward compact":            {Color: 2, Bold: true},
+	"onceward mixed":              {Color: 4, Bold: true},
 	"onceward rich":               {Color: 5, Bold: true},
 	"raw RESP":                    {Color: 7, Dashed: true},
 	"plain go-redis":              {Color: 6},

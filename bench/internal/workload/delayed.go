@@ -7,10 +7,14 @@ import (
 
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/server"
+	"github.com/onceward/onceward/redisadapter"
 )
 
 // oneWay is what the network adds in each direction.
 const oneWay = time.Millisecond
+
+// delayedLayouts take part where the network decides.
+var delayedLayouts = others(redisadapter.Compact, redisadapter.Mixed)
 
 // delayed: the server is 2 ms away.
 func (e *Env) delayed() []harness.Group {
@@ -35,7 +39,7 @@ func (e *Env) openDelayedCallers(ctx context.Context, title string, n int) (harn
 	if err != nil {
 		return harness.Setup{}, err
 	}
-	s, err := openCallers(ctx, proxy.Addr(), n)
+	s, err := openCallers(ctx, proxy.Addr(), n, delayedLayouts)
 	if err != nil {
 		_ = proxy.Close()
 		return s, err
@@ -46,9 +50,9 @@ func (e *Env) openDelayedCallers(ctx context.Context, title string, n int) (harn
 	if n >= 64 {
 		toRueidis = harness.AtLeast(0.85, 1)
 	}
-	for _, l := range layouts {
+	for _, l := range delayedLayouts {
 		s.Pairs = append(s.Pairs,
-			harness.Pair{Name: title, Side: l.name, Against: rueidisWait, Goal: toRueidis},
+			harness.Pair{Name: title, Side: l.name, Against: rueidisWait, Goal: when(l.kind == plain().kind, toRueidis)},
 			harness.Pair{Name: title, Side: l.name, Against: plainSide},
 			harness.Pair{Name: title, Side: l.name, Against: autoSide})
 	}
@@ -72,15 +76,15 @@ func (e *Env) openDelayedBatch(ctx context.Context) (harness.Setup, error) {
 	}
 	opened.add(raw.close)
 	s := harness.Setup{Multiple: workers * typical, Sides: []harness.Side{{Name: rawSide, Run: inBatches(workers, typical, raw.cycle("1"))}}}
-	for _, l := range layouts {
-		o, err := l.open(ctx, proxy.Addr(), 0, workers)
+	for _, l := range delayedLayouts {
+		o, err := l.open(ctx, proxy.Addr(), 0)
 		if err != nil {
 			opened.all()
 			return harness.Setup{}, err
 		}
 		opened.add(o.close)
 		s.Sides = append(s.Sides, harness.Side{Name: l.name, Run: inBatches(workers, typical, o.cycles(nil))})
-		if l.name == layouts[0].name {
+		if l.name == plain().name {
 			s.Sides = append(s.Sides, harness.Side{Name: mergedSide, Run: o.merged})
 			s.Pairs = append(s.Pairs, harness.Pair{Name: "batch 256, completions merged with the next claims, 2 ms RTT", Side: mergedSide, Against: l.name, Text: "in two round trips"})
 		}

@@ -33,7 +33,7 @@ const localKeys = 1 << 15
 
 func (e *Env) openLocal(ctx context.Context) (harness.Setup, error) {
 	keys := harness.FreshKeys(localKeys)
-	o, err := layouts[0].open(ctx, e.Server.Addr, 0, workers, cached)
+	o, err := plain().open(ctx, e.Server.Addr, 0, cached)
 	if err != nil {
 		return harness.Setup{}, err
 	}
@@ -63,11 +63,12 @@ func (e *Env) openLocal(ctx context.Context) (harness.Setup, error) {
 func localPairs() []harness.Pair {
 	var pairs []harness.Pair
 	for _, side := range []string{seenSide, claimSide} {
+		goals := side == seenSide // Claim is for information: it makes a Claim besides
 		call, _, _ := strings.Cut(strings.TrimPrefix(side, "onceward "), ",")
 		name := "duplicates answered in process, " + call
 		pairs = append(pairs,
-			harness.Pair{Name: name, Side: side, Against: exactSide, Metric: harness.Nanos, Goal: harness.ValueAtMost(150, 60, "ns")},
-			harness.Pair{Name: name + ", allocations", Side: side, Against: exactSide, Metric: harness.Allocs, Goal: harness.ValueAtMost(0, 0, "allocations")})
+			harness.Pair{Name: name, Side: side, Against: exactSide, Metric: harness.Nanos, Goal: when(goals, harness.ValueAtMost(150, 60, "ns"))},
+			harness.Pair{Name: name + ", allocations", Side: side, Against: exactSide, Metric: harness.Allocs, Goal: when(goals, harness.ValueAtMost(0, 0, "allocations"))})
 	}
 	return pairs
 }

@@ -33,11 +33,11 @@ func (e *Env) keepers() []keeper {
 	}
 	for _, l := range layouts {
 		var goal harness.Goal
-		if l.name != rich().name {
+		if l.kind == compact().kind {
 			goal = harness.ValueAtMost(10, 9, "B")
 		}
 		keepers = append(keepers, keeper{name: l.name, goal: goal, fill: func(ctx context.Context, n int) error {
-			o, err := l.open(ctx, e.Server.Addr, 0, workers, long)
+			o, err := l.expecting(n).open(ctx, e.Server.Addr, 0, long)
 			if err != nil {
 				return err
 			}

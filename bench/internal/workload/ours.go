@@ -22,17 +22,8 @@ type ours struct {
 	client *redis.Client
 }
 
-// open connects a configuration of ours to addr, with connections for that many callers.
-func (l layout) open(ctx context.Context, addr string, db, callers int, with ...func(*dedup.Config)) (*ours, error) {
-	client := server.NewClient(addr, db, callers+16)
-	options := l.options
-	// A prefix has one layout. These are as long as the default one, or keys would be larger.
-	options.Prefix = fmt.Sprint("o", int(options.Layout))
-	options.OnFinding = func(redisadapter.Finding) {} // a server without persistence is what is wanted here
-	store, err := redisadapter.New(ctx, client, options)
-	if err != nil {
-		return nil, errors.Join(err, client.Close())
-	}
+// open connects a configuration of ours to addr, with a client as people have it.
+func (l layout) open(ctx context.Context, addr string, db int, with ...func(*dedup.Config)) (*ours, error) {
 	// A namespace for each: nobody meets the keys of another.
 	cfg := dedup.Config{Namespace: "bench-" + harness.FreshKeys(1)[0], Window: peer.Window, LeaseTTL: peer.Lease, StoreTimeout: 5 * time.Second}
 	if l.config != nil {
@@ -40,6 +31,11 @@ func (l layout) open(ctx context.Context, addr string, db, callers int, with ...
 	}
 	for _, change := range with {
 		change(&cfg)
+	}
+	client := server.NewClient(addr, db, 0)
+	store, err := redisadapter.New(ctx, client, l.options(cfg.Window))
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
 	}
 	d, err := dedup.New(store, cfg)
 	if err != nil {

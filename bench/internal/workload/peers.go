@@ -31,14 +31,14 @@ func (e *Env) openPeers(ctx context.Context, title string, n int) (harness.Setup
 		_ = client.Close()
 		return harness.Setup{}, err
 	}
-	o, err := layouts[0].open(ctx, e.Server.Addr, 0, n)
+	o, err := plain().open(ctx, e.Server.Addr, 0)
 	if err != nil {
 		_ = client.Close()
 		return harness.Setup{}, err
 	}
 	s := harness.Setup{Multiple: n, Close: func() { o.close(); _ = client.Close() }}
 	for _, p := range []peer.Peer{
-		peer.Naive(client), {Name: layouts[0].name, Cycle: o.cycle}, peer.Plain(client), peer.Redislock(client), peer.Redsync(client), peer.Fiber(client), mill,
+		peer.Naive(client), {Name: plain().name, Cycle: o.cycle}, peer.Plain(client), peer.Redislock(client), peer.Redsync(client), peer.Fiber(client), mill,
 	} {
 		s.Sides = append(s.Sides, harness.Side{Name: p.Name, Run: callers(n, p.Cycle)})
 		if p.Name != naiveCalls {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/redisadapter"
 )
 
 // few is what a small deployment remembers.
@@ -17,7 +18,7 @@ const few = 10_000
 // two databases of one server, so that both are asked in turn.
 func (e *Env) remembered() []harness.Group {
 	var groups []harness.Group
-	for _, l := range layouts {
+	for _, l := range others(redisadapter.Mixed) { // a duplicate is to it what it is to Compact
 		for _, many := range e.Grown {
 			title := fmt.Sprintf("growth %s -> %s keys, duplicate check, %s", short(few), short(many), l.name)
 			groups = append(groups, harness.Group{
@@ -34,7 +35,7 @@ func (e *Env) openRemembered(ctx context.Context, l layout, title string, many i
 	s := harness.Setup{Multiple: workers * typical}
 	sizes := []int{few, many}
 	for db, size := range sizes {
-		o, err := l.open(ctx, e.Server.Addr, db, workers, long)
+		o, err := l.expecting(size).open(ctx, e.Server.Addr, db, long)
 		if err != nil {
 			opened.all()
 			return s, err

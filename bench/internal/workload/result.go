@@ -29,7 +29,7 @@ func (e *Env) openResult(ctx context.Context, title string, size int) (harness.S
 	if err != nil {
 		return harness.Setup{}, err
 	}
-	o, err := rich().open(ctx, e.Server.Addr, 0, workers)
+	o, err := rich().open(ctx, e.Server.Addr, 0)
 	if err != nil {
 		raw.close()
 		return harness.Setup{}, err

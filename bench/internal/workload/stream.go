@@ -61,7 +61,7 @@ func (e *Env) openStream(ctx context.Context, m mode, share int, title string) (
 		name string
 		with []func(*dedup.Config)
 	}{{name: cacheOff}, {cacheOn, []func(*dedup.Config){cached}}} {
-		o, err := layouts[0].open(ctx, e.Server.Addr, 0, multiple, side.with...)
+		o, err := plain().open(ctx, e.Server.Addr, 0, side.with...)
 		if err != nil {
 			opened.all()
 			return s, err

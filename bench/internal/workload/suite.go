@@ -46,7 +46,7 @@ func NewEnv(s *server.Server, scale Scale) *Env {
 func (e *Env) Groups() []harness.Group {
 	var groups []harness.Group
 	for _, family := range []func() []harness.Group{
-		e.batches, e.duplicates, e.callers, e.delayed, e.streams, e.local, e.peers, e.results, e.memory, e.remembered,
+		e.batches, e.duplicates, e.callers, e.delayed, e.streams, e.local, e.peers, e.results, e.memory, e.compactCPU, e.remembered,
 	} {
 		groups = append(groups, family()...)
 	}

@@ -67,7 +67,7 @@ func TestGoalsAreAllThere(t *testing.T) {
 		"batch 256, claim + complete, new keys", "batch 256, duplicates", "lone caller, new key", "64 callers, new keys", "256 callers, new keys",
 		"1024 callers, new keys", "1024 callers, new keys, 2 ms RTT", "bytes per remembered key, 1 M keys", "duplicates answered in process",
 		"stream with 0 % recent duplicates, one caller", "stream with 50 % recent duplicates, one caller", "stream with 90 % recent duplicates, one caller",
-		"growth 10 k -> 10 M keys, duplicate check, " + layouts[0].name,
+		"growth 10 k -> 10 M keys, duplicate check, " + plain().name,
 	} {
 		if !titles[want] {
 			t.Errorf("no group is called %q", want)
