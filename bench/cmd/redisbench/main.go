@@ -45,8 +45,8 @@ func main() {
 	flags.StringVar(&o.render, "render", "", "measure nothing: draw plots and report of this results file again")
 	flags.IntVar(&o.rounds, "rounds", 7, "interleaved rounds of each workload, after one that warms up")
 	flags.IntVar(&o.keys, "keys", 50_000, "most keys of one timing")
-	flags.DurationVar(&o.budget, "time", 200*time.Millisecond, "about how long one timing takes, as far as -keys allows")
-	flags.BoolVar(&o.scale.Quick, "quick", false, "three short rounds: figures for orientation, in less than a minute")
+	flags.DurationVar(&o.budget, "time", 150*time.Millisecond, "about how long one timing takes, as far as -keys allows")
+	flags.BoolVar(&o.scale.Quick, "quick", false, "fewer workloads in three short rounds: figures for orientation, in less than a minute")
 	flags.BoolVar(&o.scale.Long, "long", false, "remember ten million keys as well: minutes and gigabytes more")
 	flags.BoolVar(&o.list, "list", false, "print the workloads and end")
 	_ = flags.Parse(os.Args[1:]) // ExitOnError

@@ -100,8 +100,10 @@ func (r Runner) calibrate(ctx context.Context, s Setup, side Side) (int, error) 
 		_, err := side.External(ctx)
 		return 0, err
 	}
-	n := s.roundUp(max(min(most, 512), s.MinKeys))
-	for range 2 { // the first opens the connections
+	// From few keys on, because a side may take milliseconds for each; the first timing opens
+	// the connections.
+	n := s.roundUp(max(min(most, 64), s.MinKeys))
+	for range 2 {
 		sample, err := r.Meter.Time(ctx, side, s.keys(n))
 		if err != nil {
 			return 0, err

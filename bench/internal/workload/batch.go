@@ -31,7 +31,7 @@ func (e *Env) batches() []harness.Group {
 	var groups []harness.Group
 	for _, size := range []int{16, 64, typical, 512, 1024} {
 		groups = append(groups, harness.Group{
-			Workload: "batch", X: float64(size), Title: fmt.Sprintf("batch %d, claim + complete, new keys", size), Detail: size == 64 || size == 512,
+			Workload: "batch", X: float64(size), Title: fmt.Sprintf("batch %d, claim + complete, new keys", size), Detail: size != 16 && size != typical,
 			Open: func(ctx context.Context) (harness.Setup, error) { return e.openBatch(ctx, size) },
 		})
 	}

@@ -31,7 +31,7 @@ func (e *Env) callers() []harness.Group {
 			title = "lone caller, new key"
 		}
 		groups = append(groups, harness.Group{
-			Workload: "callers", X: float64(n), Title: title, Detail: n == 4,
+			Workload: "callers", X: float64(n), Title: title, Detail: n == 4 || n == 16,
 			Open: func(ctx context.Context) (harness.Setup, error) {
 				s, err := openCallers(ctx, e.Server.Addr, n, callerLayouts)
 				s.Pairs = callerPairs(title, n)

@@ -25,7 +25,7 @@ func (e *Env) delayed() []harness.Group {
 			title = "lone caller, new key, 2 ms RTT"
 		}
 		groups = append(groups, harness.Group{
-			Workload: "callers-2ms", X: float64(n), Title: title,
+			Workload: "callers-2ms", X: float64(n), Title: title, Detail: n == 1 || n == 64,
 			Open: func(ctx context.Context) (harness.Setup, error) { return e.openDelayedCallers(ctx, title, n) },
 		})
 	}

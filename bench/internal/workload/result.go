@@ -14,7 +14,7 @@ func (e *Env) results() []harness.Group {
 	for _, size := range []int{0, 100, 1 << 10, 10 << 10} {
 		title := fmt.Sprintf("batch %d, new keys, result of %d bytes", typical, size)
 		groups = append(groups, harness.Group{
-			Workload: "result", X: float64(size), Title: title, Detail: size == 100,
+			Workload: "result", X: float64(size), Title: title, Detail: size == 100 || size == 0,
 			Open: func(ctx context.Context) (harness.Setup, error) { return e.openResult(ctx, title, size) },
 		})
 	}

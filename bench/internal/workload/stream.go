@@ -36,7 +36,7 @@ func (e *Env) streams() []harness.Group {
 		for _, share := range []int{0, 10, 50, 90} {
 			title := fmt.Sprintf("stream with %d %% recent duplicates, %s", share, m.text)
 			groups = append(groups, harness.Group{
-				Workload: m.workload, X: float64(share), Title: title, Detail: share == 10,
+				Workload: m.workload, X: float64(share), Title: title, Detail: share == 10 || (m.callers != 1 && share != 50),
 				Open: func(ctx context.Context) (harness.Setup, error) { return e.openStream(ctx, m, share, title) },
 			})
 		}

@@ -35,7 +35,7 @@ func embedded(t *testing.T) *Env {
 // that new keys were new and duplicates were known.
 func TestFamiliesRun(t *testing.T) {
 	e := embedded(t)
-	match := regexp.MustCompile("^batch 16,|^batch 256, duplicates|^lone caller, new key$|^64 callers, new keys$|^64 .*RTT|^stream with 90 .* one caller|^stream with 50 .* 64|^peers|result of 1024 bytes")
+	match := regexp.MustCompile("^batch 16,|^batch 256, duplicates|^lone caller, new key$|^64 callers, new keys$|^256 .*RTT|^stream with 90 .* one caller|^stream with 50 .* 64|^peers|result of 1024 bytes")
 	groups, _ := e.Choose(e.Groups(), match)
 	if len(groups) != 9 {
 		t.Fatalf("%d groups", len(groups))

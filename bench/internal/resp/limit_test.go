@@ -1,0 +1,60 @@
+package resp
+
+import (
+	"bufio"
+	"bytes"
+	"net"
+	"testing"
+	"time"
+)
+
+// counted answers a pipeline at once, and counts what the client asks of the network.
+type counted struct {
+	net.Conn // nil: whatever else is called is a failure
+
+	reply         []byte
+	in            bytes.Reader
+	writes, reads int
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	c.writes++
+	c.in.Reset(c.reply)
+	return len(p), nil
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	c.reads++
+	return c.in.Read(p)
+}
+
+// This client is what others are compared with as a limit: it must waste nothing of its own.
+func TestAPipelineIsOneWriteAndNoGarbage(t *testing.T) {
+	const n = 256
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = "0123456789abcdef0123456789abcdef0123"
+	}
+	claimed, completed := bytes.Repeat([]byte("$-1\r\n"), n), bytes.Repeat([]byte("$5\r\ntoken\r\n"), n)
+	server := &counted{}
+	c := &Conn{conn: server, in: bufio.NewReaderSize(server, readBuffer)}
+	ctx, runs := t.Context(), 0
+	cycle := func() {
+		runs++
+		server.reply = claimed
+		if err := c.ClaimNew(ctx, keys, "token", time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		server.reply = completed
+		if err := c.Complete(ctx, keys, "token", "1", time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allocs := testing.AllocsPerRun(100, cycle)
+	if allocs > 32 { // what watches ctx, per pipeline; per key it would be 512
+		t.Errorf("%v allocations for %d keys, want none per key", allocs, n)
+	}
+	if server.writes != 2*runs || server.reads != 2*runs {
+		t.Errorf("%d writes and %d reads for %d pipelines, want one each", server.writes, server.reads, 2*runs)
+	}
+}
