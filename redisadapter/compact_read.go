@@ -143,7 +143,9 @@ func (t *compactTrip) readEnd(st *bucketStep) {
 		t.endByScript(st.item, st.added)
 		return
 	}
-	if a.Written && a.Err == nil && t.s.member(c) {
+	// The script goes by its own clock: which bucket it was is certain while that cannot
+	// have come to the next generation.
+	if a.Written && t.s.member(c) && st.generation == t.present().UnixMilli()/t.b.window {
 		t.b.ends.note(st.generation, t.places[st.item].shard, t.b.shards)
 	}
 	t.ended[st.item] = a

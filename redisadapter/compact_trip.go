@@ -117,11 +117,16 @@ func (t *compactTrip) know(at reading) {
 	t.at, t.took, t.view, t.moved = at, time.Now(), t.b.view(at), reading{}
 }
 
+// present is the latest that the server's clock can be at now.
+func (t *compactTrip) present() time.Time {
+	since := time.Since(t.took)
+	return t.at.at.Add(t.at.error + since + since/clockDrift + time.Millisecond)
+}
+
 // covered reports whether the view still covers the present, whatever the commands that
 // were sent have waited for: only then is what they have not found not there.
 func (t *compactTrip) covered() bool {
-	since := time.Since(t.took)
-	return t.at.known() && t.view.covers(t.b, t.at.at.Add(t.at.error+since+since/clockDrift))
+	return t.at.known() && t.view.covers(t.b, t.present())
 }
 
 func (t *compactTrip) placeOf(st *bucketStep) place {
@@ -147,7 +152,7 @@ func (t *compactTrip) planEnds() {
 		}
 		t.places[i] = t.b.place(c.ID)
 		generation := t.b.generation(t.at)
-		if t.at.known() && c.Landed && t.s.ownEnd(c) && t.b.ends.has(generation, t.places[i].shard) {
+		if t.b.exact(t.at) && c.Landed && t.s.ownEnd(c) && t.b.ends.has(generation, t.places[i].shard) {
 			t.next = append(t.next, bucketStep{kind: addMember, item: i, generation: generation})
 		} else {
 			t.endByScript(i, false)

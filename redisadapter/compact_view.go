@@ -25,12 +25,18 @@ func (b *buckets) view(at reading) generations {
 
 // covers reports whether a view still does, when the server's clock may have come to at.
 func (v generations) covers(b *buckets, at time.Time) bool {
-	return at.UnixMilli()+1+b.skew < (v.last+1)*b.window
+	return at.UnixMilli()+b.skew < (v.last+1)*b.window
 }
 
 // generation is where a change adds, that is made at a time: the one of the moment that
-// has passed for certain. It is remembered for at least a window from then.
+// has passed for certain. Views reach back by the skew, too, so that it is remembered for
+// a window from now, if the reading is exact.
 func (b *buckets) generation(at reading) int64 { return at.millis() / b.window }
+
+// exact reports whether a reading is good enough to name a generation by.
+func (b *buckets) exact(at reading) bool {
+	return at.known() && at.error.Milliseconds() < b.skew
+}
 
 // remembered is how long a member of a generation is in the views of all.
 func (b *buckets) remembered(at reading, generation int64) time.Duration {

@@ -103,7 +103,7 @@ func TestFullServer(t *testing.T) {
 	}
 }
 
-func infoOf(t *testing.T, client *redis.Client, section, field string) string {
+func infoOf(t testing.TB, client *redis.Client, section, field string) string {
 	t.Helper()
 	text, err := client.Info(t.Context(), section).Result()
 	must(t, err)

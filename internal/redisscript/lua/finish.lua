@@ -10,7 +10,8 @@
 --          13 ms to keep it when it ends as uncertain
 --          14 not_begun: 1 when its irreversible part has not begun after all
 --          15 arguments of the buckets
---          19 the generation to add to, or none to write a record
+--          19 the generation to add to, or that of now if it is later; none to write a
+--          record
 --          20 ms for which a record is left beside the member, so that this very change
 --          is recognised when it is sent again, 0 for none
 --          21 added: 1 when an earlier command of this change has added the member
@@ -48,6 +49,9 @@ end
 local into, added = nil, false
 if b then
   into, added = tonumber(ARGV[19]), ARGV[21] == '1'
+  if into then
+    into = math.max(into, math.floor(now / b.window)) -- a caller's clock may be behind
+  end
 end
 
 -- sent_again recognises what an earlier send of this very change has written.

@@ -1,0 +1,170 @@
+package redisadapter_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// edge is a store on a server whose clock stands a moment before, or after, a generation
+// begins, and hours off ours.
+func edge(t *testing.T, layout redisadapter.Layout, from time.Duration) (*bench, time.Duration) {
+	t.Helper()
+	mini, client := redistest.Freeze(t)
+	const off = 5 * time.Hour
+	window := time.Hour
+	now := time.Now().Add(off)
+	mini.Advance(off + now.Truncate(window).Add(window+from).Sub(now))
+	store := openWith(t, redistest.Backend{Client: client}, layoutOptions("ow", layout))
+	return &bench{t, store, mini, client}, window
+}
+
+// TestRemembered walks along the window: a key is done for at least a window after its
+// end, at most for two and the skew, wherever the edges of generations lie.
+func TestRemembered(t *testing.T) {
+	for _, layout := range bucketLayouts {
+		for _, from := range []time.Duration{-30 * time.Minute, -time.Millisecond, 0, time.Millisecond, 30 * time.Minute} {
+			t.Run(layout.String()+"/"+from.String(), func(t *testing.T) {
+				b, window := edge(t, layout, from)
+				seasoned(t, b.Store)
+				b.finish(done(1, b.claim(request(1))))
+				other := request(1)
+				other.Token = dedup.Token{9}
+				passed := time.Duration(0)
+				wait := func(until time.Duration) {
+					b.mini.Advance(until - passed)
+					passed = until
+				}
+				for _, at := range []time.Duration{0, time.Millisecond, 2 * time.Millisecond, window / 2, window - time.Millisecond, window} {
+					wait(at)
+					a := b.claim(other)
+					if a.Outcome != dedup.Duplicate || a.Record.State != dedup.StateSucceeded || a.Record.Remaining < window-at {
+						t.Fatalf("%v after its end: %+v", at, a)
+					}
+					other.LikelyDuplicate = !other.LikelyDuplicate
+					if rec := b.lookup(1); rec.State != dedup.StateSucceeded {
+						t.Fatalf("%v after its end it is %v", at, rec.State)
+					}
+					if n := b.client.Exists(t.Context(), redisadapter.Key(b.Store, newID(1))).Val(); n != 0 {
+						t.Fatalf("%v after its end a duplicate has left its lease", at)
+					}
+				}
+				wait(2*window + 2*redisadapter.Skew(b.Store))
+				if rec := b.lookup(1); rec.State != dedup.StateAbsent {
+					t.Errorf("after two windows it is %v", rec.State)
+				}
+				if a := b.claim(other); a.Outcome != dedup.Acquired {
+					t.Errorf("after two windows: %+v", a)
+				}
+			})
+		}
+	}
+}
+
+// TestBucketsEnd: every bucket has an end, also one whose first member was added by a
+// process that did not know it was the first, or that a Forget has emptied.
+func TestBucketsEnd(t *testing.T) {
+	b, window := edge(t, redisadapter.Compact, time.Minute)
+	seasoned(t, b.Store)
+	buckets := func() (keys []string) {
+		for _, key := range b.mini.Keys() {
+			if kind := b.client.Type(t.Context(), key).Val(); kind == "set" {
+				keys = append(keys, key)
+			}
+		}
+		return keys
+	}
+	if len(buckets()) != b.Shards() {
+		t.Fatalf("%d buckets of %d shards", len(buckets()), b.Shards())
+	}
+	bounded := func(when string) {
+		t.Helper()
+		for _, key := range buckets() {
+			if left := b.client.PTTL(t.Context(), key).Val(); left < window || left > 3*window {
+				t.Errorf("%s: %s is kept for %v", when, key, left)
+			}
+		}
+	}
+	bounded("at first")
+
+	// Emptied by Forget, then added to by a process that knows it has an end.
+	b.finish(done(1, b.claim(request(1))))
+	key := redisadapter.Bucket(b.Store, newID(1), b.serverTime())
+	for _, m := range b.client.SMembers(t.Context(), key).Val() {
+		if m != member(b.Store, 1) {
+			b.client.SRem(t.Context(), key, m)
+		}
+	}
+	must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Second)[0])
+	bounded("after the last member was forgotten")
+	again := request(1)
+	again.Token = dedup.Token{9}
+	end := done(1, b.claim(again))
+	end.Token = again.Token
+	b.finish(end)
+	bounded("after that")
+
+	// Lost, and made anew by a plain command: the next generation mends it.
+	must(t, b.client.Persist(t.Context(), key).Err())
+	b.mini.Advance(window)
+	season(t, b.Store, 10_000)
+	if left := b.client.PTTL(t.Context(), key).Val(); left <= 0 || left > 2*window {
+		t.Errorf("a bucket without an end is kept for %v", left)
+	}
+	b.mini.Advance(4 * window)
+	if keys := b.mini.Keys(); len(keys) != 1 { // the number of Forgets
+		t.Errorf("long after there are %v", keys)
+	}
+}
+
+// TestOverfullBucket costs memory, and nothing else.
+func TestOverfullBucket(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, backend redistest.Backend) {
+		opts := layoutOptions(backend.Prefix, redisadapter.Compact)
+		opts.ExpectedKeys = 10 // one shard, for a thousand keys
+		store := openWith(t, backend, opts)
+		seasoned(t, store)
+		for first := range 4 {
+			reqs := requests(20_000 + first*batchSize)
+			for i := range reqs {
+				reqs[i].Token = dedup.Token{9}
+			}
+			for i, a := range store.Claim(t.Context(), reqs) {
+				if a.Outcome != dedup.Duplicate {
+					t.Fatalf("key %d: %+v", i, a)
+				}
+			}
+			for i, a := range store.Claim(t.Context(), requests(40_000+first*batchSize)) {
+				if a.Outcome != dedup.Acquired {
+					t.Fatalf("a fresh key, %d: %+v", i, a)
+				}
+			}
+		}
+		if backend.Name == "redis" {
+			client := backend.Client.(*redis.Client)
+			at, err := client.Time(t.Context()).Result()
+			must(t, err)
+			if kind := client.ObjectEncoding(t.Context(), redisadapter.Bucket(store, newID(1), at)).Val(); kind != "hashtable" {
+				t.Errorf("the bucket is a %s: the test says little", kind)
+			}
+		}
+	})
+}
+
+// serverTime is that of the frozen server.
+func (b *bench) serverTime() time.Time {
+	b.Helper()
+	at, err := b.client.Time(b.Context()).Result()
+	must(b, err)
+	return at
+}
+
+func member(s *redisadapter.Store, n int) string {
+	return strconv.FormatInt(redisadapter.Member(s, newID(n)), 10)
+}

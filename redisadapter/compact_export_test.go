@@ -1,0 +1,33 @@
+package redisadapter
+
+import (
+	"math"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// SetClock makes a store believe a reading of the server's clock, until the next one.
+func SetClock(s *Store, server time.Time, by time.Duration) {
+	s.clock.mu.Lock()
+	defer s.clock.mu.Unlock()
+	s.clock.est = estimate{server: server, received: time.Now(), error: by}
+}
+
+// Truncate keeps so many bits of the digests of a store.
+func Truncate(s *Store, bits int) { s.buckets.mask = 1<<bits - 1 }
+
+// DropByScript never drops a lease by a plain command.
+func DropByScript(s *Store) { s.buckets.dropBy = math.MaxInt64 }
+
+// Bucket is the key of the bucket in which a key finished at a time, and Member what it
+// holds then.
+func Bucket(s *Store, id dedup.ID, at time.Time) string {
+	return string(s.buckets.appendBucket(nil, s.buckets.place(id), at.UnixMilli()/s.buckets.window))
+}
+
+// Member is the digest of a key.
+func Member(s *Store, id dedup.ID) int64 { return s.buckets.place(id).member }
+
+// Skew is by how much the clocks of two servers may differ.
+func Skew(s *Store) time.Duration { return time.Duration(s.buckets.skew) * time.Millisecond }

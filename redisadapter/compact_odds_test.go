@@ -1,0 +1,160 @@
+package redisadapter_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// TestFalseDuplicates counts how often a key that was never seen is taken for done, with
+// digests cut so short that it happens: as often as the number of members of its shard
+// divided by the number of digests, and no more. With the 64 bits there are, and 400 keys
+// in each of two generations, that is 4e-17.
+func TestFalseDuplicates(t *testing.T) {
+	for _, c := range []struct{ shards, bits, members, asked int }{{1, 12, 300, 2000}, {8, 9, 300, 2000}} {
+		_, client := redistest.Mini(t)
+		opts := layoutOptions("ow", redisadapter.Compact)
+		opts.ExpectedKeys = 400 * c.shards
+		store := openWith(t, redistest.Backend{Client: client}, opts)
+		redisadapter.Truncate(store, c.bits)
+		if store.Shards() != c.shards {
+			t.Fatalf("%d shards", store.Shards())
+		}
+		false1, next := 0, 0
+		claim := func(n int, complete bool) (duplicates int) {
+			for end := next + n; next < end; next += batchSize {
+				reqs := make([]dedup.ClaimRequest, batchSize)
+				for i := range reqs {
+					reqs[i] = request(next + i)
+					reqs[i].ID = numbered(next + i)
+					reqs[i].LikelyDuplicate = i%2 == 0
+				}
+				var ends []dedup.Change
+				for i, a := range store.Claim(t.Context(), reqs) {
+					switch {
+					case a.Err != nil:
+						t.Fatal(a.Err)
+					case a.Outcome == dedup.Duplicate:
+						duplicates++
+					case complete:
+						e := done(next+i, a)
+						e.ID, e.Token = reqs[i].ID, reqs[i].Token
+						ends = append(ends, e)
+					}
+				}
+				for _, a := range store.Finish(t.Context(), ends) {
+					if !a.Written {
+						t.Fatalf("%+v", a)
+					}
+				}
+			}
+			return duplicates
+		}
+		false1 = claim(c.members, true)
+		members := float64(next - false1)
+		before := next
+		false2 := float64(claim(c.asked, false))
+		asked := float64(next - before)
+		want := asked * members / float64(c.shards) / math.Exp2(float64(c.bits))
+		// Five deviations, of the count and of how evenly members lie in the shards.
+		within := 5 * (math.Sqrt(want) + want/math.Sqrt(members))
+		t.Logf("%d shards, %d bits, %.0f members: %.0f of %.0f false duplicates, %.0f expected", c.shards, c.bits, members, false2, asked, want)
+		if math.Abs(false2-want) > within {
+			t.Errorf("%.0f false duplicates, %.0f±%.0f expected", false2, want, within)
+		}
+	}
+}
+
+// TestDigestIsKeyed: with another secret the same key is another member of another shard,
+// so that nobody can choose keys that collide; and the two sets of bits are independent.
+func TestDigestIsKeyed(t *testing.T) {
+	_, client := redistest.Mini(t)
+	opts := layoutOptions("ow", redisadapter.Compact)
+	opts.ExpectedKeys = 4_000_000
+	one := openWith(t, redistest.Backend{Client: client}, opts)
+	opts.Secret = []byte("another sixteen bytes")
+	other := openWith(t, redistest.Backend{Client: client}, opts)
+	at := time.Now()
+	same := 0
+	for n := range 1000 {
+		if redisadapter.Member(one, newID(n)) == redisadapter.Member(other, newID(n)) {
+			t.Errorf("key %d has the same digest with another secret", n)
+		}
+		if redisadapter.Bucket(one, newID(n), at) == redisadapter.Bucket(other, newID(n), at) {
+			same++
+		}
+	}
+	if same > 5 {
+		t.Errorf("%d of 1000 keys have the same bucket, of 10,000", same)
+	}
+}
+
+// TestBucketOptions names every bad option, and those that a layout has no use for.
+func TestBucketOptions(t *testing.T) {
+	_, client := redistest.Mini(t)
+	for name, c := range map[string]struct {
+		field  string
+		change func(*redisadapter.Options)
+	}{
+		"no secret":     {"Options.Secret", func(o *redisadapter.Options) { o.Secret = nil }},
+		"short secret":  {"Options.Secret", func(o *redisadapter.Options) { o.Secret = make([]byte, 15) }},
+		"no window":     {"Options.Window", func(o *redisadapter.Options) { o.Window = 0 }},
+		"short window":  {"Options.Window", func(o *redisadapter.Options) { o.Window = time.Millisecond }},
+		"endless":       {"Options.Window", func(o *redisadapter.Options) { o.Window = math.MaxInt64 }},
+		"no keys":       {"Options.ExpectedKeys", func(o *redisadapter.Options) { o.ExpectedKeys = 0 }},
+		"too many keys": {"Options.ExpectedKeys", func(o *redisadapter.Options) { o.ExpectedKeys = 1 << 40 }},
+		"layout":        {"Options.Layout", func(o *redisadapter.Options) { o.Layout = 9 }},
+		"rich secret":   {"Options.Secret", func(o *redisadapter.Options) { o.Layout = redisadapter.Rich }},
+		"rich window": {"Options.Window", func(o *redisadapter.Options) {
+			o.Layout, o.Secret = redisadapter.SeenOnly, nil
+		}},
+		"rich keys": {"Options.ExpectedKeys", func(o *redisadapter.Options) {
+			o.Layout, o.Secret, o.Window = redisadapter.SeenOnly, nil, 0
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := layoutOptions("ow", redisadapter.Mixed)
+			c.change(&opts)
+			_, err := redisadapter.New(t.Context(), client, opts)
+			wantInput(t, err, c.field)
+		})
+	}
+}
+
+// TestCompactRefuses what it does not keep, before anything is written.
+func TestCompactRefuses(t *testing.T) {
+	for _, layout := range bucketLayouts {
+		_, client := redistest.Mini(t)
+		store := openWith(t, redistest.Backend{Client: client}, layoutOptions("ow", layout))
+		req := request(1)
+		req.Fingerprint = dedup.FingerprintOf([]byte("x"))
+		a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+		if layout == redisadapter.Compact {
+			wantInput(t, a.Err, "Fingerprint")
+			a = store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
+		}
+		if a.Outcome != dedup.Acquired {
+			t.Fatalf("%+v", a)
+		}
+		for field, edit := range map[string]func(*dedup.Change){
+			"Window":      func(c *dedup.Change) { c.Window = time.Minute },
+			"State":       func(c *dedup.Change) { c.State, c.Landed = dedup.StateFailed, false },
+			"Result":      func(c *dedup.Change) { c.Result = []byte("x") },
+			"Fingerprint": func(c *dedup.Change) { c.Fingerprint = req.Fingerprint },
+		} {
+			if layout == redisadapter.Mixed && field != "Window" {
+				continue
+			}
+			end := done(1, a)
+			edit(&end)
+			wantInput(t, store.Finish(t.Context(), []dedup.Change{end})[0].Err, field)
+		}
+		if rec := store.Lookup(t.Context(), []dedup.ID{newID(1)})[0].Record; rec.State != dedup.StateInProgress {
+			t.Errorf("%v: it is %v", layout, rec.State)
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package redisadapter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// pipelineHook lets a test put its hands on pipelines.
+type pipelineHook func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error
+
+func (h pipelineHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h pipelineHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return h(ctx, []redis.Cmder{cmd}, func(ctx context.Context, cmds []redis.Cmder) error { return next(ctx, cmds[0]) })
+	}
+}
+func (h pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { return h(ctx, cmds, next) }
+}
+
+func has(cmds []redis.Cmder, name string) bool {
+	return slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Name() == name })
+}
+
+var bucketLayouts = []redisadapter.Layout{redisadapter.Compact, redisadapter.Mixed}
+
+// done is the landed end of a claim that lasts.
+func done(n int, a dedup.Answer) dedup.Change {
+	c := change(n, dedup.StateSucceeded)
+	c.Landed, c.Fence, c.Attempt, c.Until, c.Window = true, a.Record.Fence, 1, time.Now().Add(time.Minute), time.Hour
+	return c
+}
+
+// seasoned completes enough keys for every bucket to have its end, so that later ones
+// are completed by plain commands.
+func seasoned(t testing.TB, stores ...*redisadapter.Store) {
+	t.Helper()
+	for n, s := range stores {
+		season(t, s, 20_000+n*10_000)
+	}
+}
+
+// season is seasoned with the 1,024 keys from first on.
+func season(t testing.TB, s *redisadapter.Store, first int) {
+	t.Helper()
+	for n := range 4 {
+		reqs := requests(first + n*batchSize)
+		ends := make([]dedup.Change, len(reqs))
+		for i, a := range s.Claim(t.Context(), reqs) {
+			ends[i] = done(first+n*batchSize+i, a)
+		}
+		for i, a := range s.Finish(t.Context(), ends) {
+			if !a.Held || !a.Written {
+				t.Fatalf("key %d: %+v", first+n*batchSize+i, a)
+			}
+		}
+	}
+}
+
+// TestMembershipIsReadUnderTheLease lets another process complete the key between any two
+// commands of a claim. One that has read membership before its lease would run it again.
+func TestMembershipIsReadUnderTheLease(t *testing.T) {
+	for _, layout := range bucketLayouts {
+		for _, likely := range []bool{false, true} {
+			for cut := 1; cut <= 2; cut++ {
+				t.Run(fmt.Sprintf("%v/likely=%t/cut=%d", layout, likely, cut), func(t *testing.T) {
+					mini, client := redistest.Mini(t)
+					mine := openWith(t, redistest.Backend{Client: client}, layoutOptions("ow", layout))
+					theirs := openWith(t, redistest.Backend{Client: redistest.Client(t, &redis.Options{Addr: mini.Addr()})}, layoutOptions("ow", layout))
+					seasoned(t, mine, theirs)
+					claimed := theirs.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
+					ended := false
+					client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+						if ended || !has(cmds, "sismember") || cut >= len(cmds) {
+							return next(ctx, cmds)
+						}
+						ended = true
+						_ = next(ctx, cmds[:cut])
+						if a := theirs.Finish(ctx, []dedup.Change{done(1, claimed)})[0]; !a.Held {
+							t.Errorf("%+v", a)
+						}
+						return next(ctx, cmds[cut:])
+					}))
+					req := request(1)
+					req.Token, req.LikelyDuplicate = dedup.Token{9}, likely
+					a := mine.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+					if a.Outcome == dedup.Acquired || a.Err != nil {
+						t.Errorf("claimed while it was completed: %+v", a)
+					}
+					if !ended && !(likely && cut == 2) {
+						t.Error("no pipeline was cut")
+					}
+					if a := mine.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; ended && a.Outcome != dedup.Duplicate {
+						t.Errorf("and then: %+v", a)
+					}
+				})
+			}
+		}
+	}
+}
+
+// refusal is what a server answers in place of obeying.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (refusal) RedisError()     {}
+
+// refuse makes the server refuse every command of a name with an error.
+func refuse(client *redis.Client, name string, err error) {
+	client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		var rest []redis.Cmder
+		for _, c := range cmds {
+			if c.Name() == name {
+				c.SetErr(err)
+				continue
+			}
+			rest = append(rest, c)
+		}
+		if len(rest) == 0 {
+			return err
+		}
+		return next(ctx, rest)
+	}))
+}
+
+// TestRefusedAddKeepsTheLease: a server that refuses SADD, and obeys GETDEL, would have
+// the effect run again with no crash. The script adds in the same call.
+func TestRefusedAddKeepsTheLease(t *testing.T) {
+	for _, problem := range []error{
+		refusal("OOM command not allowed when used memory > 'maxmemory'."),
+		refusal("MOVED 1 127.0.0.1:1"), refusal("READONLY You can't write against a read only replica."),
+		errors.New("connection reset"),
+	} {
+		t.Run(problem.Error(), func(t *testing.T) {
+			_, client := redistest.Mini(t)
+			store := openWith(t, redistest.Backend{Client: client}, layoutOptions("ow", redisadapter.Compact))
+			seasoned(t, store)
+			claimed := store.Claim(t.Context(), []dedup.ClaimRequest{request(1), request(2)})
+			refuse(client, "sadd", problem)
+			for i, a := range store.Finish(t.Context(), []dedup.Change{done(1, claimed[0]), done(2, claimed[1])}) {
+				var reply redis.Error
+				if errors.As(problem, &reply) && !(a.Held && a.Written) || a.Err != nil && a.Written {
+					t.Errorf("item %d: %+v", i, a)
+				}
+				req := request(1 + i)
+				req.Token = dedup.Token{9}
+				if b := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; b.Outcome == dedup.Acquired || a.Written && b.Outcome != dedup.Duplicate {
+					t.Errorf("item %d, then another's claim: %+v", i, b)
+				}
+			}
+		})
+	}
+}
+
+// TestPlainCommandsThatAreRefused: whatever the server says of a part of a claim, nobody
+// gets in who has not asked for all of it.
+func TestPlainCommandsThatAreRefused(t *testing.T) {
+	for _, name := range []string{"set", "sismember", "getdel"} {
+		t.Run(name, func(t *testing.T) {
+			_, client := redistest.Mini(t)
+			store := openWith(t, redistest.Backend{Client: client}, layoutOptions("ow", redisadapter.Compact))
+			seasoned(t, store)
+			first := store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
+			refuse(client, name, refusal("TRYAGAIN Multiple keys request during rehashing of slot"))
+			if a := store.Finish(t.Context(), []dedup.Change{done(1, first)})[0]; !a.Held || !a.Written {
+				t.Fatalf("%+v", a)
+			}
+			for turn, want := range []dedup.Outcome{dedup.Duplicate, dedup.Acquired} {
+				req := request(1 + turn)
+				req.Token = dedup.Token{9}
+				if a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; a.Outcome != want {
+					t.Errorf("key %d: %+v", 1+turn, a)
+				}
+			}
+		})
+	}
+}
+
+// TestCompletedTwice sends completions again whose replies were lost, in part or all.
+func TestCompletedTwice(t *testing.T) {
+	for _, byScript := range []bool{false, true} {
+		_, client := redistest.Mini(t)
+		store := openWith(t, redistest.Backend{Client: client}, layoutOptions("ow", redisadapter.Compact))
+		seasoned(t, store)
+		if byScript {
+			redisadapter.DropByScript(store)
+		}
+		claimed := store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
+		end := done(1, claimed)
+		for send := range 3 {
+			if a := store.Finish(t.Context(), []dedup.Change{end})[0]; !a.Held || !a.Written {
+				t.Errorf("send %d: %+v", send, a)
+			}
+		}
+		late := end
+		late.Until = time.Now()
+		if a := store.Finish(t.Context(), []dedup.Change{late})[0]; a.Held || a.Written || a.Record.State != dedup.StateSucceeded {
+			t.Errorf("when its time is over: %+v", a)
+		}
+		if n := client.Exists(t.Context(), redisadapter.Key(store, request(1).ID)).Val(); n != 0 {
+			t.Error("the lease is still there")
+		}
+	}
+}
+
+// TestAddThatComesLate is executed when its owner has lost the key: first to a Forget,
+// then to another owner.
+func TestAddThatComesLate(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		mini, client := redistest.Freeze(t)
+		store := openWith(t, redistest.Backend{Client: client}, layoutOptions("ow", redisadapter.Compact))
+		other := openWith(t, redistest.Backend{Client: redistest.Client(t, &redis.Options{Addr: mini.Addr()})}, layoutOptions("ow", redisadapter.Compact))
+		seasoned(t, store)
+		req := request(1)
+		claimed := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+		end := done(1, claimed)
+		end.Until = time.Now().Add(50 * time.Millisecond)
+		client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+			if has(cmds, "sadd") {
+				mini.Advance(req.Lease + time.Millisecond)
+				if taken {
+					again := request(1)
+					again.Token = dedup.Token{9}
+					if a := other.Claim(ctx, []dedup.ClaimRequest{again})[0]; a.Outcome != dedup.Acquired {
+						t.Errorf("%+v", a)
+					}
+				} else {
+					must(t, other.Forget(ctx, []dedup.ID{req.ID}, time.Hour)[0])
+				}
+				<-time.After(time.Until(end.Until))
+			}
+			return next(ctx, cmds)
+		}))
+		a := store.Finish(t.Context(), []dedup.Change{end})[0]
+		if a.Held || a.Written != taken {
+			t.Errorf("taken=%t: %+v", taken, a)
+		}
+		want := dedup.StateAbsent
+		if taken {
+			want = dedup.StateSucceeded
+		}
+		if rec := other.Lookup(t.Context(), []dedup.ID{req.ID})[0].Record; rec.State != want {
+			t.Errorf("taken=%t: then it is %v", taken, rec.State)
+		}
+		if renewal := change(1, 0); taken {
+			renewal.Token = dedup.Token{9}
+			if a := other.Renew(t.Context(), []dedup.Change{renewal})[0]; a.Held {
+				t.Errorf("the owner that was overtaken still renews: %+v", a)
+			}
+		}
+	}
+}
