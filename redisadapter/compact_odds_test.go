@@ -72,12 +72,13 @@ func TestFalseDuplicates(t *testing.T) {
 // TestDigestIsKeyed: with another secret the same key is another member of another shard,
 // so that nobody can choose keys that collide; and the two sets of bits are independent.
 func TestDigestIsKeyed(t *testing.T) {
-	_, client := redistest.Mini(t)
 	opts := layoutOptions("ow", redisadapter.Compact)
 	opts.ExpectedKeys = 4_000_000
+	_, client := redistest.Mini(t)
 	one := openWith(t, redistest.Backend{Client: client}, opts)
 	opts.Secret = []byte("another sixteen bytes")
-	other := openWith(t, redistest.Backend{Client: client}, opts)
+	_, elsewhere := redistest.Mini(t) // a prefix has one secret
+	other := openWith(t, redistest.Backend{Client: elsewhere}, opts)
 	at := time.Now()
 	same := 0
 	for n := range 1000 {
