@@ -306,7 +306,7 @@ func TestResolveThatIsInterrupted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				asking := make(chan struct{})
-				b := &bank{T: t, store: hook()}
+				b := &bank{store: hook()}
 				d, err := dedup.New(b.store, dedup.Config{
 					Namespace: "test", Window: time.Hour, LeaseTTL: 10 * time.Second,
 					Resolve: func(ctx context.Context, _ string, _ dedup.Record) (dedup.State, []byte, error) {

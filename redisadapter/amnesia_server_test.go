@@ -247,7 +247,7 @@ func TestPromotionOfGuarded(t *testing.T) {
 	replica := redistest.Client(t, &redis.Options{Addr: server.Addrs[1]})
 	eventually(t, "the replica has all", func() bool { return replica.DBSize(t.Context()).Val() == client.DBSize(t.Context()).Val() })
 	server.Kill(1)
-	must(t, replica.SlaveOf(t.Context(), "NO", "ONE").Err())
+	must(t, replica.ReplicaOf(t.Context(), "NO", "ONE").Err())
 	to.Store(&server.Addrs[1])
 	var first dedup.Answer
 	eventually(t, "it answers", func() bool {

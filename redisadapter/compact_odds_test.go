@@ -24,7 +24,7 @@ func TestFalseDuplicates(t *testing.T) {
 		if store.Shards() != c.shards {
 			t.Fatalf("%d shards", store.Shards())
 		}
-		false1, next := 0, 0
+		next := 0
 		claim := func(n int, complete bool) (duplicates int) {
 			for end := next + n; next < end; next += batchSize {
 				reqs := make([]dedup.ClaimRequest, batchSize)
@@ -54,7 +54,7 @@ func TestFalseDuplicates(t *testing.T) {
 			}
 			return duplicates
 		}
-		false1 = claim(c.members, true)
+		false1 := claim(c.members, true)
 		members := float64(next - false1)
 		before := next
 		false2 := float64(claim(c.asked, false))

@@ -23,7 +23,7 @@ func ExampleMoving_namespace() {
 	defer server.Close()
 	ctx := context.Background()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	store, err := redisadapter.New(ctx, client, redisadapter.Options{})
 	if err != nil {
 		fmt.Println(err)

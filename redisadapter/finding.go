@@ -178,7 +178,7 @@ func refuse(findings []Finding, opts Options, client redis.UniversalClient) erro
 	var refused []Finding
 	for _, f := range findings {
 		a := advices[f.Code]
-		if a.impossible && !(cluster && f.Code == CodeRole) || opts.Strict && a.refused {
+		if a.impossible && (!cluster || f.Code != CodeRole) || opts.Strict && a.refused {
 			refused = append(refused, f)
 		} else {
 			opts.OnFinding(f)

@@ -33,74 +33,77 @@ var (
 	needRecords = []string{"claim/origin_and_label", "result/not_kept", "mismatch/every_state", "mismatch/incomparable"}
 )
 
+// properties are all of the contract.
+var properties = []property{
+	{"claim/fresh", "a new message that nobody may run", checkFresh},
+	{"claim/in_flight", "two workers running one message at the same time", checkInFlight},
+	{"claim/duplicate", "a finished effect that runs again", checkDuplicate},
+	{"claim/stored_failure", "a hopeless message that is tried for ever", checkStoredFailure},
+	{"claim/mine_after_lost_reply", "our own claim taken for somebody else's, so that the message waits for a worker that does not exist", checkMine},
+	{"claim/mine_after_lapse", "one attempt counted twice because its reply came late", checkMineLapsed},
+	{"claim/origin_and_label", "duplicates that cannot be explained", checkOrigin},
+
+	{"time/takeover", "a message stuck for ever behind a crashed worker, or an effect that cannot tell the older owner", checkTakeover},
+	{"time/live_claim_is_kept", "a second worker entering while the first still runs", checkLiveClaim},
+	{"time/released", "a poison message that starts again from attempt 1 with every retry", checkReleased},
+	{"time/hold_expiry", "a store that never forgets a dead claim, or a fence that falls back", checkHoldExpiry},
+	{"time/window_expiry", "a store that grows for ever", checkWindowExpiry},
+	{"time/window_is_no_lease", "a crashed worker's message that waits for the whole window, or a record that is gone with its lease", checkWindowNoLease},
+
+	{"renew/extends", "a slow handler that loses its claim while it renews", checkRenewExtends},
+	{"renew/never_creates", "a late renewal that brings back a finished, released or forgotten claim", checkRenewNeverCreates},
+	{"renew/own_lapsed_claim", "a paused worker that loses a claim nobody else wants", checkOwnLapsed},
+
+	{"finish/owner", "an end that is not on record", checkFinishOwner},
+	{"finish/sent_again", "a worker that believes its own record to be another's", checkFinishAgain},
+	{"finish/with_the_unknown", "a record without the effect that was to be written with it", checkUnknownWith},
+	{"finish/late_owner", "an old owner that overwrites or ends the claim of the new one", checkLateOwner},
+	{"finish/stranger", "a record for a key that was never claimed", checkStranger},
+
+	{"landed/absent", "a third run of an effect that two workers saw", checkLandedAbsent},
+	{"landed/unfinished", "a third run of an effect that has landed under a lost lease", checkLandedUnfinished},
+	{"landed/finished", "a result that changes after it was replayed", checkLandedFinished},
+	{"landed/without_claim", "a mark that is not kept, or that is first twice", checkLandedWithoutClaim},
+
+	{"danger/kept", "a payment that is made again because nobody knows of the first", checkDangerKept},
+	{"danger/ends", "an attempt that is known to have ended, and somebody is asked about", checkDangerEnds},
+	{"danger/life", "an uncertain key that is forgotten with its lease, and runs again", checkDangerLife},
+	{"danger/late_owner", "an old owner that begins what the new one has begun", checkDangerLate},
+	{"uncertain/take", "two who ask the downstream, or a crash between asking and knowing that lets a third one run", checkTake},
+	{"uncertain/take_other", "a resolver that gets in where nothing is uncertain", checkTakeOther},
+	{"uncertain/one_taker", "several who ask the downstream at once, and run again", checkOneTaker},
+	{"uncertain/decided", "an operator's decision that does not hold", checkUncertainEnds},
+
+	{"steps/kept", "a finished sub-effect that runs again", checkSteps},
+	{"steps/outlive", "a sub-effect that runs again in the next attempt, or an end that carries what nobody reads", checkStepsOutlive},
+	{"steps/not_shared", "a caller that changes the record by writing into a slice", checkStepsCopies},
+
+	{"result/byte_for_byte", "a replay that differs from the first answer", checkResults},
+	{"result/not_kept", "an effect without a result taken for one whose result is missing", checkNoResult},
+	{"result/not_shared", "a caller that changes the record by writing into a slice", checkResultCopies},
+
+	{"mismatch/every_state", "another payload answered with the result of the first", checkMismatch},
+	{"mismatch/incomparable", "an upgrade of the digest that turns redeliveries into errors", checkIncomparable},
+
+	{"forget/live_claim", "an operator's tool that lets two workers in", checkForgetLive},
+	{"forget/claimable_again", "a forgotten key that still counts as done", checkForgetEnded},
+	{"forget/older_owner", "an owner from before the Forget that undoes it", checkForgetOlderOwner},
+	{"forget/fence", "an effect that refuses the new owner because its fence is small", checkForgetFence},
+	{"forget/told", "a cache in another process that answers Duplicate for a forgotten key", checkForgetTold},
+
+	{"batch/mixed", "an answer that belongs to another item, or one bad item that fails its batch", checkBatchMixed},
+	{"batch/empty", "a panic on an empty poll", checkBatchEmpty},
+	{"batch/cancelled", "a claim made for somebody who has gone", checkCancelled},
+	{"batch/lookup_changes_nothing", "a dashboard that keeps claims alive", checkLookupReads},
+
+	{"concurrent/one_winner", "two workers that both won", checkOneWinner},
+	{"concurrent/one_owner_at_a_time", "overlapping owners, or a fence that does not follow them", checkOneOwner},
+	{"concurrent/random_walk", "whatever nobody thought of", checkRandomWalk},
+}
+
 // suite lists every property that holds for h.
 func suite(h Harness) []property {
-	all := []property{
-		{"claim/fresh", "a new message that nobody may run", checkFresh},
-		{"claim/in_flight", "two workers running one message at the same time", checkInFlight},
-		{"claim/duplicate", "a finished effect that runs again", checkDuplicate},
-		{"claim/stored_failure", "a hopeless message that is tried for ever", checkStoredFailure},
-		{"claim/mine_after_lost_reply", "our own claim taken for somebody else's, so that the message waits for a worker that does not exist", checkMine},
-		{"claim/mine_after_lapse", "one attempt counted twice because its reply came late", checkMineLapsed},
-		{"claim/origin_and_label", "duplicates that cannot be explained", checkOrigin},
-
-		{"time/takeover", "a message stuck for ever behind a crashed worker, or an effect that cannot tell the older owner", checkTakeover},
-		{"time/live_claim_is_kept", "a second worker entering while the first still runs", checkLiveClaim},
-		{"time/released", "a poison message that starts again from attempt 1 with every retry", checkReleased},
-		{"time/hold_expiry", "a store that never forgets a dead claim, or a fence that falls back", checkHoldExpiry},
-		{"time/window_expiry", "a store that grows for ever", checkWindowExpiry},
-		{"time/window_is_no_lease", "a crashed worker's message that waits for the whole window, or a record that is gone with its lease", checkWindowNoLease},
-
-		{"renew/extends", "a slow handler that loses its claim while it renews", checkRenewExtends},
-		{"renew/never_creates", "a late renewal that brings back a finished, released or forgotten claim", checkRenewNeverCreates},
-		{"renew/own_lapsed_claim", "a paused worker that loses a claim nobody else wants", checkOwnLapsed},
-
-		{"finish/owner", "an end that is not on record", checkFinishOwner},
-		{"finish/sent_again", "a worker that believes its own record to be another's", checkFinishAgain},
-		{"finish/with_the_unknown", "a record without the effect that was to be written with it", checkUnknownWith},
-		{"finish/late_owner", "an old owner that overwrites or ends the claim of the new one", checkLateOwner},
-		{"finish/stranger", "a record for a key that was never claimed", checkStranger},
-
-		{"landed/absent", "a third run of an effect that two workers saw", checkLandedAbsent},
-		{"landed/unfinished", "a third run of an effect that has landed under a lost lease", checkLandedUnfinished},
-		{"landed/finished", "a result that changes after it was replayed", checkLandedFinished},
-		{"landed/without_claim", "a mark that is not kept, or that is first twice", checkLandedWithoutClaim},
-
-		{"danger/kept", "a payment that is made again because nobody knows of the first", checkDangerKept},
-		{"danger/ends", "an attempt that is known to have ended, and somebody is asked about", checkDangerEnds},
-		{"danger/life", "an uncertain key that is forgotten with its lease, and runs again", checkDangerLife},
-		{"danger/late_owner", "an old owner that begins what the new one has begun", checkDangerLate},
-		{"uncertain/take", "two who ask the downstream, or a crash between asking and knowing that lets a third one run", checkTake},
-		{"uncertain/take_other", "a resolver that gets in where nothing is uncertain", checkTakeOther},
-		{"uncertain/one_taker", "several who ask the downstream at once, and run again", checkOneTaker},
-		{"uncertain/decided", "an operator's decision that does not hold", checkUncertainEnds},
-
-		{"steps/kept", "a finished sub-effect that runs again", checkSteps},
-		{"steps/outlive", "a sub-effect that runs again in the next attempt, or an end that carries what nobody reads", checkStepsOutlive},
-		{"steps/not_shared", "a caller that changes the record by writing into a slice", checkStepsCopies},
-
-		{"result/byte_for_byte", "a replay that differs from the first answer", checkResults},
-		{"result/not_kept", "an effect without a result taken for one whose result is missing", checkNoResult},
-		{"result/not_shared", "a caller that changes the record by writing into a slice", checkResultCopies},
-
-		{"mismatch/every_state", "another payload answered with the result of the first", checkMismatch},
-		{"mismatch/incomparable", "an upgrade of the digest that turns redeliveries into errors", checkIncomparable},
-
-		{"forget/live_claim", "an operator's tool that lets two workers in", checkForgetLive},
-		{"forget/claimable_again", "a forgotten key that still counts as done", checkForgetEnded},
-		{"forget/older_owner", "an owner from before the Forget that undoes it", checkForgetOlderOwner},
-		{"forget/fence", "an effect that refuses the new owner because its fence is small", checkForgetFence},
-		{"forget/told", "a cache in another process that answers Duplicate for a forgotten key", checkForgetTold},
-
-		{"batch/mixed", "an answer that belongs to another item, or one bad item that fails its batch", checkBatchMixed},
-		{"batch/empty", "a panic on an empty poll", checkBatchEmpty},
-		{"batch/cancelled", "a claim made for somebody who has gone", checkCancelled},
-		{"batch/lookup_changes_nothing", "a dashboard that keeps claims alive", checkLookupReads},
-
-		{"concurrent/one_winner", "two workers that both won", checkOneWinner},
-		{"concurrent/one_owner_at_a_time", "overlapping owners, or a fence that does not follow them", checkOneOwner},
-		{"concurrent/random_walk", "whatever nobody thought of", checkRandomWalk},
-	}
+	all := slices.Clone(properties)
 	all = slices.DeleteFunc(all, func(p property) bool {
 		return h.OneWindow && p.name == "time/window_expiry" || h.SeenOnly && slices.Contains(needResults, p.name) || h.DoneOnly && slices.Contains(needRecords, p.name)
 	})

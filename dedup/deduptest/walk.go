@@ -189,7 +189,7 @@ func (w *walker) randomChange(o *owner) dedup.Change {
 // finish ends the attempt, and lets the end be forgotten when expire is set and the end
 // was new.
 func (w *walker) finish(o *owner, change dedup.Change, expire bool) error {
-	if expire = expire && !(w.c.h.OneWindow && change.State != dedup.StateReleased); expire {
+	if expire = expire && (!w.c.h.OneWindow || change.State == dedup.StateReleased); expire {
 		change.Window, change.Hold = w.c.h.Lease, w.c.h.Lease
 	}
 	fresh := w.model.state != w.model.reach(change) || w.model.token != change.Token

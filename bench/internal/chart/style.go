@@ -48,7 +48,7 @@ func newPlot(title, xLabel, yLabel string) *plot.Plot {
 		axis.Label.Padding = vg.Points(4)
 		axis.Tick.Label.Font = sans(11)
 		axis.Tick.Label.Color = ink
-		axis.Color, axis.Tick.LineStyle.Color = ink, ink
+		axis.Color, axis.Tick.Color = ink, ink
 		axis.Padding = vg.Points(6)
 	}
 	return p
