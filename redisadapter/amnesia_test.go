@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"sync"
 	"testing"
 	"time"
@@ -245,7 +246,7 @@ func TestUnreadCanary(t *testing.T) {
 	_, client := redistest.Mini(t)
 	must(t, redisadapter.Boot(t.Context(), client, redisadapter.Options{}))
 	value := canaryValues(t, client, redisadapter.CanaryKeys(client, "ow"))[0]
-	cut := false
+	var cut atomic.Bool
 	fake := redistest.Fake(t, func(args []string) string {
 		switch strings.ToUpper(args[0]) {
 		case "PING":
@@ -255,7 +256,7 @@ func TestUnreadCanary(t *testing.T) {
 		case "TIME":
 			return fmt.Sprintf("*2\r\n$10\r\n%d\r\n$1\r\n0\r\n", time.Now().Unix())
 		case "GET":
-			if cut {
+			if cut.Load() {
 				return ""
 			}
 			return redistest.Bulk(value)
@@ -267,10 +268,10 @@ func TestUnreadCanary(t *testing.T) {
 	fake.PoolSize = 1
 	for _, policy := range []redisadapter.Amnesia{redisadapter.FailClosed, redisadapter.RunAndFlag} {
 		t.Run(policy.String(), func(t *testing.T) {
-			cut = false
+			cut.Store(false)
 			store, _ := reopen(t, redistest.Client(t, fake), redisadapter.Options{Amnesia: policy, BreakerAfter: -1})
 			wantOutcome(t, store, 1, dedup.Acquired)
-			cut = true
+			cut.Store(true)
 			wantOutcome(t, store, 2, dedup.Unknown)
 		})
 	}

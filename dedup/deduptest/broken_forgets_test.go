@@ -2,6 +2,7 @@ package deduptest
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,16 +32,16 @@ var forgetsMutants = []mutant{
 	}, []string{"forget/told"}},
 
 	{"tells only of what was there", func(b *broken) {
-		var n uint64
+		var n atomic.Uint64
 		b.forget = func(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
 			for _, id := range ids {
 				if b.state(ctx, id).State != dedup.StateAbsent {
-					n++
+					n.Add(1)
 				}
 			}
 			return b.Store.Forget(ctx, ids, hold)
 		}
-		b.told = func(context.Context) (uint64, error) { return n, nil }
+		b.told = func(context.Context) (uint64, error) { return n.Load(), nil }
 	}, []string{"forget/told"}},
 
 	{"tells those who are gone", func(b *broken) {
