@@ -24,7 +24,7 @@ func TestFullServerWithBuckets(t *testing.T) {
 		t.Run(layout.String(), func(t *testing.T) {
 			_, client, _ := private(t)
 			ctx := t.Context()
-			store := openWith(t, redistest.Backend{Client: client}, layoutOptions("ow", layout))
+			store := openWith(t, redistest.Backend{Client: client}, layoutOptions("buckets", layout))
 			seasoned(t, store)
 			const claimed = 4 * batchSize
 			var ends []dedup.Change
