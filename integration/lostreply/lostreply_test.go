@@ -6,6 +6,7 @@ package lostreply_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,19 +23,45 @@ import (
 // enough is how many claims, and how many completions, must have lost a reply.
 const enough = 1000
 
-// losses notes the keys whose reply was lost, by script.
+// layouts are those whose claims and completions differ as commands: a completion is a
+// script, or a plain SET.
+var layouts = []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly}
+
+// losses notes the keys whose reply was lost, by what was asked.
 type losses struct {
 	mu   sync.Mutex
 	keys map[string]map[string]int
 }
 
-func (l *losses) note(script string, r redisproxy.Request) {
+func (l *losses) note(what string, r redisproxy.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.keys[script] == nil {
-		l.keys[script] = map[string]int{}
+	if l.keys[what] == nil {
+		l.keys[what] = map[string]int{}
 	}
-	l.keys[script][string(r.Args[3])]++ // EVALSHA sha 1 key
+	at := 1 // SET key
+	if !isSet(r) {
+		at = 3 // EVALSHA sha 1 key
+	}
+	l.keys[what][string(r.Args[at])]++
+}
+
+func isSet(r redisproxy.Request) bool { return strings.EqualFold(string(r.Args[0]), "set") }
+
+// claims is SET key claim PX ms NX GET, and what a retry of it finds is asked for by
+// script; completes is SET key done PX ms GET, or a script.
+func claims(r redisproxy.Request) bool {
+	if isSet(r) {
+		return len(r.Args) == 7
+	}
+	return len(r.Args) > 1 && string(r.Args[1]) == redisscript.Claim.SHA1()
+}
+
+func completes(r redisproxy.Request) bool {
+	if isSet(r) {
+		return len(r.Args) == 6
+	}
+	return len(r.Args) > 1 && string(r.Args[1]) == redisscript.Finish.SHA1()
 }
 
 func (l *losses) count(script string) int {
@@ -45,27 +72,29 @@ func (l *losses) count(script string) int {
 
 // lossy makes a Deduper that talks to Redis through a proxy which drops replies of
 // claims and completions.
-func lossy(t *testing.T, probability float64) (*dedup.Deduper, *losses, *redisproxy.Proxy) {
+func lossy(t *testing.T, layout redisadapter.Layout, probability float64) (*dedup.Deduper, *losses, *redisproxy.Proxy) {
 	t.Helper()
 	proxy := redisproxy.Start(t, servertest.Redis(t))
 	client := redis.NewClient(&redis.Options{Addr: proxy.Addr()}) // default retries
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: servertest.Prefix(t)})
+	store, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := dedup.New(store, dedup.Config{Namespace: "lost", Window: 10 * time.Minute, LeaseTTL: 30 * time.Second})
+	d, err := dedup.New(store, dedup.Config{
+		Namespace: "lost", Window: 10 * time.Minute, LeaseTTL: 30 * time.Second, SeenOnly: store.SeenOnly(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := &losses{keys: map[string]map[string]int{}}
-	rule := func(name, sha string, seed uint64) redisproxy.Rule {
+	rule := func(name string, match func(redisproxy.Request) bool, seed uint64) redisproxy.Rule {
 		return redisproxy.Rule{
-			Name: name, Script: sha, Action: redisproxy.DropReply, Probability: probability, Seed: seed,
+			Name: name, Match: match, Action: redisproxy.DropReply, Probability: probability, Seed: seed,
 			OnFire: func(r redisproxy.Request) { l.note(name, r) },
 		}
 	}
-	proxy.SetRules(rule("claim", redisscript.Claim.SHA1(), 1), rule("complete", redisscript.Finish.SHA1(), 2))
+	proxy.SetRules(rule("claim", claims, 1), rule("complete", completes, 2))
 	return d, l, proxy
 }
 
@@ -84,7 +113,13 @@ func (l *losses) untilEnough(f func(caller, round int)) {
 
 // One by one: every claim is ours, every completion is confirmed.
 func TestOwnClaimsAreRecognised(t *testing.T) {
-	d, l, proxy := lossy(t, 0.1)
+	for _, layout := range layouts {
+		t.Run(layout.String(), func(t *testing.T) { oneByOne(t, layout) })
+	}
+}
+
+func oneByOne(t *testing.T, layout redisadapter.Layout) {
+	d, l, proxy := lossy(t, layout, 0.1)
 	var mu sync.Mutex
 	var v verdict
 	l.untilEnough(func(caller, round int) {
@@ -96,7 +131,7 @@ func TestOwnClaimsAreRecognised(t *testing.T) {
 		if !won {
 			return
 		}
-		err = c.Complete(t.Context(), []byte(key))
+		err = c.Complete(t.Context(), receipt(layout, key))
 		mu.Lock()
 		v.completed(key, err)
 		mu.Unlock()
@@ -106,7 +141,21 @@ func TestOwnClaimsAreRecognised(t *testing.T) {
 
 // In batches, where a lost reply takes those behind it in the pipeline along.
 func TestOwnClaimsAreRecognisedInBatches(t *testing.T) {
-	d, l, proxy := lossy(t, 0.1)
+	for _, layout := range layouts {
+		t.Run(layout.String(), func(t *testing.T) { inBatches(t, layout) })
+	}
+}
+
+// receipt is the result that is kept with a key, where one is.
+func receipt(layout redisadapter.Layout, key string) []byte {
+	if layout == redisadapter.SeenOnly {
+		return nil
+	}
+	return []byte(key)
+}
+
+func inBatches(t *testing.T, layout redisadapter.Layout) {
+	d, l, proxy := lossy(t, layout, 0.1)
 	var mu sync.Mutex
 	var v verdict
 	l.untilEnough(func(caller, round int) {
@@ -120,7 +169,7 @@ func TestOwnClaimsAreRecognisedInBatches(t *testing.T) {
 			return
 		}
 		mu.Lock()
-		done := v.won(claims)
+		done := v.won(layout, claims)
 		mu.Unlock()
 		errs := d.CompleteBatch(t.Context(), done)
 		mu.Lock()
@@ -156,10 +205,10 @@ func (v *verdict) claimed(key string, c *dedup.Claim, err error) bool {
 }
 
 // won notes a batch of claims and returns what is to be completed.
-func (v *verdict) won(claims []*dedup.Claim) (done []dedup.Completion) {
+func (v *verdict) won(layout redisadapter.Layout, claims []*dedup.Claim) (done []dedup.Completion) {
 	for _, c := range claims {
 		if v.claimed(c.Key, c, nil) {
-			done = append(done, dedup.Completion{Claim: c, Result: []byte(c.Key)})
+			done = append(done, dedup.Completion{Claim: c, Result: receipt(layout, c.Key)})
 		}
 	}
 	return done
