@@ -114,12 +114,13 @@ func is(n int) [2]int      { return [2]int{n, n} }
 func atLeast(n int) [2]int { return [2]int{n, 1 << 30} }
 
 // TestDemo is what a person sees: two crashes at each point, a rebalance, and every
-// promise kept; the usual pattern loses what it had marked and not done.
+// promise kept; the usual pattern loses what it had marked and not done. It may double
+// too: a call cut off by a rebalance can have landed, and its DEL makes the key new.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	out := demo(t, 0, "-messages", "150", "-naive")
 	expect(t, out, "unique ids", is(150), is(150), is(150))
-	expect(t, out, "effects in the ledger", is(150), [2]int{150, 150 + row(t, out, "  after it, before record or offset")[1]}, [2]int{1, 149})
+	expect(t, out, "effects in the ledger", is(150), [2]int{150, 150 + row(t, out, "  after it, before record or offset")[1]}, [2]int{1, 160})
 	expect(t, out, "workers killed (SIGKILL)", atLeast(4), atLeast(4), atLeast(4))
 	expect(t, out, "  before the effect", atLeast(2), atLeast(2), atLeast(2))
 	expect(t, out, "  after it, before record or offset", atLeast(2), atLeast(2), atLeast(2))
@@ -127,8 +128,8 @@ func TestDemo(t *testing.T) {
 	expect(t, out, "  producer retry", atLeast(20), atLeast(20), atLeast(1))
 	expect(t, out, "  replay after crash or rebalance", atLeast(1), atLeast(1), atLeast(0))
 	expect(t, out, "lost", is(0), is(0), atLeast(2))
-	expect(t, out, "doubled", is(0), [2]int{1, row(t, out, "  after it, before record or offset")[1]}, is(0))
-	expect(t, out, "  unexplained", is(0), is(0), is(0))
+	expect(t, out, "doubled", is(0), [2]int{1, row(t, out, "  after it, before record or offset")[1]}, atLeast(0))
+	expect(t, out, "  unexplained", is(0), is(0), atLeast(0))
 	explained := regexp.MustCompile(`(?m)^Claimed: pay-\d+ had its effect \d times: w[12]'* was killed at .* between effect and record$`)
 	if n := len(explained.FindAllString(out, -1)); n != row(t, out, "doubled")[1] {
 		t.Errorf("%d doubled ids are printed with their crash:\n%s", n, out)
