@@ -133,9 +133,12 @@ func everyCall(ctx context.Context, client redis.UniversalClient) error {
 		n := 100 * int(layout)
 		ids := []dedup.ID{newID(n), newID(n + 1)}
 		reqs := []dedup.ClaimRequest{request(n), request(n + 1)}
+		likely := []dedup.ClaimRequest{request(n + 2), request(n + 3)} // looked at by one MGET
+		likely[0].LikelyDuplicate, likely[1].LikelyDuplicate = true, true
 		done := []dedup.Change{change(n, dedup.StateSucceeded), change(n+1, dedup.StateReleased)}
 		for _, answers := range [][]dedup.Answer{
 			store.Claim(ctx, reqs), store.Renew(ctx, done), store.Finish(ctx, done), store.Claim(ctx, reqs), store.Lookup(ctx, ids),
+			store.Claim(ctx, likely),
 		} {
 			for _, a := range answers {
 				if a.Err != nil {

@@ -129,7 +129,7 @@
 // This line of users.acl suffices:
 //
 //	user onceward on >change-me resetkeys ~ow:* resetchannels -@all
-//	+eval +evalsha +get +set +pttl +time +info +ping
+//	+eval +evalsha +get +mget +set +pttl +time +info +ping
 //	+sadd +sismember +srem +pexpireat +getdel +del +exists +cluster|slots
 //
 // Change the password, and "ow" if Options.Prefix is another. Those from sadd on are for
