@@ -119,10 +119,13 @@ func (g *guard) closed(ctx context.Context) error {
 		return nil
 	}
 	if g.mu.TryLock() {
-		if time.Since(g.read) >= rereadAfter {
-			_ = g.reread(ctx) // it is closed already
-		}
-		g.mu.Unlock()
+		_ = within(ctx, func() error { // it is closed already, whatever the error
+			defer g.mu.Unlock()
+			if time.Since(g.read) < rereadAfter {
+				return nil
+			}
+			return g.reread(ctx)
+		})
 	}
 	return g.amnesic()
 }

@@ -277,6 +277,36 @@ func TestUnreadCanary(t *testing.T) {
 	}
 }
 
+// TestClosedReturnsInTime: a store that refuses claims asks now and then whether it still
+// must; a server that hangs then must not hold a caller beyond its context.
+func TestClosedReturnsInTime(t *testing.T) {
+	_, direct := redistest.Mini(t)
+	var hang atomic.Bool
+	release := make(chan struct{})
+	drop := false
+	fake := redistest.Fake(t, func(args []string) string {
+		if hang.Load() {
+			<-release
+			return ""
+		}
+		return relay(t, direct, args, nil, &drop)
+	})
+	t.Cleanup(func() { close(release) })
+	store, _ := guarded(t, redistest.Client(t, fake), redisadapter.Options{Amnesia: redisadapter.FailClosed})
+	must(t, direct.FlushAll(t.Context()).Err())
+	wantAmnesia(t, store, 1)
+	hang.Store(true)
+	for begin := time.Now(); time.Since(begin) < time.Second; { // it looks again every half second
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		start := time.Now()
+		a := store.Claim(ctx, []dedup.ClaimRequest{request(2)})[0]
+		cancel()
+		if took := time.Since(start); a.Err == nil || took > time.Second {
+			t.Fatalf("it took %v: %+v", took, a)
+		}
+	}
+}
+
 // TestRunAndFlag grants and tells.
 func TestRunAndFlag(t *testing.T) {
 	_, client := redistest.Mini(t)
