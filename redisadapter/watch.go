@@ -70,6 +70,8 @@ type watcher struct {
 
 // observed is what the last look at one server has found.
 type observed struct {
+	at      time.Time
+	run     string // its run id
 	evicted uint64
 	short   bool // of memory
 	replica bool
@@ -170,6 +172,9 @@ func (w *watcher) compare(addr string, a asked) (lost bool) {
 	was, known := w.last[addr]
 	is := w.observe(a)
 	is.bare = was.bare
+	if is.run != was.run {
+		was.evicted = inherited(was, is, a)
+	}
 	if known && is.evicted > was.evicted {
 		lost = true
 		report(finding(CodeEvicted, addr, "%d keys have been evicted since the last look", is.evicted-was.evicted))
@@ -188,7 +193,20 @@ func (w *watcher) compare(addr string, a asked) (lost bool) {
 	return lost
 }
 
+// inherited is how many keys a server that was not seen before had evicted when it took
+// the place of the one that was. One that has been started since counts from zero. What
+// one that is older has evicted was before its time: a promoted replica's, in an earlier
+// life as a master.
+func inherited(was, is observed, a asked) uint64 {
+	uptime, known := a.fields.count("uptime_in_seconds")
+	if known && time.Duration(uptime)*time.Second < is.at.Sub(was.at) {
+		return 0
+	}
+	return is.evicted
+}
+
 func (w *watcher) observe(a asked) (is observed) {
+	is.at, is.run = a.received, a.fields["run_id"]
 	is.evicted, _ = a.fields.count("evicted_keys")
 	limit, _ := a.fields.count("maxmemory")
 	used, _ := a.fields.count("used_memory")

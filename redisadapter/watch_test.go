@@ -75,6 +75,48 @@ func TestWatchTells(t *testing.T) {
 	}
 }
 
+// TestWatchOfAnotherServer: what a server has evicted before it took the other's place is
+// none of ours; what it has evicted since is.
+func TestWatchOfAnotherServer(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, evicted, uptime string
+		lost                    bool
+	}{
+		"promoted, evicted long ago": {"0", "5", "86400", false},
+		"restarted":                  {"9", "0", "0", false},
+		"restarted, evicts":          {"9", "5", "0", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var rounds atomic.Int32
+			var turned atomic.Bool
+			client := redistest.Client(t, infoServer(t, func() string {
+				rounds.Add(1)
+				if turned.Load() {
+					return infoReply(map[string]string{"run_id": "r9", "evicted_keys": c.evicted, "uptime_in_seconds": c.uptime})
+				}
+				return infoReply(map[string]string{"evicted_keys": c.before})
+			}))
+			h := &heard{}
+			store, err := redisadapter.New(t.Context(), client, redisadapter.Options{OnFinding: h.add})
+			must(t, err)
+			before := h.count(redisadapter.CodeEvicted) // by New
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- store.Watch(ctx, 5*time.Millisecond) }()
+			eventually(t, "some rounds", func() bool { return rounds.Load() > 3 })
+			turned.Store(true)
+			eventually(t, "the other server", func() bool { return h.count(redisadapter.CodeSuspect) == 1 })
+			now := rounds.Load()
+			eventually(t, "some more", func() bool { return rounds.Load() > now+3 })
+			cancel()
+			<-done
+			if got := h.count(redisadapter.CodeEvicted) > before; got != c.lost {
+				t.Errorf("findings %v", h.list)
+			}
+		})
+	}
+}
+
 // TestWatchBacksOff: a server that is down is asked ever more rarely, and is reported
 // once until it is back.
 func TestWatchBacksOff(t *testing.T) {
