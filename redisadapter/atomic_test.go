@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -170,6 +172,23 @@ func TestAtomicEffectError(t *testing.T) {
 			s.wantState("b", dedup.StateFailed)
 		}
 	})
+}
+
+// TestEffectErrorIsNotTheServers: an effect that asks another system, which is down, does
+// not open the breaker of this one.
+func TestEffectErrorIsNotTheServers(t *testing.T) {
+	s := newTill(t, redistest.Open(t, "miniredis"), nil)
+	down := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded} // of another system, which the effect has asked
+	c := s.claim(s.d, "a")
+	for range redisadapter.DefaultBreakerAfter {
+		err := s.atomic(c, func(redis.Cmdable, redis.Pipeliner) error { return down })
+		if !errors.Is(err, down) {
+			t.Fatal(err)
+		}
+	}
+	if s.store.Health().BreakerOpen {
+		t.Error("the breaker is open")
+	}
 }
 
 // TestAtomicWatches: what the effect has read is what it is done upon.

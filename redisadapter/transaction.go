@@ -66,7 +66,16 @@ func (t *transaction) finish(ctx context.Context, c *dedup.Change) []dedup.Answe
 		answers[0].Err = err
 		return answers
 	}
-	refused := t.store.call(ends, func() { answers[0] = t.run(ctx, t.store, c) }, errorsOf(answers))
+	// With a final error the server has answered: what the effect returned may come from
+	// anywhere, and says nothing about the server.
+	learnt := func(yield func(error) bool) {
+		if t.final != nil {
+			yield(nil)
+			return
+		}
+		yield(answers[0].Err)
+	}
+	refused := t.store.call(ends, func() { answers[0] = t.run(ctx, t.store, c) }, learnt)
 	if refused != nil {
 		answers[0].Err = wrap("atomic", refused)
 	}
