@@ -17,7 +17,8 @@ import (
 // A key is claimed in lead first, then in follow, and only who gets both has it. When
 // follow knows better (done, in flight, uncertain, another fingerprint), its answer
 // counts: what was claimed in lead is given back, and an end is copied into lead for the
-// time that is left of it. A claim is held only while it is held in both.
+// time that is left of it, unless lead has the layout Compact or Mixed, which keeps every
+// end for a whole Window. A claim is held only while it is held in both.
 //
 // An end is written into lead first. So a process that dies between the two leaves its
 // key done for those that know lead, and for those that know both; those that know follow
@@ -176,11 +177,11 @@ func refusedClaim(err error) bool {
 }
 
 // undo takes back a claim in lead that follow has not granted: an end is taken over from
-// there, so that the next time lead knows.
+// there, where lead can keep it for what is left of it, so that the next time lead knows.
 func (m *moving) undo(req *dedup.ClaimRequest, mine *dedup.Record, b *dedup.Answer) dedup.Change {
 	c := dedup.Change{ID: req.ID, Token: req.Token, State: dedup.StateReleased, Hold: req.Hold, Fence: mine.Fence, Attempt: mine.Attempt}
 	rec, tiny := &b.Record, seenOnly(m.lead)
-	if b.Err != nil || b.Outcome != dedup.Duplicate || rec.Remaining <= 0 || tiny && rec.State == dedup.StateFailed {
+	if b.Err != nil || b.Outcome != dedup.Duplicate || rec.Remaining <= 0 || tiny && rec.State == dedup.StateFailed || oneWindow(m.lead) {
 		return c
 	}
 	c.State, c.Window, c.Result, c.NoResult = rec.State, rec.Remaining, rec.Result, rec.NoResult
@@ -189,6 +190,12 @@ func (m *moving) undo(req *dedup.ClaimRequest, mine *dedup.Record, b *dedup.Answ
 		c.Result, c.NoResult = nil, true
 	}
 	return c
+}
+
+// oneWindow reports whether a store keeps every end for the same time.
+func oneWindow(store dedup.Store) bool {
+	s, ok := store.(interface{ Shards() int })
+	return ok && s.Shards() > 0
 }
 
 // Renew implements [dedup.Store].

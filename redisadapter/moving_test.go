@@ -28,6 +28,7 @@ func moving(t testing.TB, lead, follow dedup.Store) dedup.Store {
 func TestConformanceOfMoving(t *testing.T) {
 	pairs := map[string][2]redisadapter.Layout{
 		"rich to rich": {redisadapter.Rich, redisadapter.Rich}, "rich to seen_only": {redisadapter.Rich, redisadapter.SeenOnly},
+		"rich to compact": {redisadapter.Rich, redisadapter.Compact}, "compact to rich": {redisadapter.Compact, redisadapter.Rich},
 	}
 	for name, pair := range pairs {
 		// Not side by side: a lease in the second store is shorter by the time that the first
@@ -36,10 +37,10 @@ func TestConformanceOfMoving(t *testing.T) {
 			mini, client := redistest.Freeze(t)
 			old := harness(t, redistest.Backend{Client: client, Prefix: "old"}, pair[0])
 			next := harness(t, redistest.Backend{Client: client, Prefix: "next"}, pair[1])
-			deduptest.Run(t, deduptest.Harness{
-				SeenOnly: old.SeenOnly || next.SeenOnly, Advance: mini.Advance, WalkSteps: walkSteps,
+			deduptest.Run(t, byHand(mini, deduptest.Harness{
+				SeenOnly: old.SeenOnly || next.SeenOnly, DoneOnly: old.DoneOnly || next.DoneOnly, WalkSteps: walkSteps,
 				New: func(t testing.TB) dedup.Store { return moving(t, old.New(t), next.New(t)) },
-			})
+			}))
 		})
 	}
 }
@@ -343,6 +344,31 @@ func TestMovingCarriesEndsOver(t *testing.T) {
 				t.Errorf("%v: %+v", state, a)
 			}
 		}
+	}
+}
+
+// TestMovingGivesBack: a key that only follow knows to be done leaves no claim behind in
+// lead, also where lead cannot take the end over, because it keeps all for one window.
+func TestMovingGivesBack(t *testing.T) {
+	for _, layout := range layouts {
+		t.Run(layout.String(), func(t *testing.T) {
+			b := redistest.Open(t, "miniredis")
+			old := openWith(t, b, layoutOptions("old", redisadapter.Rich))
+			next := openWith(t, b, layoutOptions("next", layout))
+			m := moving(t, next, old)
+			wantOutcome(t, old, 1, dedup.Acquired)
+			finishOne(t, old, 1)
+			if a := m.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]; a.Outcome != dedup.Duplicate {
+				t.Errorf("%+v", a)
+			}
+			want := dedup.StateSucceeded
+			if layout == redisadapter.Compact || layout == redisadapter.Mixed {
+				want = dedup.StateReleased
+			}
+			if rec := next.Lookup(t.Context(), []dedup.ID{newID(1)})[0].Record; rec.State != want {
+				t.Errorf("in lead: %+v", rec)
+			}
+		})
 	}
 }
 
