@@ -50,7 +50,8 @@ type Config struct {
 	//
 	//   - StateSucceeded: it has happened; the bytes are its result (what Do stores: for
 	//     most types JSON). They are recorded, and the caller gets them as a Duplicate.
-	//   - StateFailed: it has failed for good; the bytes are the text of the failure.
+	//   - StateFailed: it has failed for good; the bytes are the text of the failure. With
+	//     SeenOnly the caller gets it too, but it is not recorded: the next call asks again.
 	//   - StateReleased: it has not happened and will not: the caller may run it again.
 	//   - StateUncertain, or an error: still unknown. The key stays uncertain, and the
 	//     next call asks again.
@@ -93,7 +94,7 @@ type Config struct {
 	// SeenOnly remembers of a finished key only that it is done: no results, and no
 	// failures. A duplicate of a Do that returns a value answers ErrNoResult, Complete with
 	// a result answers ErrNoResult after recording, and Fail and Permanent release the claim,
-	// so that the message may come again. In return a store can be faster and smaller, and
+	// so that the message may come again; after [Danger] that makes the key uncertain. In return a store can be faster and smaller, and
 	// some stores can do no more: New refuses those without it. Default false.
 	SeenOnly bool
 

@@ -89,6 +89,9 @@ func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Clai
 		State: change.State, Attempt: c.Attempt, Fence: c.fence, Result: change.Result, NoResult: change.NoResult,
 		Fingerprint: c.Record.Fingerprint, Origin: c.Record.Origin, Label: c.Record.Label, Remaining: d.cfg.Window,
 	}
+	if done.Err != nil { // with Config.SeenOnly the change is a release, and yet it has failed
+		rec.State, rec.Result = StateFailed, failureText(done.Err)
+	}
 	switch {
 	case err == nil, errors.Is(err, ErrNoResult):
 	case c.Stored != nil && c.Stored.State.terminal(): // known to somebody else first

@@ -77,6 +77,25 @@ func TestResolveThatKnows(t *testing.T) {
 			wantState(t, b.store, "k", dedup.StateFailed)
 		})
 	})
+	t.Run("failed, where no failure is kept", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBank(t, func(c *dedup.Config) {
+				answering(dedup.StateFailed, "card refused")(c)
+				c.SeenOnly = true
+			})
+			for range 2 { // a nil error would have the caller acknowledge a success
+				_, err := dedup.Do(t.Context(), b.d, "k", func(context.Context) (struct{}, error) {
+					t.Error("the effect ran again")
+					return struct{}{}, nil
+				})
+				var failed *dedup.FailedError
+				if !errors.As(err, &failed) || failed.Message != "card refused" {
+					t.Errorf("got %v", err)
+				}
+				wantState(t, b.store, "k", dedup.StateUncertain)
+			}
+		})
+	})
 	t.Run("large result", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBank(t, answering(dedup.StateSucceeded, strings.Repeat("x", 1<<20)))
