@@ -37,9 +37,9 @@ type Result[T any] struct {
 // [*FailedError] when fn did not run; [ErrNoResult] when the key is done but its value
 // was not kept, [ErrUnreadable] when it is no T; [ErrLeaseLost], with the value, when
 // fn succeeded after its claim was lost; [ErrClosed]; one for which [OutcomeUnknown] is
-// true when the store could not be asked, or, with the value, when the effect landed
-// and its record could not be confirmed. A nil d, fn or ctx, and a bad key, are an
-// [*InputError] before anything happens.
+// true when the store could not be asked, or the lease had lapsed before fn was to begin,
+// or, with the value, when the effect landed and its record could not be confirmed. A nil
+// d, fn or ctx, and a bad key, are an [*InputError] before anything happens.
 //
 // A nil error may be acknowledged, and so may a failure for good: [IsPermanent] is true
 // and the error is no ErrLeaseLost. (When such a failure could not be recorded, what fn
@@ -91,9 +91,9 @@ func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Cont
 func run[T any](ctx context.Context, c *Claim, fn func(context.Context) (T, error)) (T, error) {
 	runCtx, stop := c.keep(ctx, false)
 	defer stop()
-	if errors.Is(context.Cause(runCtx), ErrClosed) { // given up while we were claiming
+	if err := c.overBefore(ctx, context.Cause(runCtx)); err != nil {
 		var zero T
-		return zero, errors.Join(ErrClosed, c.d.conclude(ctx, Completion{Claim: c, Err: errReleased}))
+		return zero, err
 	}
 	returned := false
 	defer func() {
@@ -113,6 +113,19 @@ func run[T any](ctx context.Context, c *Claim, fn func(context.Context) (T, erro
 		}
 	}
 	return value, merge(err, c.d.conclude(ctx, done))
+}
+
+// overBefore is why the effect of a claim is not to begin, given the cause with which its
+// context has ended: Close gave up while we were claiming, or this process stood still
+// until the lease had lapsed, so that another owner may be at work.
+func (c *Claim) overBefore(ctx context.Context, cause error) error {
+	switch {
+	case errors.Is(cause, ErrClosed):
+		return errors.Join(ErrClosed, c.d.conclude(ctx, Completion{Claim: c, Err: errReleased}))
+	case errors.Is(cause, ErrLeaseLost):
+		return unknown(ErrLeaseLost) // a lapsed lease needs no release
+	}
+	return nil
 }
 
 // conclude ends a claim even though its caller may be gone: what has happened must be

@@ -105,6 +105,27 @@ func TestTakeoverAfterThePauseOfAnOwner(t *testing.T) {
 	})
 }
 
+// A process that is paused between its claim and the effect must not begin it.
+func TestNothingBeginsUnderALeaseThatHasLapsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		other := newDeduper(t, store, nil)
+		d := newDeduper(t, store, func(c *dedup.Config) {
+			c.Observer.Claimed = func(dedup.Event) {
+				time.Sleep(2 * lease)
+				acquire(t, other, "k")
+			}
+		})
+		_, err := do(t, d, "k", mustNotRun(t))
+		if !dedup.OutcomeUnknown(err) || !dedup.Retryable(err) || !errors.Is(err, dedup.ErrLeaseLost) {
+			t.Errorf("got %v", err)
+		}
+		if rec := wantState(t, store, "k", dedup.StateInProgress); rec.Attempt != 2 {
+			t.Errorf("the new owner's claim was touched: %+v", rec)
+		}
+	})
+}
+
 // A nil return of a handler whose context was cancelled for the loss may mean "I was
 // told to stop": without an effect, "succeeded" would lose the message.
 func TestLostHandlerThatReturnsNilIsNotRecorded(t *testing.T) {
