@@ -55,7 +55,7 @@ func (f *flights) end(ctx context.Context, id ID, fl *flight, c *Claim) {
 	fl.claim, fl.cancelled = &Claim{err: ErrUnknown}, true
 	if c != nil {
 		rec := c.Record
-		rec.Result = bytes.Clone(rec.Result)
+		rec.Result, rec.Steps = bytes.Clone(rec.Result), bytes.Clone(rec.Steps)
 		fl.claim, fl.cancelled = &Claim{Observed: c.Observed, Record: rec, req: c.req, err: c.err}, ctx.Err() != nil
 	}
 	close(done)

@@ -204,6 +204,32 @@ func TestFollowersDoNotShareTheirResult(t *testing.T) {
 	})
 }
 
+// The steps of earlier attempts are the leader's own as well (go test -race tells).
+func TestFollowersDoNotShareTheSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		d := newDeduper(t, store, nil)
+		_, err := do(t, d, "k", func(ctx context.Context) (string, error) {
+			_, err := dedup.Step(ctx, "charge", returns("ch_1"))
+			return "", errors.Join(err, errNet)
+		})
+		wantErr(t, err, errNet)
+		store.setBefore(only("Claim", func(call) error { time.Sleep(time.Second); return nil }))
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				c, err := d.Claim(t.Context(), "k")
+				if err != nil || len(c.Record.Steps) == 0 {
+					t.Errorf("%+v, %v", c, err)
+					return
+				}
+				c.Record.Steps[0]++
+			})
+		}
+		wg.Wait()
+	})
+}
+
 // One claim attempt is shared by calls with other payloads: each is compared with what
 // the attempt has learnt.
 func TestSharedAttemptComparesEveryFingerprint(t *testing.T) {
