@@ -33,6 +33,9 @@ func (g Group) row(p Pair, samples map[string][]Sample) Row {
 		r.AgainstValue, r.Ratio, r.Spread = Median(other), Median(ratios), Spread(ratios)
 	}
 	r.OK = p.Goal.Reached(r.Value, r.Ratio)
+	if !p.Goal.value && p.Goal != (Goal{}) && r.Ratio == 0 { // nothing was measured beside it
+		r.OK = false
+	}
 	return r
 }
 

@@ -76,10 +76,10 @@ func (r Runner) group(ctx context.Context, g Group, index, total int) ([]Row, er
 	return g.rows(s, samples), nil
 }
 
-// round times every side once. Nobody always comes after the same one.
+// round times every side once.
 func (r Runner) round(ctx context.Context, s Setup, sizes []int, round int, samples map[string][]Sample) error {
 	for i := range s.Sides {
-		at := (i + round) % len(s.Sides)
+		at := turn(i, round, len(s.Sides))
 		side := s.Sides[at]
 		sample, err := r.Meter.Time(ctx, side, s.keys(sizes[at]))
 		if err != nil {
@@ -88,6 +88,16 @@ func (r Runner) round(ctx context.Context, s Setup, sizes []int, round int, samp
 		samples[side.Name] = append(samples[side.Name], sample)
 	}
 	return nil
+}
+
+// turn is the side that comes as the i-th of a round. Rounds begin with another one each,
+// and every other one goes backwards: nobody always comes first, or after the same one,
+// whose keys the server may still be expiring.
+func turn(i, round, sides int) int {
+	if round%2 == 1 {
+		i = sides - i
+	}
+	return (round + i) % sides
 }
 
 // calibrate warms a side up and says how many keys fill the budget.

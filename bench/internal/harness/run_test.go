@@ -62,6 +62,49 @@ func TestRunPairsAndRotates(t *testing.T) {
 	}
 }
 
+// A side that always came after the same one would pay for what that one leaves behind.
+func TestTurnsVary(t *testing.T) {
+	const rounds = 3
+	for _, sides := range []int{1, 2, 3, 10} {
+		before := make(map[int]map[int]bool) // of each side, those that it came after
+		last := -1
+		for round := range rounds {
+			came := make(map[int]bool)
+			for i := range sides {
+				at := turn(i, round, sides)
+				if before[at] == nil {
+					before[at] = make(map[int]bool)
+				}
+				before[at][last] = true
+				came[at], last = true, at
+			}
+			if len(came) != sides {
+				t.Errorf("%d of %d sides came in round %d", len(came), sides, round)
+			}
+		}
+		for side, seen := range before {
+			if sides > 2 && len(seen) < 2 {
+				t.Errorf("of %d sides, %d always comes after the same one: %v", sides, side, seen)
+			}
+		}
+	}
+}
+
+// A server that tells no CPU time gives 0 for both sides, and 0 is less than any bound.
+func TestGoalIsNotReachedByNothing(t *testing.T) {
+	var order []string
+	group := Group{Open: func(context.Context) (Setup, error) {
+		return Setup{
+			Sides: []Side{scripted("ours", &order, 1), scripted("theirs", &order, 1)},
+			Pairs: []Pair{{Side: "ours", Against: "theirs", Metric: ServerMicros, Goal: AtMost(1, 0)}},
+		}, nil
+	}}
+	rows, err := Runner{Rounds: 1, MaxKeys: 1, Budget: 1, Progress: quiet{}}.Run(t.Context(), []Group{group})
+	if err != nil || rows[0].OK {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
 func TestRunSizes(t *testing.T) {
 	var sizes []int
 	seen := make(map[string]bool)

@@ -61,6 +61,8 @@ type Group struct {
 	Title    string  // for people, and for choosing
 	// Memory says that it looks at the server's memory, so it needs a real one of our own.
 	Memory bool
+	// Own says that it leaves so much behind, for so long, that it needs a server of our own.
+	Own bool
 	// Detail says that a quick run does without it: a point between others.
 	Detail bool
 	// Open connects and prepares what the group needs.

@@ -21,7 +21,7 @@ type Drawn struct {
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"number": number, "ratio": ratio, "svg": inline, "versions": versionList, "micros": micros,
+	"number": number, "ratio": ratio, "svg": inline, "versions": versionList, "micros": micros, "rounds": rounds,
 }).Parse(pageText))
 
 // section is the rows of one family.

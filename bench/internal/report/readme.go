@@ -19,8 +19,12 @@ const (
 // speed; the page has the rest.
 func Table(r harness.Results) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Commit %s, %s; go-redis %s, Redis %s. Ratios are medians of interleaved rounds.\n\n",
-		r.Commit, r.Machine, r.Versions["go-redis"], r.Versions["redis"])
+	fmt.Fprintf(&b, "Commit %s, %s; go-redis %s, Redis %s. Ratios are medians of %s (smallest to largest).\n",
+		r.Commit, r.Machine, r.Versions["go-redis"], r.Versions["redis"], rounds(r))
+	if len(r.LeftOut) > 0 {
+		fmt.Fprintf(&b, "Left out: %s.\n", strings.Join(r.LeftOut, "; "))
+	}
+	b.WriteByte('\n')
 	b.WriteString("| work | beside | reached | goal | |\n|---|---|---|---|---|\n")
 	for _, row := range r.Rows {
 		if row.Goal == "" || strings.Contains(row.Side, "onceward rich") {
@@ -33,6 +37,18 @@ func Table(r harness.Results) string {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", cell(row.Name), cell(row.Against), reached(row), cell(row.Goal), verdict)
 	}
 	return b.String()
+}
+
+// rounds says how often what was compared has been timed.
+func rounds(r harness.Results) string {
+	most := 0
+	for _, row := range r.Rows {
+		most = max(most, row.Rounds)
+	}
+	if most == 1 {
+		return "1 round"
+	}
+	return fmt.Sprintf("%d interleaved rounds", most)
 }
 
 // reached is what the goal speaks of: the ratio, or the value.

@@ -81,7 +81,7 @@ func pageOf(t *testing.T, dir string) string {
 var sample = harness.Results{
 	Area: "redis", Commit: "abc", Machine: "2 cores <&>", Versions: map[string]string{"go-redis": "9", "redis": "7", "go": "1"}, LeftOut: []string{"x & y"},
 	Rows: []harness.Row{
-		{Name: "batch | 16", Workload: "batch", Side: "onceward seen-only", X: 16, Value: 100, Unit: "keys/s", Against: "raw", AgainstValue: 50, Ratio: 2, Spread: [2]float64{1, 12}, Goal: ">= 0.85x (stretch 1x)", OK: true},
+		{Name: "batch | 16", Workload: "batch", Side: "onceward seen-only", X: 16, Value: 100, Unit: "keys/s", Against: "raw", AgainstValue: 50, Ratio: 2, Spread: [2]float64{1, 12}, Rounds: 7, Goal: ">= 0.85x (stretch 1x)", OK: true},
 		{Name: "batch 64", Workload: "batch", Side: "onceward seen-only", X: 64, Value: 200, Unit: "keys/s"},
 		{Name: "bytes", Workload: "memory", Side: "onceward seen-only", X: 1, Value: 9.02, Unit: "B/key", Against: "string <1>", Goal: "<= 10 B"},
 		{Name: "hidden", Workload: "memory", Side: "onceward rich, 10 M remembered", X: 1, Value: 9, Unit: "B/key", Goal: "<= 10 B"},
@@ -120,7 +120,8 @@ func TestHTMLIsWellFormed(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	got := Table(sample)
-	want := `Commit abc, 2 cores <&>; go-redis 9, Redis 7. Ratios are medians of interleaved rounds.
+	want := `Commit abc, 2 cores <&>; go-redis 9, Redis 7. Ratios are medians of 7 interleaved rounds (smallest to largest).
+Left out: x & y.
 
 | work | beside | reached | goal | |
 |---|---|---|---|---|

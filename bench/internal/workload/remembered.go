@@ -22,7 +22,7 @@ func (e *Env) remembered() []harness.Group {
 		for _, many := range e.Grown {
 			title := fmt.Sprintf("growth %s -> %s keys, duplicate check, %s", short(few), short(many), l.name)
 			groups = append(groups, harness.Group{
-				Workload: "remembered", X: float64(many), Title: title, Memory: many > 1_000_000,
+				Workload: "remembered", X: float64(many), Title: title, Memory: many > 1_000_000, Own: true,
 				Open: func(ctx context.Context) (harness.Setup, error) { return e.openRemembered(ctx, l, title, many) },
 			})
 		}

@@ -61,9 +61,14 @@ func (e *Env) Choose(groups []harness.Group, match *regexp.Regexp) (chosen []har
 		case !match.MatchString(g.Title):
 		case g.Memory && (e.Server.Embedded || !e.Server.Own):
 			leftOut = append(leftOut, g.Title+": needs a Redis process of its own")
+		case g.Own && !e.Server.Own:
+			leftOut = append(leftOut, g.Title+": fills a server that others use for an hour")
 		default:
 			chosen = append(chosen, g)
 		}
+	}
+	if e.Quick {
+		leftOut = append(leftOut, "points between others, and large databases: a quick run, for orientation")
 	}
 	if peer.RedisBenchmarkPath() == "" || e.Server.Embedded {
 		leftOut = append(leftOut, "redis-benchmark: it is not installed, or the server is embedded")

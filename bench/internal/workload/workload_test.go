@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/server"
+	"github.com/onceward/onceward/redisadapter"
 )
 
 type silent struct{}
@@ -80,6 +82,35 @@ func TestMemoryIsNotMeasuredOnOthersServers(t *testing.T) {
 	chosen, leftOut := e.Choose(e.Groups(), regexp.MustCompile("^bytes"))
 	if len(chosen) != 0 || len(leftOut) == 0 || !strings.HasPrefix(leftOut[0], "bytes per") {
 		t.Errorf("chosen %d, left out %q", len(chosen), leftOut)
+	}
+}
+
+// What stays for an hour is not for a server that others use.
+func TestOthersServersAreNotFilled(t *testing.T) {
+	e := embedded(t)
+	e.Server.Own = false
+	chosen, leftOut := e.Choose(e.Groups(), regexp.MustCompile("^growth|^batch 16,"))
+	if len(chosen) != 1 || chosen[0].Workload != "batch" || len(leftOut) < len(others(redisadapter.Mixed)) {
+		t.Errorf("chosen %d, left out %q", len(chosen), leftOut)
+	}
+	e.Server.Own = true
+	if chosen, _ := e.Choose(e.Groups(), regexp.MustCompile("^growth")); len(chosen) != len(others(redisadapter.Mixed)) {
+		t.Errorf("%d chosen on our own server", len(chosen))
+	}
+}
+
+// Figures of a quick run must not pass for those of a full one.
+func TestQuickRunSaysSo(t *testing.T) {
+	e := embedded(t)
+	said := func() bool {
+		_, leftOut := e.Choose(e.Groups(), regexp.MustCompile("^batch"))
+		return slices.ContainsFunc(leftOut, func(what string) bool { return strings.Contains(what, "quick run") })
+	}
+	if !said() {
+		t.Error("a quick run does not say so")
+	}
+	if e.Quick = false; said() {
+		t.Error("a full run says that it is a quick one")
 	}
 }
 
