@@ -27,42 +27,46 @@ type asked struct {
 
 // ask sends the requests until each is learnt, asked askTimes, or ctx ends. Items that
 // could not be learnt are sent again with the same token: the store may have executed
-// them, and then answers Mine.
+// them, and then answers Mine. What it returns is from askedSlabs.
 //
 // A claim counts from before its first send. A reply that takes longer than the lease
 // says nothing about now: a server that was frozen, and replaced meanwhile, still
 // executes and answers what was waiting in its socket when it wakes up.
 func (d *Deduper) ask(ctx context.Context, reqs []ClaimRequest, send func(context.Context, []ClaimRequest) []Answer) []asked {
 	first := time.Now()
-	out := make([]asked, len(reqs))
-	todo := make([]int, len(reqs))
-	for i := range todo {
-		todo[i] = i
-	}
-	batch := reqs
-	for try := 0; ; try++ {
-		answers := send(ctx, batch)
-		next := todo[:0:0]
-		for n, i := range todo {
-			err := out[i].note(&answers[n])
-			if err != nil && ctx.Err() == nil { // else it is no fault of the store
-				d.storeError(reqs[i].ID, err)
-			}
-			if err != nil && Retryable(err) {
-				next = append(next, i)
-			}
-		}
-		todo = next
-		if len(todo) == 0 || try+1 == askTimes || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
-			break
-		}
-		batch = make([]ClaimRequest, len(todo))
+	out := askedSlabs.get(len(reqs))
+	todo := d.noteAll(ctx, reqs, out, send(ctx, reqs), nil)
+	for try := 0; len(todo) > 0 && try+1 < askTimes && sleep(ctx, jitter(askBase, askAtMost, try)) == nil; try++ {
+		batch := make([]ClaimRequest, len(todo))
 		for n, i := range todo {
 			batch[n] = reqs[i]
 		}
+		todo = d.noteAll(ctx, reqs, out, send(ctx, batch), todo)
 	}
 	d.validate(ctx, first, reqs, out)
 	return out
+}
+
+// noteAll takes the answers of one send, of all items or of those at, and returns which
+// are worth asking for again.
+func (d *Deduper) noteAll(ctx context.Context, reqs []ClaimRequest, out []asked, answers []Answer, at []int) (again []int) {
+	for n := range answers {
+		i := n
+		if at != nil {
+			i = at[n]
+		}
+		err := out[i].note(&answers[n])
+		if err == nil {
+			continue
+		}
+		if ctx.Err() == nil { // else it is no fault of the store
+			d.storeError(reqs[i].ID, err)
+		}
+		if Retryable(err) {
+			again = append(again, i)
+		}
+	}
+	return again
 }
 
 // note takes the answer of one send and returns why nothing was learnt.

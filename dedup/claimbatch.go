@@ -102,11 +102,20 @@ func (b *claimBatch) learn(ctx context.Context, send func(context.Context, []Cla
 	d := b.d
 	if len(b.send) > 0 {
 		asking := d.cache.now()
-		answers := d.ask(ctx, b.send, send)
-		for n := range answers {
-			i, a := b.index[n], &answers[n]
+		var got [][]Answer
+		asked := d.ask(ctx, b.send, func(ctx context.Context, reqs []ClaimRequest) []Answer {
+			answers := send(ctx, reqs)
+			got = append(got, answers)
+			return answers
+		})
+		for n := range asked {
+			i, a := b.index[n], &asked[n]
 			d.cache.learn(b.send[n].ID, a.answer, asking)
 			d.fillClaim(ctx, b.claims[i], b.reqs[i].Key, &b.send[n], a, false)
+		}
+		askedSlabs.put(asked)
+		for _, answers := range got {
+			d.recycle(answers)
 		}
 	}
 	for _, a := range b.aliases {

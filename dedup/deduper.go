@@ -17,8 +17,9 @@ import (
 // at once; one more is answered without being asked, with an error for which
 // [OutcomeUnknown] and [Retryable] are true.
 type Deduper struct {
-	store Store
-	cfg   Config
+	store   Store
+	cfg     Config
+	recycle func([]Answer) // to the store, when they have been read
 
 	claims *coalescer[ClaimRequest]
 	ends   *coalescer[Change]
@@ -67,6 +68,10 @@ func New(store Store, cfg Config) (*Deduper, error) {
 		timeout: cfg.StoreTimeout, life: &d.life, crowd: company,
 	}
 	d.renewals = newRenewer(d)
+	d.recycle = func([]Answer) {}
+	if s, ok := store.(interface{ Recycle(answers []Answer) }); ok {
+		d.recycle = s.Recycle
+	}
 	return d, nil
 }
 

@@ -144,20 +144,26 @@ func (e *ending) worthTrying(tries int, mode Mode) bool {
 // with the same token as long as they are worthTrying; then the answer stays unknown.
 func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error, send func(context.Context, []Change) []Answer) {
 	todo, changes := d.beginEnds(done, errs)
-	defer func(begun []ending) {
+	begun := todo
+	defer func() {
 		for _, e := range begun {
 			e.claim.endings.Add(-1)
 		}
-	}(todo)
+		if len(todo) == 0 { // each was answered: a store has no reason to look at them still
+			changeSlabs.put(changes)
+		}
+		endingSlabs.put(begun)
+	}()
+	batch := changes
 	for try := 0; len(todo) > 0; try++ {
-		todo = d.finishOnce(ctx, todo, changes, errs, send)
+		todo = d.finishOnce(ctx, todo, batch, errs, send)
 		if len(todo) == 0 || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
 			break
 		}
 		todo = slices.DeleteFunc(todo, func(e ending) bool { return !e.worthTrying(try+1, d.cfg.Mode) })
-		changes = make([]Change, len(todo))
+		batch = make([]Change, len(todo))
 		for n, e := range todo {
-			changes[n] = *e.change
+			batch[n] = *e.change
 		}
 	}
 	if d.cfg.Mode == Observe {
@@ -168,23 +174,26 @@ func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error, s
 // beginEnds makes the ends that are to be sent, with their changes, and answers the
 // others.
 func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []ending, changes []Change) {
-	todo, changes = make([]ending, 0, len(done)), make([]Change, len(done))
+	todo, changes = endingSlabs.get(len(done)), changeSlabs.get(len(done))
+	n := 0
 	seen := newIDTable(len(done))
 	defer seen.free()
 	for i := range done {
-		e := ending{index: i, change: &changes[len(todo)]}
-		if send, err := d.beginEnd(&done[i], &e); !send {
-			errs[i] = err
+		e := &todo[n]
+		e.index, e.change = i, &changes[n]
+		if send, err := d.beginEnd(&done[i], e); !send {
+			errs[i], changes[n] = err, Change{}
 			continue
 		}
 		if _, twice := seen.add(&e.change.ID, i); twice {
 			errs[i] = &InputError{Field: "Completion", Reason: "has the key of an earlier item of its batch"}
+			*e, changes[n] = ending{}, Change{}
 			continue
 		}
 		e.claim.endings.Add(1)
-		todo = append(todo, e)
+		n++
 	}
-	return todo, changes[:len(todo)]
+	return todo[:n], changes[:n]
 }
 
 // forgive leaves the caller's own mistakes: an observer fails nobody.
@@ -214,6 +223,7 @@ func (d *Deduper) finishOnce(ctx context.Context, todo []ending, changes []Chang
 			again = append(again, *e)
 		}
 	}
+	d.recycle(answers)
 	return again
 }
 

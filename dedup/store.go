@@ -27,14 +27,19 @@ type Token [16]byte
 //
 //   - SeenOnly() bool: true when it remembers of a finished key only that it is done.
 //     [New] then wants Config.SeenOnly.
+//
 //   - FinishClaim(context.Context, []Change, []ClaimRequest) ([]Answer, []Answer): Finish
 //     and Claim in one round trip, in that order; see [Deduper.CompleteAndClaim]. The
 //     claim of an ID that is among the changes may be answered as before its change.
+//
 //   - Forgets(context.Context) (uint64, error): a number that is another one after every
 //     Forget, of any process, that was answered with nil, and never again one that it has
 //     been. It is asked for at most twice a second, and only by processes that answer
 //     duplicates from their cache (see Config.CacheBytes): another number than last time
 //     empties it. Without the method no entry of a cache lives longer than a minute.
+//
+//   - Recycle([]Answer): takes answers back that it has returned, to use the slice again:
+//     nobody looks at them any more. It may be called with fewer slices than were returned.
 //
 // A wrapper around a store hides its methods, unless it has them too.
 type Store interface {

@@ -253,8 +253,8 @@ func (l *lister) read(ctx context.Context, node redis.Cmdable, names []string, f
 // mayList reports whether a record whose state byte is raw may be in a state asked for: a
 // claim may have become uncertain.
 func (l *lister) mayList(raw byte) bool {
-	state, known := states[raw]
-	return !known || slices.Contains(l.opts.States, state) ||
+	state := states[raw]
+	return state == dedup.StateAbsent || slices.Contains(l.opts.States, state) ||
 		state == dedup.StateInProgress && slices.Contains(l.opts.States, dedup.StateUncertain)
 }
 

@@ -3,6 +3,8 @@ package redisadapter
 import (
 	"context"
 	"encoding/base64"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -12,25 +14,39 @@ import (
 )
 
 // lines builds the plain commands of one pipeline with few allocations: all keys and
-// values lie in one string, all arguments in one array, and texts are passed by pointer,
-// because putting a string into an interface copies its header to the heap.
+// values lie in one string, all arguments and commands in arrays, and texts are passed by
+// pointer, because putting a string into an interface copies its header to the heap.
 type lines struct {
-	buf  []byte
-	ends []int    // of each text in buf
-	text []string // texts that no command has taken yet
-	args []any
-	ms   int64
-	msAs any // ms, boxed: a batch has mostly one expiry
+	*draft          // nil when frozen
+	text   []string // texts that no command has taken yet
+	args   []any
+	cmds   []redis.StringCmd // that nobody has taken yet
+	ms     int64
+	msAs   any // ms, boxed: a batch has mostly one expiry
 }
+
+// draft is what texts are written into. It is used again: a command has the string that is
+// made of it.
+type draft struct {
+	buf  []byte
+	ends []int // of each text in buf
+}
+
+var drafts = sync.Pool{New: func() any { return new(draft) }}
 
 const (
 	argsPerCommand  = 7 // SET key value PX ms NX GET
 	bytesPerCommand = 128
+	commandsAtOnce  = 64
+	// draftKept bounds the draft that is kept for the next pipeline.
+	draftKept = 4096 * bytesPerCommand
 )
 
 // newLines makes room for n commands.
 func newLines(n int) *lines {
-	return &lines{buf: make([]byte, 0, n*bytesPerCommand), ends: make([]int, 0, 2*n)}
+	d, _ := drafts.Get().(*draft)
+	d.buf, d.ends = slices.Grow(d.buf[:0], n*bytesPerCommand), slices.Grow(d.ends[:0], 2*n)
+	return &lines{draft: d}
 }
 
 // key adds the name of a record.
@@ -50,13 +66,17 @@ func (l *lines) value(r *record) {
 
 // freeze ends the adding of texts. The commands take them in the order they were added.
 func (l *lines) freeze(commands int) {
-	all := string(l.buf)
-	l.text = make([]string, len(l.ends))
+	d := l.draft
+	all := string(d.buf)
+	l.text = make([]string, len(d.ends))
 	begin := 0
-	for i, end := range l.ends {
+	for i, end := range d.ends {
 		l.text[i], begin = all[begin:end], end
 	}
 	l.args = make([]any, 0, argsPerCommand*commands)
+	if l.draft = nil; cap(d.buf) <= draftKept {
+		drafts.Put(d)
+	}
 }
 
 // take returns the next text.
@@ -84,26 +104,38 @@ func (l *lines) millis(ms int64) any {
 // setClaim is SET key value PX ms NX GET: nil when the key was absent and is ours now,
 // else what it holds. NX and GET together need Redis 7.0.
 func (l *lines) setClaim(ctx context.Context, ms int64) *redis.StringCmd {
-	return redis.NewStringCmd(ctx, l.carve("set", l.take(), l.take(), "px", l.millis(ms), "nx", "get")...)
+	return l.command(ctx, l.carve("set", l.take(), l.take(), "px", l.millis(ms), "nx", "get"))
 }
 
 // setDone is SET key value PX ms GET: it answers what it has overwritten.
 func (l *lines) setDone(ctx context.Context, ms int64) *redis.StringCmd {
-	return redis.NewStringCmd(ctx, l.carve("set", l.take(), l.take(), "px", l.millis(ms), "get")...)
+	return l.command(ctx, l.carve("set", l.take(), l.take(), "px", l.millis(ms), "get"))
 }
 
 // get is GET key.
 func (l *lines) get(ctx context.Context) *redis.StringCmd {
-	return redis.NewStringCmd(ctx, l.carve("get", l.take())...)
+	return l.command(ctx, l.carve("get", l.take()))
+}
+
+// command takes a command out of the array, which is made anew when it is used up.
+func (l *lines) command(ctx context.Context, args []any) *redis.StringCmd {
+	if len(l.cmds) == 0 {
+		left := (cap(l.args) - len(l.args) + len(args)) / argsPerCommand
+		l.cmds = make([]redis.StringCmd, min(max(left, 1), commandsAtOnce))
+	}
+	cmd := &l.cmds[0]
+	l.cmds = l.cmds[1:]
+	*cmd = *redis.NewStringCmd(ctx, args...)
+	return cmd
 }
 
 // mget is one MGET for all the looks of a round.
-func (l *lines) mget(ctx context.Context, round []step, n int) *redis.SliceCmd {
+func (l *lines) mget(ctx context.Context, round []step, n int) *redis.StringSliceCmd {
 	args := append(make([]any, 0, n+1), "mget")
 	for range n {
 		args = append(args, l.take())
 	}
-	cmd := redis.NewSliceCmd(ctx, args...)
+	cmd := redis.NewStringSliceCmd(ctx, args...)
 	nth := 0
 	for i := range round {
 		if round[i].kind == look {
@@ -162,14 +194,18 @@ func claimRecord(r *dedup.ClaimRequest, at reading) record {
 
 // acquired is the answer to a claim that found nothing.
 func acquired(r *dedup.ClaimRequest, at reading) dedup.Answer {
-	origin := r.Origin
-	if origin != (dedup.Origin{}) {
-		origin.Source, origin.SourceDigest = "", origin.Digest()
-	}
 	return dedup.Answer{Outcome: dedup.Acquired, Record: dedup.Record{
 		State: dedup.StateInProgress, Attempt: 1, Fence: at.fence(), Remaining: r.Lease,
-		Fingerprint: r.Fingerprint, Origin: origin, Label: r.Label,
+		Fingerprint: r.Fingerprint, Origin: digested(r.Origin), Label: r.Label,
 	}}
+}
+
+// digested is an origin as a store gives it back.
+func digested(o dedup.Origin) dedup.Origin {
+	if o.Source != "" {
+		o.Source, o.SourceDigest = "", o.Digest()
+	}
+	return o
 }
 
 // completable reports whether a completion may overwrite whatever is there: the effect
@@ -186,4 +222,19 @@ func doneRecord(c *dedup.Change, at reading) record {
 		span: uint64(max(at.millis(), 0)), kept: uint64(max(redisscript.Millis(c.Window), 1)), owner: firstHalf(c.Token),
 		noResult: c.NoResult, fingerprint: c.Fingerprint, origin: c.Origin, label: c.Label,
 	}
+}
+
+// doneView is a doneRecord as callers see it.
+func doneView(c *dedup.Change) dedup.Record {
+	return dedup.Record{
+		State: dedup.StateSucceeded, Attempt: c.Attempt, Fence: c.Fence, NoResult: c.NoResult,
+		Fingerprint: c.Fingerprint, Origin: digested(c.Origin), Label: c.Label, Remaining: c.Window,
+	}
+}
+
+// claimOf reports whether a value is a claim under token. It looks at nothing else: what
+// nearly every completion overwrites is not worth decoding.
+func claimOf(value string, token dedup.Token) bool {
+	return len(value) >= headerSize+ownerRest && value[0] == recordVersion && value[1] == redisscript.InProgress &&
+		value[ownerAt:ownerAt+len(token)] == string(token[:])
 }

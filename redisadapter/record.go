@@ -16,6 +16,7 @@ import (
 const (
 	recordVersion = 1
 	headerSize    = 34
+	ownerAt       = 26
 	ownerRest     = 8 // second half of the token, in progress only
 
 	flagNoResult    = 0x001
@@ -55,7 +56,8 @@ type record struct {
 	result      []byte // nil when there is none
 }
 
-var states = map[byte]dedup.State{
+// states are those that a record can have; others are StateAbsent.
+var states = [256]dedup.State{
 	redisscript.InProgress: dedup.StateInProgress,
 	redisscript.Succeeded:  dedup.StateSucceeded,
 	redisscript.Failed:     dedup.StateFailed,
@@ -116,7 +118,7 @@ func decodeRecord(s string) (record, error) {
 // decodeSections reads what follows the header.
 func (r *record) decodeSections(b []byte, flags uint16) error {
 	c := cursor{rest: b[headerSize:]}
-	copy(r.owner[:], b[26:headerSize])
+	copy(r.owner[:], b[ownerAt:headerSize])
 	if r.state == redisscript.InProgress {
 		copy(r.owner[8:], c.take(ownerRest))
 	}
@@ -220,28 +222,23 @@ func firstHalf(t dedup.Token) (half [16]byte) {
 func (r *record) half() [8]byte { return [8]byte(r.owner[:8]) }
 
 // flags announce which sections follow.
-func (r *record) flags() (flags uint16) {
-	for _, f := range [...]struct {
-		present bool
-		flag    uint16
-	}{
-		{r.noResult, flagNoResult},
-		{r.danger, flagDanger},
-		{r.late, flagLate},
-		{r.forgotten, flagForgotten},
-		{r.floor > 0, flagFloor},
-		{r.fingerprint != dedup.Fingerprint{}, flagFingerprint},
-		{r.origin != dedup.Origin{}, flagOrigin},
-		{r.label != "", flagLabel},
-		{len(r.steps) > 0, flagSteps},
-		{r.kept > 0, flagKept},
-		{r.result != nil, flagResult},
-	} {
-		if f.present {
-			flags |= f.flag
-		}
+func (r *record) flags() uint16 {
+	flags := flagged(r.noResult, flagNoResult) | flagged(r.danger, flagDanger) | flagged(r.late, flagLate) | flagged(r.forgotten, flagForgotten)
+	return flags |
+		flagged(r.floor > 0, flagFloor) |
+		flagged(r.fingerprint != dedup.Fingerprint{}, flagFingerprint) |
+		flagged(r.origin != dedup.Origin{}, flagOrigin) |
+		flagged(r.label != "", flagLabel) |
+		flagged(len(r.steps) > 0, flagSteps) |
+		flagged(r.kept > 0, flagKept) |
+		flagged(r.result != nil, flagResult)
+}
+
+func flagged(present bool, flag uint16) uint16 {
+	if present {
+		return flag
 	}
-	return flags
+	return 0
 }
 
 // millis48 reads six bytes.

@@ -51,13 +51,14 @@ type step struct {
 	item int // of changes or of reqs
 	cmd  *redis.StringCmd
 	// many is the MGET that a look is the nth key of, in place of cmd.
-	many *redis.SliceCmd
+	many *redis.StringSliceCmd
 	nth  int
-	// written is the value that an end writes.
-	written string
 	// script is nil for a plain command, which nearly every step is.
 	script *script
 }
+
+// written is the value that an end writes.
+func (st *step) written() string { return *st.cmd.Args()[2].(*string) }
 
 // script is a call, and its reply.
 type script struct {
@@ -81,7 +82,7 @@ func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Change, reqs []
 	}
 	t := &trip{
 		s: s, why: begins, changes: changes, reqs: reqs,
-		ended: make([]dedup.Answer, len(changes)), claimed: make([]dedup.Answer, len(reqs)),
+		ended: newAnswers(len(changes)), claimed: newAnswers(len(reqs)),
 	}
 	if len(changes) > 0 {
 		t.why = ends
@@ -114,20 +115,22 @@ func (t *trip) run(ctx context.Context) {
 		newCompactTrip(ctx, t).run(ctx)
 		return
 	}
-	t.next = make([]step, 0, len(t.changes)+len(t.reqs))
+	t.next = stepSlabs.get(len(t.changes) + len(t.reqs))[:0]
 	t.watch(ctx)
 	t.planEnds()
 	t.planClaims()
 	for len(t.next) > 0 {
 		round := t.next
 		t.next = nil
-		if err := t.send(ctx, round); err != nil {
+		err := t.send(ctx, round)
+		if err != nil {
 			t.fail(round, err)
-			break
+		} else {
+			for i := range round {
+				t.read(&round[i])
+			}
 		}
-		for i := range round {
-			t.read(&round[i])
-		}
+		stepSlabs.put(round)
 	}
 }
 
@@ -245,7 +248,6 @@ func (t *trip) commands(ctx context.Context, round []step, n int) []redis.Cmder 
 		st := &round[i]
 		switch st.kind {
 		case end:
-			st.written = l.text[1]
 			st.cmd = l.setDone(ctx, redisscript.Millis(t.changes[st.item].Window))
 		case claim:
 			st.cmd = l.setClaim(ctx, redisscript.Millis(t.reqs[st.item].Lease)+redisscript.Millis(t.reqs[st.item].Hold))
@@ -333,8 +335,8 @@ func (t *trip) readLook(st *step) {
 	}
 }
 
-// looked returns what a look has found. MGET takes a key of another type for absent; the
-// claim that follows does not.
+// looked returns what a look has found; no record is empty. MGET takes a key of another
+// type for absent; the claim that follows does not.
 func (st *step) looked() (value string, absent bool, err error) {
 	if st.many == nil {
 		return valueOf(st.cmd)
@@ -346,8 +348,7 @@ func (st *step) looked() (value string, absent bool, err error) {
 		}
 		return "", false, err
 	}
-	value, found := values[st.nth].(string)
-	return value, !found, nil
+	return values[st.nth], values[st.nth] == "", nil
 }
 
 // met answers a claim that has found a value.
@@ -393,14 +394,17 @@ func (t *trip) readEnd(st *step) {
 	value, absent, err := valueOf(st.cmd)
 	switch {
 	case absent:
-		rec := doneRecord(c, t.at)
-		t.ended[st.item] = dedup.Answer{Written: true, Record: rec.view(c.Window, 0)}
+		t.ended[st.item] = dedup.Answer{Written: true, Record: doneView(c)}
 		return
 	case err != nil && Classify(err) == ClassFull:
 		t.endByScript(st.item)
 		return
 	case err != nil:
 		t.ended[st.item] = dedup.Answer{Err: wrap("finish", err)}
+		return
+	}
+	if claimOf(value, c.Token) {
+		t.ended[st.item] = dedup.Answer{Held: true, Written: true, Record: doneView(c)}
 		return
 	}
 	old, err := decodeRecord(value)
@@ -415,10 +419,7 @@ func (t *trip) readEnd(st *step) {
 // overwrote answers a plain completion that found old.
 func (t *trip) overwrote(st *step, c *dedup.Change, old *record, value string) dedup.Answer {
 	terminal := old.state == redisscript.Succeeded || old.state == redisscript.Failed
-	rec := doneRecord(c, t.at)
 	switch {
-	case old.state == redisscript.InProgress && old.owner == c.Token:
-		return dedup.Answer{Held: true, Written: true, Record: rec.view(c.Window, 0)}
 	case terminal && old.half() == [8]byte(c.Token[:8]):
 		// Sent again: the first reply, which told what was overwritten, is lost. Before the
 		// end of the claim that can only have been the claim.
@@ -430,6 +431,7 @@ func (t *trip) overwrote(st *step, c *dedup.Change, old *record, value string) d
 	}
 	// The claim of somebody else, or what is left of one. Its fence must not be lost: it
 	// is what Forget cuts owners off by.
+	rec := doneRecord(c, t.at)
 	rec.late, rec.fence, rec.attempt = true, max(rec.fence, old.fence), max(rec.attempt, old.attempt)
 	t.putBack(st, encodeRecord(&rec), c.Window)
 	return dedup.Answer{Written: true, Record: rec.view(c.Window, 0)}
@@ -450,6 +452,6 @@ func (t *trip) undo(st *step, c *dedup.Change, old *record, value string) dedup.
 func (t *trip) putBack(st *step, value string, keep time.Duration) {
 	t.next = append(t.next, step{
 		kind: restore, item: st.item,
-		script: &script{call: redisscript.NewRestore(t.s.key(t.changes[st.item].ID), st.written, value, keep)},
+		script: &script{call: redisscript.NewRestore(t.s.key(t.changes[st.item].ID), st.written(), value, keep)},
 	})
 }

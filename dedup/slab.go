@@ -1,0 +1,30 @@
+package dedup
+
+import "sync"
+
+// slabs keep arrays of batches that are over for the next ones. The zero value is ready,
+// and safe for concurrent use.
+type slabs[T any] struct{ pool sync.Pool }
+
+// get returns n zero items.
+func (p *slabs[T]) get(n int) []T {
+	if s, _ := p.pool.Get().(*[]T); s != nil && cap(*s) >= n {
+		return (*s)[:n]
+	}
+	return make([]T, n)
+}
+
+// put gives back what get returned, when nobody refers to its items any more.
+func (p *slabs[T]) put(s []T) {
+	if cap(s) > storeBatch {
+		return
+	}
+	clear(s)
+	p.pool.Put(&s)
+}
+
+var (
+	askedSlabs  slabs[asked]
+	endingSlabs slabs[ending]
+	changeSlabs slabs[Change]
+)
