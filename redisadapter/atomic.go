@@ -3,6 +3,7 @@ package redisadapter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -89,8 +90,10 @@ func (s *Store) Atomic(ctx context.Context, d *dedup.Deduper, done dedup.Complet
 		return errs[0]
 	case tx.lost: // in Observe mode, where a lost lease stops nobody
 		return tx.unrecorded(ctx, s.clock.client)
-	case tx.asked && !tx.done:
-		return tx.unknown
+	case tx.asked && !tx.done: // Observe mode forgives what was not recorded
+		return fmt.Errorf("%w: %w", dedup.ErrUnknown, tx.unknown)
+	case !tx.asked && ctx.Err() != nil: // and what was not sent
+		return fmt.Errorf("%w: redisadapter: atomic: %w", dedup.ErrUnknown, cause(ctx))
 	}
 	return nil
 }

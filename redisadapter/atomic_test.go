@@ -457,6 +457,38 @@ func TestAtomicObserved(t *testing.T) {
 	})
 }
 
+// TestAtomicObservedOutage: an observer is told of no record that could not be written, but
+// an effect that was not done, or may not have been, is no success in any mode.
+func TestAtomicObservedOutage(t *testing.T) {
+	observe := func(c *dedup.Config) { c.Mode = dedup.Observe }
+	effect := func(_ redis.Cmdable, write redis.Pipeliner) error {
+		return write.Incr(context.Background(), "effect").Err()
+	}
+	t.Run("the caller has left", func(t *testing.T) {
+		s := newTill(t, redistest.Open(t, "miniredis"), observe)
+		c := s.claim(s.d, "a")
+		ctx, leave := context.WithCancel(t.Context())
+		leave()
+		err := s.store.Atomic(ctx, s.d, dedup.Completion{Claim: c}, effect)
+		if !errors.Is(err, context.Canceled) || s.client.Exists(t.Context(), "effect").Val() != 0 {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("the server is down", func(t *testing.T) {
+		mini, _ := redistest.Mini(t)
+		client := redistest.Client(t, &redis.Options{Addr: mini.Addr(), MaxRetries: -1, DialerRetries: 1})
+		store := open(t, redistest.Backend{Client: client, Prefix: "ow"})
+		d, err := dedup.New(store, dedup.Config{Namespace: "till", Window: time.Hour, LeaseTTL: time.Minute, Mode: dedup.Observe})
+		must(t, err)
+		c, err := d.Claim(t.Context(), "a")
+		must(t, err)
+		mini.Close()
+		if err := store.Atomic(t.Context(), d, dedup.Completion{Claim: c}, effect); !dedup.OutcomeUnknown(err) {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
 // TestAtomicPanic releases the claim and lets the panic go on.
 func TestAtomicPanic(t *testing.T) {
 	eachTill(t, func(s *till) {

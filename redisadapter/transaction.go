@@ -60,6 +60,7 @@ func (s *Store) transactionOf(changes []dedup.Change) *transaction {
 // finish is Finish with a transaction.
 func (t *transaction) finish(ctx context.Context, c *dedup.Change) []dedup.Answer {
 	answers := make([]dedup.Answer, 1)
+	t.asked = true
 	plain := *c
 	plain.With = nil
 	if err := t.store.checkFinish(&plain); err != nil {
@@ -77,14 +78,14 @@ func (t *transaction) finish(ctx context.Context, c *dedup.Change) []dedup.Answe
 	}
 	refused := t.store.call(ends, func() { answers[0] = t.run(ctx, t.store, c) }, learnt)
 	if refused != nil {
-		answers[0].Err = wrap("atomic", refused)
+		t.unknown = wrap("atomic", refused)
+		answers[0].Err = t.unknown
 	}
 	return answers
 }
 
 // run tries until it is learnt what became of the transaction, or ctx ends.
 func (t *transaction) run(ctx context.Context, s *Store, c *dedup.Change) dedup.Answer {
-	t.asked = true
 	if err := s.mayTransact(ctx, c); err != nil {
 		return t.settle(err)
 	}
