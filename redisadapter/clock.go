@@ -41,6 +41,16 @@ type estimate struct {
 	error    time.Duration
 }
 
+// usable reports whether the estimate may be used, and fresh, that nobody need ask again.
+func (e *estimate) usable() bool { return !e.received.IsZero() && time.Since(e.received) <= clockLimit }
+
+func (e *estimate) fresh() bool {
+	return !e.received.IsZero() && time.Since(e.received) < clockAge && e.error < clockPatience
+}
+
+// off is by how much the estimate may be behind the server's clock by now.
+func (e *estimate) off() time.Duration { return e.error + 2*time.Since(e.received)/clockDrift }
+
 // reading is a moment of the server's clock that has passed for certain, by at most
 // error.
 type reading struct {
@@ -64,22 +74,22 @@ func (r reading) millis() int64 { return r.at.UnixMilli() }
 // an answer the reading is not known.
 func (c *clock) now(ctx context.Context) reading {
 	est := c.last()
-	switch age := time.Since(est.received); {
-	case est.received.IsZero() || age > clockLimit || c.exact:
+	switch {
+	case !est.usable() || c.exact:
 		c.asking.Lock()
 		c.refresh(ctx)
 		c.asking.Unlock()
 		est = c.last()
-	case age > clockAge && c.asking.TryLock():
+	case !est.fresh() && c.asking.TryLock():
 		c.refresh(ctx)
 		c.asking.Unlock()
 		est = c.last()
 	}
-	age := time.Since(est.received)
-	if est.received.IsZero() || age > clockLimit {
+	if !est.usable() {
 		return reading{}
 	}
-	return reading{est.server.Add(age - age/clockDrift), est.error + 2*age/clockDrift}
+	age := time.Since(est.received)
+	return reading{est.server.Add(age - age/clockDrift), est.off()}
 }
 
 func (c *clock) last() estimate {
@@ -91,53 +101,73 @@ func (c *clock) last() estimate {
 // refresh asks, unless somebody did while we waited for our turn, or nobody answered
 // just now: then the scripts tell the time.
 func (c *clock) refresh(ctx context.Context) {
-	if !c.exact && (time.Since(c.last().received) < clockAge || time.Since(c.tried) < clockPause) {
+	if last := c.last(); !c.exact && (last.fresh() || time.Since(c.tried) < clockPause) {
 		return
 	}
 	c.tried = time.Now()
-	answers := make(chan estimate, 1)
-	go func() { answers <- c.ask(context.WithoutCancel(ctx)) }()
+	heard, sent := &hearing{}, c.tried
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.ask(context.WithoutCancel(ctx), heard)
+		c.adopt(heard, time.Since(sent) > clockPatience) // also when nobody waits for it any more
+	}()
 	patience := time.NewTimer(clockPatience)
 	defer patience.Stop()
 	select {
-	case est := <-answers:
-		if est.server.IsZero() {
-			return
-		}
-		c.mu.Lock()
-		c.est = est
-		c.mu.Unlock()
+	case <-done:
 	case <-patience.C:
+		c.adopt(heard, false)
 	case <-ctx.Done():
 	}
 }
 
-// ask asks the server for its time. Of the masters of a Cluster it takes the latest that
-// it gets: one that is down must not keep the others from working.
-func (c *clock) ask(ctx context.Context) estimate {
-	var mu sync.Mutex
-	var best estimate
+// adopt makes the best of what was heard the estimate, unless there is a newer one. An
+// answer that was long on its way says little: it counts only where less is known.
+func (c *clock) adopt(heard *hearing, late bool) {
+	heard.mu.Lock()
+	best := heard.best
+	heard.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case best.server.IsZero(), best.received.Before(c.est.received):
+	case late && c.est.usable() && best.error > c.est.off():
+	default:
+		c.est = best
+	}
+}
+
+// hearing is one round of asking: the best answer so far.
+type hearing struct {
+	mu   sync.Mutex
+	best estimate
+}
+
+// add takes an answer if it is the first, or of a server that is further ahead.
+func (h *hearing) add(e estimate) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.best.server.IsZero() || e.server.Sub(h.best.server) > e.received.Sub(h.best.received) {
+		h.best = e
+	}
+}
+
+// ask asks the server for its time, or every master of a Cluster. One that hangs must not
+// keep the others from being heard.
+func (c *clock) ask(ctx context.Context, heard *hearing) {
 	one := func(ctx context.Context, node redis.Cmdable) error {
 		sent := time.Now()
 		at, err := node.Time(ctx).Result()
-		if err != nil {
-			return err
+		if err == nil {
+			received := time.Now()
+			heard.add(estimate{server: at, received: received, error: received.Sub(sent)})
 		}
-		e := estimate{server: at, received: time.Now()}
-		e.error = e.received.Sub(sent)
-		mu.Lock()
-		defer mu.Unlock()
-		if best.server.IsZero() || e.server.Sub(best.server) > e.received.Sub(best.received) {
-			best = e
-		}
-		return nil
+		return err
 	}
 	if cluster, ok := c.client.(*redis.ClusterClient); ok {
 		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return one(ctx, node) })
-	} else {
-		_ = one(ctx, c.client)
+		return
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	return best
+	_ = one(ctx, c.client)
 }

@@ -1,0 +1,59 @@
+package redisadapter_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// TestClockOutlivesItsAsker: whoever asks the server for its time does it for all. A caller
+// who leaves before the answer has come does not leave the others without: they would go
+// by scripts.
+func TestClockOutlivesItsAsker(t *testing.T) {
+	var times, scripts atomic.Int32
+	hold := make(chan struct{})
+	fake := redistest.Fake(t, func(args []string) string {
+		switch strings.ToUpper(args[0]) {
+		case "PING":
+			return "+PONG\r\n"
+		case "INFO":
+			return infoReply(nil)
+		case "TIME":
+			times.Add(1)
+			<-hold
+			return "*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n"
+		case "SET":
+			return "$-1\r\n"
+		}
+		scripts.Add(1)
+		return redistest.Answer("absent", 0, 0, "")
+	})
+	store, err := redisadapter.New(t.Context(), redistest.Client(t, fake), redisadapter.Options{})
+	must(t, err)
+	scripts.Store(0)
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		store.Claim(ctx, []dedup.ClaimRequest{request(1)})
+	}()
+	eventually(t, "the time is asked for", func() bool { return times.Load() == 1 })
+	leave()
+	<-left
+	close(hold)
+	begin := time.Now()
+	eventually(t, "a plain claim", func() bool {
+		before := scripts.Load()
+		a := store.Claim(t.Context(), []dedup.ClaimRequest{request(2)})[0]
+		return a.Outcome == dedup.Acquired && scripts.Load() == before
+	})
+	if n := times.Load(); n != 1 {
+		t.Errorf("the time was asked for %d times, within %v", n, time.Since(begin))
+	}
+}
