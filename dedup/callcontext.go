@@ -19,6 +19,10 @@ type callContext struct {
 	over   bool
 }
 
+// Caller returns the context without the deadline: a store can find out by it whether
+// there is a caller who may leave before.
+func (c *callContext) Caller() context.Context { return c.Context }
+
 // end releases what the context holds.
 func (c *callContext) end() {
 	c.mu.Lock()

@@ -146,8 +146,8 @@ func (c *coalescer[R]) sendBatch(b *batch[R]) {
 
 // call is one call of the store, under a deadline of its own.
 func (c *coalescer[R]) call(reqs []R) (answers []Answer, broke *storePanic) {
-	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
-	defer cancel()
+	ctx := &callContext{Context: context.Background(), deadline: time.Now().Add(c.timeout)}
+	defer ctx.end()
 	defer func() {
 		if v := recover(); v != nil {
 			broke = &storePanic{v, debug.Stack()}

@@ -158,50 +158,87 @@ func newRooms(n int) rooms {
 	return rooms{all: make(chan struct{}, n), first: make(chan struct{}, max(1, n-n/4))}
 }
 
-// enter waits for room, or for the end of ctx, and returns what gives it back.
-func (r rooms) enter(ctx context.Context, why purpose) (leave func(), err error) {
-	queues := []chan struct{}{r.first, r.all}[why:]
+// enter waits for room, or for the end of ctx. leave gives it back.
+func (r *rooms) enter(ctx context.Context, why purpose) error {
 	if ctx.Err() != nil {
-		return nil, cause(ctx)
+		return cause(ctx)
 	}
-	for n, queue := range queues {
-		select {
-		case queue <- struct{}{}:
-		case <-ctx.Done():
-			drain(queues[:n])
-			return nil, fmt.Errorf("%w (%d): %w", errNoRoom, cap(r.all), cause(ctx))
+	if why == begins {
+		if err := r.take(ctx, r.first); err != nil {
+			return err
 		}
 	}
-	return func() { drain(queues) }, nil
+	err := r.take(ctx, r.all)
+	if err != nil && why == begins {
+		<-r.first
+	}
+	return err
 }
 
-func drain(queues []chan struct{}) {
-	for _, queue := range queues {
-		<-queue
+// take asks for the end of ctx only when there is no room: that may make a timer.
+func (r *rooms) take(ctx context.Context, room chan struct{}) error {
+	select {
+	case room <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case room <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w (%d): %w", errNoRoom, cap(r.all), cause(ctx))
 	}
 }
 
-// send makes one pipeline and returns at the latest when ctx ends: go-redis by itself
-// reads on until its ReadTimeout. The pipeline is then left behind in its goroutine,
-// keeps its room until the client's own timeouts end it, and must not touch what the
-// caller goes on to use.
-func (s *Store) send(ctx context.Context, why purpose, calls []redisscript.Call, after []redis.Cmder, last func() []redis.Cmder) ([]redisscript.Reply, error) {
-	return s.inRoom(ctx, why, func() []redisscript.Reply { return s.runner.Send(ctx, calls, after, last) })
+func (r *rooms) leave(why purpose) {
+	<-r.all
+	if why == begins {
+		<-r.first
+	}
 }
 
-// inRoom is send with another way to send.
+// send makes one pipeline and returns when ctx ends, or at the latest nearPatience after.
+func (s *Store) send(ctx context.Context, why purpose, calls []redisscript.Call, after []redis.Cmder, last func() []redis.Cmder) ([]redisscript.Reply, error) {
+	small := len(calls)+len(after) <= nearCommands
+	if small && s.near.may() {
+		if err := s.rooms.enter(ctx, why); err != nil {
+			return nil, err
+		}
+		if replies, sent := s.sendNear(ctx, why, calls, after, last); sent {
+			return replies, nil
+		}
+		if passed(ctx) {
+			return nil, context.DeadlineExceeded
+		}
+	}
+	start := time.Now()
+	replies, err := s.inRoom(ctx, why, func() []redisscript.Reply { return s.runner.Send(ctx, calls, after, last) })
+	if err == nil && small {
+		s.near.note(time.Since(start))
+	}
+	return replies, err
+}
+
+// sendNear is near.send for who has found room.
+func (s *Store) sendNear(ctx context.Context, why purpose, calls []redisscript.Call, after []redis.Cmder, last func() []redis.Cmder) ([]redisscript.Reply, bool) {
+	defer s.rooms.leave(why)
+	return s.near.send(ctx, s.runner, calls, after, last)
+}
+
+// inRoom sends and returns at the latest when ctx ends: go-redis by itself reads on until
+// its ReadTimeout. The pipeline is then left behind in its goroutine, keeps its room until
+// the client's own timeouts end it, and must not touch what the caller goes on to use.
 func (s *Store) inRoom(ctx context.Context, why purpose, send func() []redisscript.Reply) ([]redisscript.Reply, error) {
-	leave, err := s.rooms.enter(ctx, why)
-	if err != nil {
+	if err := s.rooms.enter(ctx, why); err != nil {
 		return nil, err
 	}
-	if ctx.Done() == nil {
-		defer leave()
+	if s.near.timed(ctx) || ctx.Done() == nil {
+		defer s.rooms.leave(why)
 		return send(), nil
 	}
 	done := make(chan []redisscript.Reply, 1)
 	go func() {
-		defer leave()
+		defer s.rooms.leave(why)
 		done <- send()
 	}()
 	select {

@@ -68,3 +68,6 @@ func Position(s string) (string, error) {
 	p, err := parsePosition(s)
 	return p.String(), err
 }
+
+// Near reports whether the next small pipeline runs on its caller's goroutine.
+func Near(s *Store) bool { return s.near.may() }

@@ -59,7 +59,7 @@ func (s *Store) askForgets(ctx context.Context, change bool) (uint64, error) {
 // askScript runs one script; the error is also that of the reply.
 func (s *Store) askScript(ctx context.Context, call redisscript.Call) (reply redisscript.Reply, err error) {
 	refused := s.call(begins, func() {
-		replies, failed := s.send(ctx, begins, []redisscript.Call{call}, nil, nil)
+		replies, failed := s.scripts(ctx, begins, []redisscript.Call{call})
 		if err = failed; err == nil {
 			reply, err = replies[0], replies[0].Err
 		}

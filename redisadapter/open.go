@@ -71,6 +71,7 @@ func (s *Store) inspect(ctx context.Context) error {
 		return seen.err
 	}
 	s.clock.exact = seen.embedded
+	s.near.on = !seen.embedded && redisscript.KeepsDeadlines(client) && !s.opts.Durability.waits()
 	if err := refuse(seen.findings, s.opts, client); err != nil {
 		return err
 	}

@@ -17,6 +17,10 @@ import (
 // returns when its context ends: what was not learnt by then carries the context's
 // error, and may have been executed. An item of a pipeline that was cut in the middle
 // carries the network's error, while those answered before keep their answers.
+//
+// With a client that has ContextTimeoutEnabled, calls of a few items to a server that has
+// answered within 2 ms of late need no goroutine that waits for the reply: a lone caller is
+// up to twice as fast. They may return up to 50 ms later than their context is cancelled.
 type Store struct {
 	runner *redisscript.Runner
 	clock  *clock
@@ -26,6 +30,7 @@ type Store struct {
 	guard   *guard
 	breaker breaker
 	rooms   rooms
+	near    near
 	// buckets is nil in the layouts with a record per key.
 	buckets *buckets
 }
@@ -201,7 +206,7 @@ func (s *Store) scripts(ctx context.Context, why purpose, calls []redisscript.Ca
 	if len(calls) == 0 {
 		return nil, nil
 	}
-	return s.send(ctx, why, calls, nil, nil)
+	return s.inRoom(ctx, why, func() []redisscript.Reply { return s.runner.Send(ctx, calls, nil, nil) })
 }
 
 // errorsOf yields the error of every answer.

@@ -80,9 +80,9 @@ func (s *Server) Client(db, pool int) *redis.Client {
 }
 
 // NewClient returns a go-redis client as the benchmarks use it: RESP2 or 3 as go-redis
-// chooses, with room for every caller.
+// chooses, with room for every caller, and with deadlines that count.
 func NewClient(addr string, db, pool int) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: addr, DB: db, PoolSize: pool, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, PoolTimeout: time.Minute})
+	return redis.NewClient(&redis.Options{Addr: addr, DB: db, PoolSize: pool, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, PoolTimeout: time.Minute, ContextTimeoutEnabled: true})
 }
 
 func (s *Server) info(ctx context.Context, section string) (map[string]string, error) {

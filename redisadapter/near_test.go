@@ -1,0 +1,233 @@
+package redisadapter_test
+
+import (
+	"context"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// nearby is a server that answers every claim at once, unless it is told to hold them, and
+// counts those that reach it.
+type nearby struct {
+	store  *redisadapter.Store
+	client *redis.Client
+	claims atomic.Int64
+	hold   atomic.Pointer[chan struct{}]
+}
+
+func newNearby(t *testing.T, keepsDeadlines bool) *nearby {
+	t.Helper()
+	n := &nearby{}
+	options := redistest.Fake(t, func(args []string) string {
+		switch strings.ToUpper(args[0]) {
+		case "PING":
+			return "+PONG\r\n"
+		case "INFO":
+			return infoReply(nil)
+		case "TIME":
+			return "-ERR no\r\n"
+		case "EVALSHA":
+			if len(args) < 7 { // New tries Lookup
+				return redistest.Answer("absent", 0, 0, "")
+			}
+			n.claims.Add(1)
+			if hold := n.hold.Load(); hold != nil {
+				<-*hold
+			}
+		}
+		return redistest.Answer("in_flight", 1000, 0, "")
+	})
+	options.ContextTimeoutEnabled, options.ReadTimeout = keepsDeadlines, time.Hour
+	n.client = redistest.Client(t, options)
+	store, err := redisadapter.New(t.Context(), n.client, redisadapter.Options{})
+	must(t, err)
+	n.store = store
+	return n
+}
+
+func (n *nearby) claim(ctx context.Context) dedup.Answer {
+	return n.store.Claim(ctx, []dedup.ClaimRequest{request(1)})[0]
+}
+
+// approach makes calls until the store knows that the server is near.
+func (n *nearby) approach(t *testing.T) {
+	t.Helper()
+	for range 1000 {
+		if n.claim(t.Context()); redisadapter.Near(n.store) {
+			return
+		}
+	}
+	t.Skip("this machine is too slow for a server nearby")
+}
+
+// stopped holds all claims until the returned function is called.
+func (n *nearby) stopped() (goOn func()) {
+	hold := make(chan struct{})
+	n.hold.Store(&hold)
+	return sync.OnceFunc(func() {
+		n.hold.Store(nil)
+		close(hold)
+	})
+}
+
+// who notes whether calls run on the goroutine of the test that made them.
+type who struct{ callers, others atomic.Int64 }
+
+func (w *who) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (w *who) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (w *who) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		switch {
+		case cmd.Name() == "time": // the clock's
+		case strings.Contains(string(debug.Stack()), "redisadapter.(*Store).Claim"):
+			w.callers.Add(1)
+		default:
+			w.others.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestNearServerIsAskedOnTheCallersGoroutine(t *testing.T) {
+	n := newNearby(t, true)
+	var w who
+	n.client.AddHook(&w)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	n.claim(ctx)
+	if w.callers.Load() != 0 || w.others.Load() != 1 {
+		t.Errorf("a server that is not known yet: %d on the caller's goroutine, %d on others", w.callers.Load(), w.others.Load())
+	}
+	n.approach(t)
+	w.callers.Store(0)
+	w.others.Store(0)
+	if n.claim(ctx); w.callers.Load() != 1 || w.others.Load() != 0 {
+		t.Errorf("near: %d on the caller's goroutine, %d on others", w.callers.Load(), w.others.Load())
+	}
+}
+
+// A caller is kept for a moment, and not until the server answers, and what it had asked
+// for is not asked for again.
+func TestCancelledCallerLeavesANearServerThatHangs(t *testing.T) {
+	n := newNearby(t, true)
+	n.approach(t)
+	goOn := n.stopped()
+	defer goOn()
+	before := n.claims.Load()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := context.DeadlineExceeded // some cause
+	answer := make(chan dedup.Answer, 1)
+	go func() { answer <- n.claim(ctx) }()
+	eventually(t, "the claim arrives", func() bool { return n.claims.Load() > before })
+	cancel(gone)
+	ans := <-answer // would hang
+	if redisadapter.Classify(ans.Err) != redisadapter.ClassContext {
+		t.Errorf("answered %v", ans.Err)
+	}
+	if sent := n.claims.Load() - before; sent > 2 {
+		t.Errorf("sent %d times", sent)
+	}
+	eventually(t, "nothing but what was left behind is under way", func() bool { return n.store.Health().InFlight <= 1 })
+}
+
+// What a near server does not answer at once is asked again, patiently, and the server
+// counts as far away for dozens of calls.
+func TestNearServerThatHesitates(t *testing.T) {
+	n := newNearby(t, true)
+	n.approach(t)
+	goOn := n.stopped()
+	defer goOn()
+	before := n.claims.Load()
+	answer := make(chan dedup.Answer, 1)
+	go func() { answer <- n.claim(t.Context()) }()
+	eventually(t, "the claim is sent again", func() bool { return n.claims.Load() == before+2 })
+	goOn()
+	if ans := <-answer; ans.Err != nil || ans.Outcome != dedup.InFlight {
+		t.Errorf("answered %+v", ans)
+	}
+	for range 20 {
+		if n.claim(t.Context()); redisadapter.Near(n.store) {
+			t.Fatal("near again after a few calls")
+		}
+	}
+	n.approach(t)
+}
+
+// A deadline is kept too, also one shorter than the patience with a near server.
+func TestDeadlineOfACallToANearServer(t *testing.T) {
+	n := newNearby(t, true)
+	n.approach(t)
+	goOn := n.stopped()
+	defer goOn()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if ans := n.claim(ctx); redisadapter.Classify(ans.Err) != redisadapter.ClassContext {
+		t.Errorf("answered %v", ans.Err)
+	}
+	if !redisadapter.Near(n.store) {
+		t.Error("the caller's haste made the server far")
+	}
+}
+
+// A client that reads on until its ReadTimeout would keep its caller for as long.
+func TestClientThatKeepsNoDeadlinesIsNeverNear(t *testing.T) {
+	n := newNearby(t, false)
+	for range 100 {
+		if n.claim(t.Context()); redisadapter.Near(n.store) {
+			t.Fatal("near")
+		}
+	}
+}
+
+// timed is the context of a call that no caller waits for alone.
+type timed struct {
+	context.Context
+	caller context.Context
+}
+
+func (c timed) Caller() context.Context { return c.caller }
+
+func TestContextThatEndsByItsDeadlineIsLeftToTheClient(t *testing.T) {
+	cancellable, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	for name, row := range map[string]struct {
+		keeps          bool
+		caller         context.Context
+		callers, other int64
+	}{
+		"nobody may leave":         {true, context.Background(), 1, 0},
+		"somebody may leave":       {true, t.Context(), 0, 1},
+		"the client has no regard": {false, context.Background(), 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNearby(t, row.keeps)
+			var w who
+			n.client.AddHook(&w)
+			if n.claim(timed{cancellable, row.caller}); w.callers.Load() != row.callers || w.others.Load() != row.other {
+				t.Errorf("%d on the caller's goroutine, %d on others", w.callers.Load(), w.others.Load())
+			}
+		})
+	}
+	n := newNearby(t, true)
+	goOn := n.stopped()
+	defer goOn()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if ans := n.claim(timed{ctx, context.Background()}); ans.Err == nil || !dedup.Retryable(ans.Err) {
+		t.Errorf("a server that hangs: %+v", ans) // would hang
+	}
+}
