@@ -33,7 +33,36 @@ type asked struct {
 // says nothing about now: a server that was frozen, and replaced meanwhile, still
 // executes and answers what was waiting in its socket when it wakes up.
 func (d *Deduper) ask(ctx context.Context, reqs []ClaimRequest, send func(context.Context, []ClaimRequest) []Answer) []asked {
+	return d.askFrom(ctx, time.Now(), reqs, send)
+}
+
+// askOne is ask for the one request of a single call. Nearly always its first send says
+// all there is to know, in ans, and then nothing is made for another one.
+func (d *Deduper) askOne(ctx context.Context, req []ClaimRequest, ans *Answer) asked {
 	first := time.Now()
+	*ans = d.claims.doOne(ctx, req)
+	until := first.Add(d.cfg.LeaseTTL - margin(d.cfg.LeaseTTL))
+	if ans.Err == nil && !ans.Mine && ans.Outcome != Unknown && ans.Outcome <= Uncertain && time.Now().Before(until) {
+		return asked{answer: ans, validUntil: until}
+	}
+	return d.askAgain(ctx, first, req, *ans)
+}
+
+// askAgain goes on with the answer of the first send.
+func (d *Deduper) askAgain(ctx context.Context, first time.Time, req []ClaimRequest, ans Answer) asked {
+	known := []Answer{ans}
+	return d.askFrom(ctx, first, req, func(ctx context.Context, req []ClaimRequest) []Answer {
+		if len(known) > 0 {
+			answers := known
+			known = nil
+			return answers
+		}
+		return []Answer{d.claims.do(ctx, req[0])}
+	})[0]
+}
+
+// askFrom is ask for claims that count from first.
+func (d *Deduper) askFrom(ctx context.Context, first time.Time, reqs []ClaimRequest, send func(context.Context, []ClaimRequest) []Answer) []asked {
 	out := askedSlabs.get(len(reqs))
 	todo := d.noteAll(ctx, reqs, out, send(ctx, reqs), nil)
 	for try := 0; len(todo) > 0 && try+1 < askTimes && sleep(ctx, jitter(askBase, askAtMost, try)) == nil; try++ {
@@ -250,9 +279,4 @@ func (d *Deduper) release(changes []Change) (missed []Change) {
 // sendClaims is the direct way of a batch to the store, under its timeout.
 func (d *Deduper) sendClaims(ctx context.Context, reqs []ClaimRequest) []Answer {
 	return inBatches(ctx, d.cfg.StoreTimeout, reqs, d.store.Claim)
-}
-
-// sendClaim is the way of a single call, which shares a batch with others.
-func (d *Deduper) sendClaim(ctx context.Context, reqs []ClaimRequest) []Answer {
-	return []Answer{d.claims.do(ctx, reqs[0])}
 }

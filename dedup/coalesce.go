@@ -61,7 +61,11 @@ func gone(ctx context.Context) error {
 }
 
 // do sends req, alone or in some batch, and waits for its answer or for ctx.
-func (c *coalescer[R]) do(ctx context.Context, req R) Answer {
+func (c *coalescer[R]) do(ctx context.Context, req R) Answer { return c.doOne(ctx, []R{req}) }
+
+// doOne is do for a request that lies where the store may keep it, and does not change any
+// more.
+func (c *coalescer[R]) doOne(ctx context.Context, req []R) Answer {
 	if ctx.Err() != nil {
 		return Answer{Err: &abandonedError{gone(ctx), true}}
 	}
@@ -73,31 +77,26 @@ func (c *coalescer[R]) do(ctx context.Context, req R) Answer {
 	case n < crowdBegins:
 		return c.direct(ctx, req)
 	}
-	return c.await(ctx, c.enqueue(req))
+	return c.await(ctx, c.enqueue(&req[0]))
 }
 
 // direct sends a call by itself, on its caller's goroutine: what there is to gain from a
 // batch of so few is less than a goroutine costs. The call is its caller's alone, so it
 // ends with ctx; that it then returns at once is the store's contract.
-func (c *coalescer[R]) direct(ctx context.Context, req R) Answer {
-	alone := &struct { // one allocation; never reused, the store may keep both
-		ctx  callContext
-		reqs [1]R
-	}{reqs: [1]R{req}}
-	alone.ctx.Context, alone.ctx.deadline = ctx, time.Now().Add(c.timeout)
-	defer alone.ctx.end()
-	answers := c.send(&alone.ctx, alone.reqs[:])
+func (c *coalescer[R]) direct(ctx context.Context, req []R) Answer {
+	within := &callContext{Context: ctx, deadline: time.Now().Add(c.timeout)} // the store may keep it
+	defer within.end()
+	answers := c.send(within, req)
 	if len(answers) != 1 {
 		answers = answered(answers, 1)
 	}
-	ans := answers[0]
-	if ans.Err != nil && ctx.Err() != nil && contextual(ans.Err) {
+	if err := answers[0].Err; err != nil && ctx.Err() != nil && contextual(err) {
 		if c.orphans != nil {
-			c.orphans([]R{req}, []Answer{ans})
+			c.orphans(req, answers)
 		}
 		return Answer{Err: &abandonedError{gone(ctx), false}}
 	}
-	return ans
+	return answers[0]
 }
 
 // contextual reports whether err tells of a context that ended.
@@ -106,12 +105,12 @@ func contextual(err error) bool {
 }
 
 // enqueue makes sure that some sender will take req.
-func (c *coalescer[R]) enqueue(req R) *ticket[R] {
+func (c *coalescer[R]) enqueue(req *R) *ticket[R] {
 	t, ok := c.tickets.Get().(*ticket[R])
 	if !ok {
 		t = &ticket[R]{ready: make(chan struct{}, 1)}
 	}
-	t.req = req
+	t.req = *req
 	t.state.Store(ticketQueued)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -245,8 +245,8 @@ func TestLoneCallAllocatesOnce(t *testing.T) {
 	c.send = func(context.Context, []Change) []Answer { return answers }
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	req := numbered(1)
-	if got := testing.AllocsPerRun(100, func() { c.do(ctx, req) }); got > 1 {
+	req := []Change{numbered(1)}
+	if got := testing.AllocsPerRun(100, func() { c.doOne(ctx, req) }); got > 1 {
 		t.Errorf("%v allocations", got)
 	}
 }

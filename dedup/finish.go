@@ -109,11 +109,34 @@ func finishOne(ctx context.Context, done Completion) error {
 	}
 	d.life.hold()
 	defer d.life.leave()
-	var errs [1]error
-	d.finish(ctx, []Completion{done}, errs[:], func(ctx context.Context, changes []Change) []Answer {
-		return []Answer{d.ends.do(ctx, changes[0])}
-	})
-	return errs[0]
+	err := d.endOne(ctx, &done)
+	var input *InputError
+	if d.cfg.Mode == Observe && !errors.As(err, &input) {
+		return nil
+	}
+	return err
+}
+
+// endOne is finish for a single call.
+func (d *Deduper) endOne(ctx context.Context, done *Completion) (err error) {
+	change := make([]Change, 1) // the store may keep it
+	e := ending{change: &change[0]}
+	if send, err := d.beginEnd(done, &e); !send {
+		return err
+	}
+	e.claim.endings.Add(1)
+	defer e.claim.endings.Add(-1)
+	for try := 0; ; try++ {
+		sent := d.cache.now()
+		ans := d.ends.doOne(ctx, change)
+		if ans.Err == nil {
+			return d.settle(&e, &ans, sent)
+		}
+		d.storeError(e.change.ID, ans.Err)
+		if !Retryable(ans.Err) || sleep(ctx, jitter(askBase, askAtMost, try)) != nil || !e.worthTrying(try+1, d.cfg.Mode) {
+			return unknown(ans.Err)
+		}
+	}
 }
 
 func (d *Deduper) sendChanges(ctx context.Context, changes []Change) []Answer {

@@ -110,9 +110,16 @@ func (d *Deduper) claimShared(ctx context.Context, key string, req *ClaimRequest
 func (d *Deduper) lead(ctx context.Context, key string, req *ClaimRequest, fl *flight) (c *Claim) {
 	defer func() { d.flights.end(ctx, req.ID, fl, c) }() // also when an observer panics
 	asking := d.cache.now()
-	reqs := []ClaimRequest{*req} // the store may keep it, and the next attempt has its own
-	reqs[0].Token = newToken()
-	a := d.ask(ctx, reqs, d.sendClaim)[0]
+	// The store may keep the request, and the next attempt has its own. It lies beside the
+	// claim that keeps it too.
+	own := &struct {
+		claim Claim
+		reqs  [1]ClaimRequest
+	}{reqs: [1]ClaimRequest{*req}}
+	own.reqs[0].Token = newToken()
+	var ans Answer
+	a := d.askOne(ctx, own.reqs[:], &ans)
 	d.cache.learn(req.ID, a.answer, asking)
-	return d.newClaim(ctx, key, &reqs[0], a, false)
+	d.fillClaim(ctx, &own.claim, key, &own.reqs[0], &a, false)
+	return &own.claim
 }

@@ -2,6 +2,7 @@ package redisscript
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,7 +23,11 @@ func KeepsDeadlines(client redis.UniversalClient) bool {
 // Brief returns a context for one try of a client that [KeepsDeadlines]: it ends with ctx,
 // and at the latest when limit has passed.
 func Brief(ctx context.Context, limit time.Duration) context.Context {
-	return &briefContext{ctx, time.Now().Add(limit)}
+	brief := &briefContext{Context: ctx, until: time.Now().Add(limit)}
+	if c, ok := ctx.(interface{ Caller() context.Context }); ok {
+		brief.caller = c.Caller()
+	}
+	return brief
 }
 
 // briefContext looks at the clock when it is asked, and wakes nobody who waits for its
@@ -31,6 +36,10 @@ func Brief(ctx context.Context, limit time.Duration) context.Context {
 type briefContext struct {
 	context.Context
 	until time.Time
+	// caller is the context without its deadline, if there is such a one: to wait for its
+	// end costs no timer either.
+	caller context.Context
+	asked  atomic.Bool
 }
 
 // over is closed.
@@ -48,12 +57,16 @@ func (c *briefContext) Deadline() (time.Time, bool) {
 	return c.until, true
 }
 
-// Done implements [context.Context].
+// Done implements [context.Context]. A client asks first in passing, before it takes a
+// connection, and again when it has to wait for one: only then the deadline matters.
 func (c *briefContext) Done() <-chan struct{} {
-	if time.Now().Before(c.until) {
-		return c.Context.Done()
+	switch {
+	case !time.Now().Before(c.until):
+		return over
+	case c.caller != nil && !c.asked.Swap(true):
+		return c.caller.Done()
 	}
-	return over
+	return c.Context.Done()
 }
 
 // Err implements [context.Context].
