@@ -185,7 +185,7 @@ func (l *lister) step(ctx context.Context, node redis.Cmdable, cursor uint64) (u
 	if len(ours) == 0 {
 		return next, nil
 	}
-	return next, l.read(ctx, node, ours, found)
+	return next, l.read(ctx, ours, found)
 }
 
 // idOf reads the ID in the name of a record: <prefix>:{<ID>}, or of a lease beside its
@@ -215,15 +215,18 @@ func idOf(prefix, name string) (id dedup.ID, ok bool) {
 }
 
 // read lists those of the keys that are in the states asked for. It looks at the first
-// two bytes of all before it reads more: most records are done, and may have results.
-func (l *lister) read(ctx context.Context, node redis.Cmdable, names []string, found []Entry) error {
-	heads, pipe := make([]*redis.StringCmd, len(names)), node.Pipeline()
+// two bytes of all before it reads more: most records are done, and may have results. The
+// client is asked, not the node that has named them: while a slot moves, that redirects
+// to, or from, where it goes.
+func (l *lister) read(ctx context.Context, names []string, found []Entry) error {
+	client := l.s.clock.client
+	heads, pipe := make([]*redis.StringCmd, len(names)), client.Pipeline()
 	for i, name := range names {
 		heads[i] = pipe.GetRange(ctx, name, 0, 1)
 	}
 	_, _ = pipe.Exec(ctx) // every command carries its own
 	gets, ttls, which := []*redis.StringCmd{}, []*redis.DurationCmd{}, []int{}
-	pipe = node.Pipeline()
+	pipe = client.Pipeline()
 	for i, cmd := range heads {
 		head, err := cmd.Result()
 		switch {

@@ -1,0 +1,52 @@
+package redisadapter_test
+
+import (
+	"net"
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// TestListWhileASlotMoves: a master shows the names of keys that it has been sent, and
+// redirects whoever reads them until the slot is its own. The listing goes on.
+func TestListWhileASlotMoves(t *testing.T) {
+	server := servertest.Private(t, servertest.KindRedisCluster)
+	cluster := redistest.Cluster(t, server.Addrs)
+	store := open(t, redistest.Backend{Client: cluster, Prefix: "ow"})
+	ctx := t.Context()
+	wantOutcome(t, store, 1, dedup.Acquired)
+	key := redisadapter.Key(store, newID(1))
+
+	from, err := cluster.MasterForKey(ctx, key)
+	must(t, err)
+	to, err := cluster.MasterForKey(ctx, "another")
+	must(t, err)
+	for n := byte('a'); to == from; n++ {
+		to, err = cluster.MasterForKey(ctx, string(n))
+		must(t, err)
+	}
+	slot := cluster.ClusterKeySlot(ctx, key).Val()
+	must(t, to.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.ClusterMyID(ctx).Val()).Err())
+	must(t, from.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.ClusterMyID(ctx).Val()).Err())
+	host, port, err := net.SplitHostPort(to.Options().Addr)
+	must(t, err)
+	must(t, from.Do(ctx, "MIGRATE", host, port, key, 0, 5000).Err())
+
+	found := 0
+	for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
+		page, err := store.List(ctx, redisadapter.ListOptions{Cursor: cursor})
+		must(t, err)
+		for _, e := range page.Entries {
+			if e.ID == newID(1) && e.Record.State == dedup.StateInProgress {
+				found++
+			}
+		}
+		cursor = page.Cursor
+	}
+	if found != 1 {
+		t.Errorf("listed %d times", found)
+	}
+}
