@@ -125,12 +125,13 @@ func (w *watcher) round(ctx context.Context) error {
 		lost = w.compare(addr, a) || lost
 	}
 	mu.Unlock()
-	w.checkCanaries(ctx)
+	w.checkCanaries(ctx, seen)
 	return errors.Join(err, within(ctx, func() error { return w.learn(ctx, seen, conns, lost) }))
 }
 
-// checkCanaries reports masters that hold none.
-func (w *watcher) checkCanaries(ctx context.Context) {
+// checkCanaries reports masters that hold none, of those that were seen just now: one that
+// was replaced needs none any more.
+func (w *watcher) checkCanaries(ctx context.Context, seen map[string]info) {
 	g := w.s.guard
 	if g.cluster == nil || !g.on() {
 		return
@@ -139,7 +140,8 @@ func (w *watcher) checkCanaries(ctx context.Context) {
 	for node := range *g.find(ctx) {
 		held[node.Options().Addr] = true
 	}
-	for addr, is := range w.last {
+	for addr := range seen {
+		is := w.last[addr]
 		if !held[addr] && !is.bare && !is.replica {
 			g.report(finding(CodeNoCanary, addr, "none of the %d canaries lies in its slots", len(g.keys)))
 		}
