@@ -5,7 +5,7 @@
 //	redisbench                                        everything, on a redis-server of its own
 //	redisbench -quick -run 'batch 256'                some of it, less exactly
 //	redisbench -redis embedded                        without a redis-server
-//	redisbench -redis 127.0.0.1:6379                  on a Redis that others use: keys expire within minutes
+//	redisbench -redis 127.0.0.1:6379                  on a Redis that others use: keys expire within minutes, a record of each layout's settings stays
 //	redisbench -out results/redis.json                and write results, plots and a report
 //	redisbench -render results/redis.json             plots and report of earlier results
 package main
