@@ -33,7 +33,7 @@
 // layout.
 //
 //	Options.Layout  keeps of a finished key                      bytes a key  completes with
-//	Rich            result or failure, fingerprint, origin       180 and more a script
+//	Rich            result or failure, fingerprint, origin       180 and more a script for many keys
 //	SeenOnly        that it is done, fingerprint, origin         180          SET GET
 //	Compact         that it is done                              9            SADD, then GETDEL
 //	Mixed           Compact without result and fingerprint,      9            as Compact, or a

@@ -58,6 +58,12 @@ func (l *lines) key(s *Store, id dedup.ID) {
 // end ends a text.
 func (l *lines) end() { l.ends = append(l.ends, len(l.buf)) }
 
+// token adds a token.
+func (l *lines) token(t dedup.Token) {
+	l.buf = append(l.buf, t[:]...)
+	l.end()
+}
+
 // value adds a record.
 func (l *lines) value(r *record) {
 	l.buf = appendRecord(l.buf, r)

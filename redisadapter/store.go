@@ -3,6 +3,7 @@ package redisadapter
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -31,6 +32,8 @@ type Store struct {
 	breaker breaker
 	rooms   rooms
 	near    near
+	// slotted is set when a server has refused a script for its keys' slots.
+	slotted atomic.Bool
 	// buckets is nil in the layouts with a record per key.
 	buckets *buckets
 }

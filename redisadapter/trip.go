@@ -17,6 +17,7 @@ import (
 // script can decide goes into the next.
 //
 //	end      SET done GET         -> nothing to put right | endScript | restore
+//	own      complete.lua         -> nothing to put right | endScript
 //	claim    SET claim NX GET     -> acquired | duplicate | claimScript
 //	look     GET, or one MGET     -> duplicate | claim | claimScript
 //
@@ -38,6 +39,7 @@ type stepKind uint8
 
 const (
 	end stepKind = iota
+	own
 	endScript
 	restore
 	look
@@ -53,7 +55,8 @@ type step struct {
 	// many is the MGET that a look is the nth key of, in place of cmd.
 	many *redis.StringSliceCmd
 	nth  int
-	// script is nil for a plain command, which nearly every step is.
+	// script is nil for a plain command, which nearly every step is. An own is the nth key
+	// of a script that it shares.
 	script *script
 }
 
@@ -66,8 +69,8 @@ type script struct {
 	reply redisscript.Reply
 }
 
-// scripted reports whether the step runs a script.
-func (st *step) scripted() bool { return st.script != nil }
+// calls reports whether the step has a script, and is the one to send it.
+func (st *step) calls() bool { return st.script != nil && st.nth == 0 }
 
 // FinishClaim is Finish and then Claim in one round trip. An ID that is in both may be
 // claimed first.
@@ -148,9 +151,12 @@ func (t *trip) planEnds() {
 			t.ended[i].Err = err
 			continue
 		}
-		if t.s.completable(c, t.at) {
+		switch {
+		case t.s.completable(c, t.at):
 			t.next = append(t.next, step{kind: end, item: i})
-		} else {
+		case t.s.shortly(c, t.at):
+			t.next = append(t.next, step{kind: own, item: i})
+		default:
 			t.endByScript(i)
 		}
 	}
@@ -184,13 +190,18 @@ func (t *trip) claimByScript(i int) {
 
 // send makes one round, and returns at the latest when ctx ends.
 func (t *trip) send(ctx context.Context, round []step) error {
+	t.completes(round)
 	var calls []redisscript.Call
+	scripted := 0
 	for i := range round {
-		if round[i].scripted() {
+		if round[i].script != nil {
+			scripted++
+		}
+		if round[i].calls() {
 			calls = append(calls, round[i].script.call)
 		}
 	}
-	plain := t.commands(ctx, round, len(round)-len(calls))
+	plain := t.commands(ctx, round, len(round)-scripted)
 	looks := t.tail.round(claimsIn(round))
 	replies, err := t.s.send(ctx, t.why, calls, plain, looks.queue(ctx))
 	if err != nil {
@@ -198,7 +209,7 @@ func (t *trip) send(ctx context.Context, round []step) error {
 	}
 	t.tail.add(looks)
 	for i := range round {
-		if round[i].scripted() {
+		if round[i].calls() {
 			round[i].script.reply, replies = replies[0], replies[1:]
 		}
 	}
@@ -278,7 +289,7 @@ func (s *Store) oneServer() bool {
 func (t *trip) fail(round []step, err error) {
 	for i := range round {
 		switch st := &round[i]; st.kind {
-		case end, endScript:
+		case end, own, endScript:
 			t.ended[st.item] = dedup.Answer{Err: wrap("finish", err)}
 		case restore: // the answer stands
 		default:
@@ -292,6 +303,8 @@ func (t *trip) read(st *step) {
 	switch st.kind {
 	case end:
 		t.readEnd(st)
+	case own:
+		t.readOwn(st)
 	case endScript:
 		t.ended[st.item] = answer("finish", &t.changes[st.item], st.script.reply, finished)
 	case restore:

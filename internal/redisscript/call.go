@@ -17,6 +17,8 @@ type Call struct {
 	// Buckets that belong to the key; see Call.In.
 	Buckets []string
 	Args    []any
+	// many are the keys of a [Complete], in place of Key.
+	many []any
 }
 
 // keys are what the script gets as KEYS.
@@ -74,12 +76,14 @@ func (c Call) eval(ctx context.Context, plain bool) *redis.Cmd {
 }
 
 func (c Call) command(ctx context.Context, name, script string) *redis.Cmd {
-	keys := c.keys()
-	args := make([]any, 0, 3+len(keys)+len(c.Args))
-	args = append(args, name, script, len(keys))
-	for _, key := range keys {
-		args = append(args, key)
+	keys := c.many
+	if keys == nil {
+		for _, key := range c.keys() {
+			keys = append(keys, key)
+		}
 	}
+	args := make([]any, 0, 3+len(keys)+len(c.Args))
+	args = append(append(args, name, script, len(keys)), keys...)
 	cmd := redis.NewCmd(ctx, append(args, c.Args...)...)
 	cmd.SetFirstKeyPos(3)
 	return cmd
@@ -168,6 +172,26 @@ func NewFinish(key string, a *FinishArgs) Call {
 		a.Fingerprint, a.Origin, a.Label, bit(a.Result != nil), string(a.Result),
 		max(Millis(a.Uncertain), 1), bit(a.NotBegun),
 	}}
+}
+
+// CompleteItem is one claim of a [Complete]. The texts are passed by pointer because putting
+// a string into an interface copies its header to the heap.
+type CompleteItem struct{ Key, Token, Record *string }
+
+// NewComplete writes the records of claims that are still their owners', to be kept for
+// keep. The fingerprints, origins and labels that all of the records have are told by
+// their flags, divided by 0x20. The keys must be of one server, or of one slot.
+//
+// The reply's Record has a '1' for each item that was written, and a '0' for one that
+// Finish has to look at.
+func NewComplete(items []CompleteItem, keep time.Duration, sections int) Call {
+	keys, args := make([]any, len(items)), make([]any, 0, 2+2*len(items))
+	args = append(args, max(Millis(keep), 1), sections)
+	for i := range items {
+		keys[i] = items[i].Key
+		args = append(args, items[i].Token, items[i].Record)
+	}
+	return Call{Script: Complete, many: keys, Args: args}
 }
 
 // NewLookup reads a key.

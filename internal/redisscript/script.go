@@ -22,6 +22,8 @@ var (
 	// Drop gives up the lease of a key that was found to be done.
 	Drop    = load("drop")
 	Forgets = load("forgets")
+	// Complete is Finish for many claims that are still their owners'.
+	Complete = loadAfter("complete")
 )
 
 // Script is one Lua script, with its name at the server.
@@ -47,9 +49,14 @@ func newSource(text string) source {
 // load puts the preludes between a script's shebang, which must stay the first line, and
 // the rest of it.
 func load(name string, more ...string) *Script {
-	prelude, body := file("record"), file(name)
-	for _, m := range more {
-		prelude += file(m)
+	return loadAfter(name, append([]string{"record"}, more...)...)
+}
+
+// loadAfter is load with these preludes, or none.
+func loadAfter(name string, preludes ...string) *Script {
+	prelude, body := "", file(name)
+	for _, p := range preludes {
+		prelude += file(p)
 	}
 	shebang := ""
 	if strings.HasPrefix(body, "#!") {

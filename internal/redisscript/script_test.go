@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-var all = []*Script{Claim, Renew, Finish, Lookup, Forget, Restore, Drop, Forgets}
+var all = []*Script{Claim, Renew, Finish, Lookup, Forget, Restore, Drop, Forgets, Complete}
 
 // TestScriptsTouchOneKey prevents a script that works on one server and answers
 // CROSSSLOT on a Cluster.
@@ -53,7 +53,7 @@ func TestScriptsWriteWithAnEnd(t *testing.T) {
 func TestOnlyNewClaimsAreRefusedWhenFull(t *testing.T) {
 	want := map[*Script]string{
 		Claim: "", Lookup: "#!lua flags=no-writes",
-		Renew: "#!lua flags=allow-oom", Finish: "#!lua flags=allow-oom", Forget: "#!lua flags=allow-oom",
+		Renew: "#!lua flags=allow-oom", Finish: "#!lua flags=allow-oom", Complete: "#!lua flags=allow-oom", Forget: "#!lua flags=allow-oom",
 		Restore: "#!lua flags=allow-oom",
 		Forgets: "#!lua flags=allow-oom", Drop: "#!lua flags=allow-oom",
 	}

@@ -1,0 +1,125 @@
+package redisadapter
+
+import (
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// ownsAtOnce bounds the keys of one complete.lua: Redis does nothing else meanwhile.
+const ownsAtOnce = 64
+
+// shortly reports whether a change may end its claim by complete.lua. That writes only
+// over the change's own claim, and only what finish.lua would write: whatever else it
+// finds goes to finish.lua.
+func (s *Store) shortly(c *dedup.Change, at reading) bool {
+	return s.opts.Layout == Rich && at.known() && (c.State == dedup.StateSucceeded || c.State == dedup.StateFailed) &&
+		c.Fence != 0 && c.Fence <= redisscript.MaxFence
+}
+
+// endRecord is what the change's own claim becomes.
+func endRecord(c *dedup.Change, at reading) record {
+	r := doneRecord(c, at)
+	r.result = c.Result
+	if c.State == dedup.StateFailed {
+		r.state = redisscript.Failed
+	}
+	return r
+}
+
+// owns are the keys of one complete.lua.
+type owns struct {
+	items    []redisscript.CompleteItem
+	keep     time.Duration
+	sections int
+	script   *script
+}
+
+// completes builds the scripts of the steps that share one.
+func (t *trip) completes(round []step) {
+	l := t.ownTexts(round)
+	if l == nil {
+		return
+	}
+	limit := ownsAtOnce
+	if !t.s.oneServer() || t.s.slotted.Load() {
+		limit = 1
+	}
+	var all owns
+	for i := range round {
+		st := &round[i]
+		if st.kind != own {
+			continue
+		}
+		c := &t.changes[st.item]
+		if sections := sectionsOf(c); len(all.items) == 0 || len(all.items) == limit || all.keep != c.Window || all.sections != sections {
+			all.close()
+			all = owns{keep: c.Window, sections: sections, script: new(script)}
+		}
+		st.script, st.nth = all.script, len(all.items)
+		all.items = append(all.items, redisscript.CompleteItem{Key: l.take(), Token: l.take(), Record: l.take()})
+	}
+	all.close()
+}
+
+// close makes the call.
+func (o *owns) close() {
+	if len(o.items) > 0 {
+		o.script.call = redisscript.NewComplete(o.items, o.keep, o.sections)
+	}
+}
+
+// ownTexts writes the texts of the steps that share a script, or returns nil.
+func (t *trip) ownTexts(round []step) *lines {
+	n := 0
+	for i := range round {
+		if round[i].kind == own {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	l := newLines(n)
+	for i := range round {
+		if round[i].kind == own {
+			c := &t.changes[round[i].item]
+			l.key(t.s, c.ID)
+			l.token(c.Token)
+			rec := endRecord(c, t.at)
+			l.value(&rec)
+		}
+	}
+	l.freeze(0)
+	return l
+}
+
+// sectionsOf is the argument of complete.lua.
+func sectionsOf(c *dedup.Change) int {
+	flags := flagged(c.Fingerprint != dedup.Fingerprint{}, flagFingerprint) |
+		flagged(c.Origin != dedup.Origin{}, flagOrigin) | flagged(c.Label != "", flagLabel)
+	return int(flags / flagFingerprint)
+}
+
+// readOwn reads the reply to a complete.lua.
+func (t *trip) readOwn(st *step) {
+	c, r := &t.changes[st.item], &st.script.reply
+	switch {
+	case redis.HasErrorPrefix(r.Err, "CROSSSLOT"): // behind a proxy that shards
+		t.s.slotted.Store(true)
+		t.endByScript(st.item)
+	case r.Err != nil:
+		t.ended[st.item] = dedup.Answer{Err: wrap("finish", r.Err)}
+	case r.Answer != "completed" || st.nth >= len(r.Record):
+		t.ended[st.item] = dedup.Answer{Err: wrap("finish", unexpected(*r))}
+	case r.Record[st.nth] != '1':
+		t.endByScript(st.item)
+	default:
+		rec := doneView(c)
+		rec.State, rec.Result = c.State, cloneResult(c)
+		t.ended[st.item] = dedup.Answer{Held: true, Written: true, Record: rec}
+	}
+}

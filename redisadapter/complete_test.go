@@ -1,0 +1,205 @@
+package redisadapter_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+)
+
+// scripts counts the EVALSHAs of a client, and the keys that they are about.
+type scripts struct{ calls, keys int }
+
+func (s *scripts) count(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+	for _, cmd := range cmds {
+		if cmd.Name() == "evalsha" {
+			s.calls, s.keys = s.calls+1, s.keys+cmd.Args()[2].(int)
+		}
+	}
+	return next(ctx, cmds)
+}
+
+// ending is the end of a claim that was answered with a.
+func ending(n int, a dedup.Answer, state dedup.State, result string) dedup.Change {
+	c := change(n, state)
+	c.Fence, c.Attempt, c.Result = a.Record.Fence, a.Record.Attempt, []byte(result)
+	return c
+}
+
+// TestCompleteTogether: a batch of ends of one's own claims is a script for 64 keys where
+// one server has them all, and one for each key on a Cluster. Every window, result, and
+// failure is that of its own key.
+func TestCompleteTogether(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		s, sent := open(t, b), &scripts{}
+		reqs := requests(0)
+		for i := range reqs {
+			reqs[i].Label = []string{"", "a label"}[i/100%2]
+		}
+		ends := make([]dedup.Change, len(reqs))
+		for i, a := range s.Claim(t.Context(), reqs) {
+			state := dedup.StateSucceeded
+			if i%7 == 0 {
+				state = dedup.StateFailed
+			}
+			ends[i] = ending(i, a, state, fmt.Sprint("result ", i))
+			ends[i].Label, ends[i].Window = reqs[i].Label, time.Duration(1+i/150)*time.Hour
+		}
+		b.Client.AddHook(pipelineHook(sent.count))
+		for i, a := range s.Finish(t.Context(), ends) {
+			if a.Err != nil || !a.Held || !a.Written || a.Record.State != ends[i].State || string(a.Record.Result) != fmt.Sprint("result ", i) {
+				t.Fatalf("key %d: %+v", i, a)
+			}
+		}
+		// Windows and labels change at 100, 150 and 200: 64+36, 50, 50, 56.
+		if want := (scripts{5, len(ends)}); b.Name != "cluster" && *sent != want {
+			t.Errorf("sent %+v, want %+v", *sent, want)
+		}
+		for i, a := range s.Lookup(t.Context(), ids(ends)) {
+			window := ends[i].Window
+			if a.Record.State != ends[i].State || string(a.Record.Result) != fmt.Sprint("result ", i) || a.Record.Label != ends[i].Label ||
+				a.Record.Fence != ends[i].Fence || a.Record.Attempt != 1 || a.Record.Remaining > window || a.Record.Remaining < window-time.Minute {
+				t.Fatalf("key %d: %+v", i, a.Record)
+			}
+		}
+	})
+}
+
+func ids(changes []dedup.Change) []dedup.ID {
+	out := make([]dedup.ID, len(changes))
+	for i := range changes {
+		out[i] = changes[i].ID
+	}
+	return out
+}
+
+// TestCompleteTogetherLeavesOthers: among the ends of one's own claims are some that
+// somebody has taken over, that came twice, or that have to keep what an earlier attempt
+// has left. Nothing of that is decided by the short way.
+func TestCompleteTogetherLeavesOthers(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		s := open(t, b)
+		const taken, again, bound, fenced = 3, 4, 5, 6
+		reqs := requests(0)[:8]
+		reqs[bound].Fingerprint = dedup.FingerprintOf([]byte("payload"))
+		claims := s.Claim(t.Context(), reqs)
+		free := func(n int, by byte) dedup.Answer {
+			t.Helper()
+			release := ending(n, claims[n], dedup.StateReleased, "")
+			if a := s.Finish(t.Context(), []dedup.Change{release})[0]; !a.Written {
+				t.Fatalf("release: %+v", a)
+			}
+			next := request(n)
+			next.Token = dedup.Token{byte(n), by}
+			a := s.Claim(t.Context(), []dedup.ClaimRequest{next})[0]
+			if a.Outcome != dedup.Acquired {
+				t.Fatalf("next claim: %+v", a)
+			}
+			return a
+		}
+		ends := make([]dedup.Change, len(reqs))
+		free(taken, 2)
+		ends[bound].Token = dedup.Token{}
+		for i := range ends {
+			ends[i] = ending(i, claims[i], dedup.StateSucceeded, "own")
+		}
+		ends[bound] = ending(bound, free(bound, 3), dedup.StateSucceeded, "own")
+		ends[bound].Token = dedup.Token{bound, 3}
+		if a := s.Finish(t.Context(), ends[again:again+1])[0]; !a.Held {
+			t.Fatalf("first send: %+v", a)
+		}
+		ends[fenced].Fence-- // no attempt ever had that
+		answers := s.Finish(t.Context(), ends)
+		stored := s.Lookup(t.Context(), ids(ends))
+		for i, a := range answers {
+			if want := i != taken; a.Err != nil || a.Held != want || a.Written != want {
+				t.Errorf("key %d: %+v", i, a)
+			}
+			if (stored[i].Record.State == dedup.StateSucceeded) != (i != taken) {
+				t.Errorf("key %d is stored as %+v", i, stored[i].Record)
+			}
+		}
+		if stored[bound].Record.Fingerprint != reqs[bound].Fingerprint {
+			t.Errorf("the fingerprint of an earlier attempt is lost: %+v", stored[bound].Record)
+		}
+		if got := stored[fenced].Record.Fence; got != claims[fenced].Record.Fence {
+			t.Errorf("fence %d on record, the claim had %d", got, claims[fenced].Record.Fence)
+		}
+	})
+}
+
+// TestCompleteApart: a proxy that spreads keys over servers refuses a script for several
+// keys. The batch succeeds all the same, and the next one is sent key by key.
+func TestCompleteApart(t *testing.T) {
+	b := redistest.Open(t, "miniredis")
+	s, sent := open(t, b), &scripts{}
+	b.Client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		var through []redis.Cmder
+		for _, cmd := range cmds {
+			if n, _ := cmd.Args()[min(2, len(cmd.Args())-1)].(int); cmd.Name() == "evalsha" && n > 1 {
+				cmd.SetErr(crossSlot{})
+				continue
+			}
+			through = append(through, cmd)
+		}
+		if len(through) == 0 {
+			return nil
+		}
+		return next(ctx, through)
+	}))
+	b.Client.AddHook(pipelineHook(sent.count))
+	for round := range 2 {
+		reqs := requests(round * batchSize)
+		ends := make([]dedup.Change, len(reqs))
+		for i, a := range s.Claim(t.Context(), reqs) {
+			ends[i] = ending(round*batchSize+i, a, dedup.StateSucceeded, "x")
+		}
+		*sent = scripts{}
+		for i, a := range s.Finish(t.Context(), ends) {
+			if a.Err != nil || !a.Held || !bytes.Equal(a.Record.Result, []byte("x")) {
+				t.Fatalf("round %d, key %d: %+v", round, i, a)
+			}
+		}
+		if want := batchSize; round == 1 && sent.calls != want {
+			t.Errorf("sent %+v, want %d scripts", *sent, want)
+		}
+	}
+}
+
+// crossSlot is the error of a server.
+type crossSlot struct{}
+
+func (crossSlot) RedisError()   {}
+func (crossSlot) Error() string { return "CROSSSLOT Keys in request don't hash to the same slot" }
+
+var _ redis.Error = crossSlot{}
+
+// TestCompleteShortOfTime: the ends that no reply came for are unknown, each of them.
+func TestCompleteShortOfTime(t *testing.T) {
+	b := redistest.Open(t, "miniredis")
+	s := open(t, b)
+	reqs := requests(0)
+	ends := make([]dedup.Change, len(reqs))
+	for i, a := range s.Claim(t.Context(), reqs) {
+		ends[i] = ending(i, a, dedup.StateSucceeded, "x")
+	}
+	lost := errors.New("connection reset")
+	b.Client.AddHook(pipelineHook(func(_ context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
+		for _, cmd := range cmds {
+			cmd.SetErr(lost)
+		}
+		return lost
+	}))
+	for i, a := range s.Finish(t.Context(), ends) {
+		if !errors.Is(a.Err, lost) || a.Held || a.Written {
+			t.Fatalf("key %d: %+v", i, a)
+		}
+	}
+}
