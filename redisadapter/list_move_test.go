@@ -4,6 +4,8 @@ import (
 	"net"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
@@ -20,17 +22,7 @@ func TestListWhileASlotMoves(t *testing.T) {
 	wantOutcome(t, store, 1, dedup.Acquired)
 	key := redisadapter.Key(store, newID(1))
 
-	from, err := cluster.MasterForKey(ctx, key)
-	must(t, err)
-	to, err := cluster.MasterForKey(ctx, "another")
-	must(t, err)
-	for n := byte('a'); to == from; n++ {
-		to, err = cluster.MasterForKey(ctx, string(n))
-		must(t, err)
-	}
-	slot := cluster.ClusterKeySlot(ctx, key).Val()
-	must(t, to.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.ClusterMyID(ctx).Val()).Err())
-	must(t, from.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.ClusterMyID(ctx).Val()).Err())
+	from, to := beginMoving(t, cluster, key)
 	host, port, err := net.SplitHostPort(to.Options().Addr)
 	must(t, err)
 	must(t, from.Do(ctx, "MIGRATE", host, port, key, 0, 5000).Err())
@@ -49,4 +41,20 @@ func TestListWhileASlotMoves(t *testing.T) {
 	if found != 1 {
 		t.Errorf("listed %d times", found)
 	}
+}
+
+// beginMoving begins to move the slot of a key to another master.
+func beginMoving(t *testing.T, cluster *redis.ClusterClient, key string) (from, to *redis.Client) {
+	t.Helper()
+	ctx := t.Context()
+	from, err := cluster.MasterForKey(ctx, key)
+	must(t, err)
+	for n := byte('a'); to == nil || to == from; n++ {
+		to, err = cluster.MasterForKey(ctx, string(n))
+		must(t, err)
+	}
+	slot := cluster.ClusterKeySlot(ctx, key).Val()
+	must(t, to.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.ClusterMyID(ctx).Val()).Err())
+	must(t, from.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.ClusterMyID(ctx).Val()).Err())
+	return from, to
 }
