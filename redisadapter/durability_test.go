@@ -146,3 +146,23 @@ func TestDurabilityOptions(t *testing.T) {
 		t.Errorf("a server without replicas: %v", err)
 	}
 }
+
+// TestDurableWhileASlotMoves: keys that are not there yet are claimed where their slot
+// moves to, and the waiting is done there.
+func TestDurableWhileASlotMoves(t *testing.T) {
+	server := servertest.Private(t, servertest.KindRedisCluster)
+	cluster := redistest.Cluster(t, server.Addrs)
+	eachOf(t, []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly}, func(t *testing.T, layout redisadapter.Layout) {
+		opts := layoutOptions("ow"+layout.String(), layout)
+		opts.Durability.Replicas = 1
+		store := openWith(t, redistest.Backend{Client: cluster}, opts)
+		from, to := beginMoving(t, cluster, redisadapter.Key(store, newID(1)))
+		if a := claimOne(t, store, 1); a.Outcome != dedup.Acquired {
+			t.Errorf("%+v", a)
+		}
+		slot := cluster.ClusterKeySlot(t.Context(), redisadapter.Key(store, newID(1))).Val()
+		for _, node := range []*redis.Client{to, from} {
+			must(t, node.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "STABLE").Err())
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,8 +34,8 @@ func NewWaitingRunner(client redis.UniversalClient, w Wait) *Runner {
 }
 
 // durably sends commands and waits for them, on a Cluster on every node. A node's own
-// client does not follow redirections: after one, the client's map of the Cluster is read
-// again, and its command counts as not learnt.
+// client does not follow redirections, so it is done here, once; after one, the client's
+// map of the Cluster is read again. What is redirected a second time counts as not learnt.
 func (r *Runner) durably(ctx context.Context, cmds []redis.Cmder) {
 	cluster, ok := r.client.(*redis.ClusterClient)
 	if !ok {
@@ -50,17 +51,54 @@ func (r *Runner) durably(ctx context.Context, cmds []redis.Cmder) {
 		}
 		nodes[node] = append(nodes[node], cmd)
 	}
+	r.wait.onEach(ctx, nodes)
+	if again := follow(ctx, cluster, cmds); len(again) > 0 {
+		r.wait.onEach(ctx, again)
+		cluster.ReloadState(ctx)
+	}
+}
+
+// onEach sends commands to several nodes at the same time.
+func (w *Wait) onEach(ctx context.Context, nodes map[*redis.Client][]redis.Cmder) {
 	var all sync.WaitGroup
 	for node, cmds := range nodes {
-		all.Go(func() { r.wait.on(ctx, node, cmds) })
+		all.Go(func() { w.on(ctx, node, cmds) })
 	}
 	all.Wait()
+}
+
+// follow groups the commands that were redirected by where to. A slot that is on its way
+// is asked for with ASKING, just before each command; what was redirected was not executed.
+func follow(ctx context.Context, cluster *redis.ClusterClient, cmds []redis.Cmder) map[*redis.Client][]redis.Cmder {
+	to := make(map[string][]redis.Cmder)
 	for _, cmd := range cmds {
-		if redirected(cmd.Err()) {
-			cluster.ReloadState(ctx)
-			break
+		if !redirected(cmd.Err()) {
+			continue
 		}
+		words := strings.Fields(cmd.Err().Error()) // MOVED or ASK, slot, address
+		addr := words[len(words)-1]
+		if words[0] == "ASK" {
+			to[addr] = append(to[addr], redis.NewStatusCmd(ctx, "asking"))
+		}
+		to[addr] = append(to[addr], cmd)
 	}
+	if len(to) == 0 {
+		return nil
+	}
+	var mu sync.Mutex
+	nodes := make(map[*redis.Client][]redis.Cmder)
+	_ = cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if cmds, ok := to[node.Options().Addr]; ok {
+			nodes[node] = cmds
+		}
+		return nil
+	})
+	if len(nodes) == 0 { // to a master that is not known yet
+		cluster.ReloadState(ctx)
+	}
+	return nodes
 }
 
 // on sends commands to one server, and the waiting in the same pipeline: WAIT answers for
