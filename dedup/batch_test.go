@@ -102,7 +102,7 @@ func TestRepetitionInABatchIsAnAliasOfTheFirst(t *testing.T) {
 			want  dedup.Outcome
 			first *dedup.Claim
 		}{
-			{dedup.Acquired, nil}, {dedup.Duplicate, nil}, {dedup.InFlight, claims[0]}, {dedup.Mismatch, claims[0]},
+			{dedup.Acquired, nil}, {dedup.Duplicate, nil}, {dedup.InFlight, claims[0]}, {dedup.Mismatch, nil},
 			{dedup.Duplicate, claims[1]}, {dedup.InFlight, claims[0]}, {dedup.Acquired, nil},
 		} {
 			wantOutcome(t, claims[i], row.want)

@@ -132,7 +132,9 @@ func (d *Deduper) newAlias(ctx context.Context, key string, req *ClaimRequest, f
 		return d.claimShared(ctx, key, req)
 	}
 	c := d.newClaim(ctx, key, req, asked{answer: &ans}, true)
-	c.Alias = first
+	if ans.Outcome != Mismatch { // which is another message, with a fate of its own
+		c.Alias = first
+	}
 	return c
 }
 

@@ -2,7 +2,7 @@ package dedup
 
 import (
 	"context"
-	"sync"
+	"runtime/debug"
 )
 
 // finishClaimer is a [Store] that ends and claims in one round trip.
@@ -36,14 +36,30 @@ func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion, reqs 
 	}
 	x := &exchange{d: d, store: store, changes: make(chan []Change), ended: make(chan []Answer, 1)}
 	errs = make([]error, len(done))
-	var ending sync.WaitGroup
-	ending.Go(func() {
-		defer close(x.changes)
-		d.finish(ctx, done, errs, x.finish)
-	})
+	broke := make(chan *storePanic, 1)
+	d.life.begin() // Close waits for it, should the claims panic
+	go func() {
+		defer d.life.end()
+		broke <- x.end(ctx, done, errs)
+	}()
 	b.learn(ctx, x.claim)
-	ending.Wait()
+	if p := <-broke; p != nil {
+		panic(p)
+	}
 	return unlessNil(errs), b.claims, nil
+}
+
+// end ends what is done. A panic of the store or an observer belongs to the caller, whose
+// goroutine this is not.
+func (x *exchange) end(ctx context.Context, done []Completion, errs []error) (broke *storePanic) {
+	defer close(x.changes)
+	defer func() {
+		if v := recover(); v != nil {
+			broke = &storePanic{v, debug.Stack()}
+		}
+	}()
+	x.d.finish(ctx, done, errs, x.finish)
+	return nil
 }
 
 // exchange brings the first send of a finish and the first send of an ask together. What

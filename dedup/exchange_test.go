@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/onceward/onceward/dedup"
@@ -149,5 +150,35 @@ func TestCompleteAndClaimPanic(t *testing.T) {
 	}()
 	if err := d.Close(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// A panic of the side that ends reaches the caller, who can recover, as in CompleteBatch.
+func TestCompleteAndClaimPanicsInItsCaller(t *testing.T) {
+	for name, s := range map[string]*swapper{
+		"observer": {hooked: hook()},
+		"store":    {hooked: hook(), lose: func() error { return errNet }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDeduper(t, s, func(c *dedup.Config) {
+				if name == "observer" {
+					c.Observer.Ended = func(dedup.Event) { panic(name) }
+				}
+			})
+			claims, err := d.ClaimBatch(t.Context(), requests(0, 3))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name == "store" {
+				s.setBefore(only("Finish", func(call) error { panic(name) }))
+			}
+			defer func() {
+				if v := recover(); v == nil || !strings.Contains(fmt.Sprint(v), name) {
+					t.Errorf("recovered %v", v)
+				}
+			}()
+			_, _, err = d.CompleteAndClaim(t.Context(), completions(claims), requests(3, 6))
+			t.Errorf("returned %v", err)
+		})
 	}
 }
