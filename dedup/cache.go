@@ -50,8 +50,9 @@ func (c *cache) now() stamp {
 	return stamp{c.table.epoch.Load(), c.clock()}
 }
 
-// holds reports whether a key is known to be done without waiting for the store, and
-// whether it is bound to another fingerprint. It makes nothing.
+// holds reports whether a key is known to be done without any question to the store, and
+// whether it is bound to another fingerprint. It makes nothing and begins nothing: false
+// does not say that get would not find it.
 func (c *cache) holds(id *ID, fp *Fingerprint) (mismatch, done bool) {
 	if c == nil {
 		return false, false
@@ -61,10 +62,10 @@ func (c *cache) holds(id *ID, fp *Fingerprint) (mismatch, done bool) {
 	if e == nil {
 		return false, false
 	}
-	if now := c.clock(); !c.table.alive(e, now) || !c.watch.covers(read, now) {
+	if now := c.clock(); !c.table.alive(e, now) || !c.watch.fresh(read, now) {
 		return false, false
 	}
-	return e.conflicts(*fp), true
+	return *fp != (Fingerprint{}) && e.conflicts(*fp), true
 }
 
 // get answers Duplicate, or Mismatch, for a key known to be done. It waits for the store

@@ -77,6 +77,12 @@ func (w *forgetWatch) covers(read, now time.Duration) bool {
 	return age < forgetsEvery
 }
 
+// fresh reports whether a hit may be served at now with an answer from read, and it is too
+// early to look ahead.
+func (w *forgetWatch) fresh(read, now time.Duration) bool {
+	return w == nil || now-read < forgetsAhead
+}
+
 // await waits for the newest look, which is under way or has just ended, and reports
 // whether it succeeded. All callers wait for the same one: each would have had a round
 // trip of its own.

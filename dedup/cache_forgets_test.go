@@ -375,3 +375,44 @@ func TestCloseWaitsForALook(t *testing.T) {
 		}
 	})
 }
+
+// A hit is answered without anything that Close could wait for, and so not after Close.
+func TestSeenFromTheCacheAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeduper(t, tell(), cached(64<<10))
+		warm(t, d)
+		if seen, err := d.Seen(t.Context(), "warm"); !seen || err != nil {
+			t.Fatal(seen, err)
+		}
+		if err := d.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Seen(t.Context(), "warm"); !errors.Is(err, dedup.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+}
+
+// Seen learns of another process's Forget like everybody else, and looks ahead for it.
+func TestSeenLearnsOfForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := tell()
+		d, other := newDeduper(t, store, cached(64<<10)), newDeduper(t, store, nil)
+		warm(t, d)
+		mark(t, d, "k")
+		time.Sleep(600 * time.Millisecond)
+		store.forgetCalls()
+		if seen, err := d.Seen(t.Context(), "k"); !seen || err != nil {
+			t.Fatal(seen, err)
+		}
+		synctest.Wait()
+		if n := store.count("Forgets"); n != 1 {
+			t.Errorf("looked ahead %d times", n)
+		}
+		forgetFrom(t, other, "k")
+		time.Sleep(time.Second)
+		if seen, err := d.Seen(t.Context(), "k"); seen || err != nil {
+			t.Errorf("a second after the Forget: %t, %v", seen, err)
+		}
+	})
+}

@@ -24,15 +24,17 @@ const (
 // holds it reads one key's record and no mixture of two. Instants count from the start
 // of the cache, on the monotonic clock.
 type cacheEntry struct {
+	// What every hit reads lies in front, within one cache line.
 	id       ID
-	more     *cacheMore // nil for most: a Kafka message has an origin and no result
 	deadline time.Duration
-	expires  time.Duration // of the record in the store
-	ended    time.Duration // when the key became done
-	fence    uint64
 	epoch    uint64
-	source   uint64 // Origin.Digest
-	offset   int64
+
+	more    *cacheMore    // nil for most: a Kafka message has an origin and no result
+	expires time.Duration // of the record in the store
+	ended   time.Duration // when the key became done
+	fence   uint64
+	source  uint64 // Origin.Digest
+	offset  int64
 
 	partition, generation, attempt int32
 

@@ -3,7 +3,6 @@ package dedup
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"unicode"
 	"unicode/utf8"
@@ -40,14 +39,23 @@ func NewID(namespace, scope, key string) (ID, error) {
 
 // digest is NewID for parts that have been checked.
 func digest(namespace, scope, key string) ID {
-	var room [1 + 3*2 + maxNamespaceBytes + 2*maxKeyBytes]byte // on the stack
-	buf := append(room[:0], idVersion)
-	for _, part := range [...]string{namespace, scope, key} {
-		buf = binary.BigEndian.AppendUint16(buf, uint16(len(part))) // parts are at most 255 bytes
-		buf = append(buf, part...)
+	var short [128]byte // on the stack, where a larger one costs as much as hashing a short key
+	buf := short[:0]
+	if n := 1 + 3*2 + len(namespace) + len(scope) + len(key); n > len(short) {
+		buf = make([]byte, 0, 1+3*2+maxNamespaceBytes+2*maxKeyBytes) // of constant size: on the stack, too
 	}
+	buf = append(buf, idVersion)
+	buf = appendPart(buf, namespace)
+	buf = appendPart(buf, scope)
+	buf = appendPart(buf, key)
 	sum := sha256.Sum256(buf)
 	return ID(sum[:16])
+}
+
+// appendPart appends a part, of at most 255 bytes, with its length.
+func appendPart(buf []byte, part string) []byte {
+	buf = append(buf, 0, byte(len(part)))
+	return append(buf, part...)
 }
 
 // newToken returns 128 random bits. crypto/rand.Read never fails since Go 1.24.

@@ -35,6 +35,9 @@ func (l *life) enter() error {
 	return ErrClosed
 }
 
+// closed reports whether calls are refused.
+func (l *life) closed() bool { return l.state.Load()&lifeClosed != 0 }
+
 // hold begins what belongs to a claim that is already held: it is never refused.
 func (l *life) hold() { l.state.Add(oneCall) }
 

@@ -23,12 +23,8 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 	if err != nil {
 		return false, err
 	}
-	if err := d.life.enter(); err != nil {
-		return false, err
-	}
-	defer d.life.leave()
-	if d.cfg.Mode == Enforce && d.cfg.Observer.Claimed == nil {
-		if mismatch, done := d.cache.holds(&id, &r.Fingerprint); done {
+	if d.cfg.Mode == Enforce && d.cfg.Observer.Claimed == nil && !d.life.closed() {
+		if mismatch, done := d.cache.holds(&id, &r.Fingerprint); done { // nothing is under way, so nothing counts
 			if mismatch {
 				return false, ErrMismatch
 			}
@@ -40,6 +36,10 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 
 // seen is Seen for who wants to be told more than the answer, or has to ask.
 func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
+	if err := d.life.enter(); err != nil {
+		return false, err
+	}
+	defer d.life.leave()
 	req := ClaimRequest{ID: id, Fingerprint: r.Fingerprint, Origin: r.Origin}
 	ans, cached := d.cache.get(ctx, &req.ID, &req.Fingerprint)
 	if !cached {
