@@ -37,15 +37,18 @@ func (d *Deduper) ask(ctx context.Context, reqs []ClaimRequest, send func(contex
 }
 
 // askOne is ask for the one request of a single call. Nearly always its first send says
-// all there is to know, in ans, and then nothing is made for another one.
-func (d *Deduper) askOne(ctx context.Context, req []ClaimRequest, ans *Answer) asked {
+// all there is to know, in ans, and then nothing is made for another one. It returns until
+// when the claim is valid.
+func (d *Deduper) askOne(ctx context.Context, req []ClaimRequest, ans *Answer) (validUntil time.Time) {
 	first := time.Now()
 	*ans = d.claims.doOne(ctx, req)
 	until := first.Add(d.cfg.LeaseTTL - margin(d.cfg.LeaseTTL))
 	if ans.Err == nil && !ans.Mine && ans.Outcome != Unknown && ans.Outcome <= Uncertain && time.Now().Before(until) {
-		return asked{answer: ans, validUntil: until}
+		return until
 	}
-	return d.askAgain(ctx, first, req, *ans)
+	a := d.askAgain(ctx, first, req, *ans)
+	*ans = *a.answer
+	return a.validUntil
 }
 
 // askAgain goes on with the answer of the first send.

@@ -154,11 +154,15 @@ func (d *Deduper) newClaim(ctx context.Context, key string, req *ClaimRequest, a
 
 // fillClaim is newClaim into the zero Claim c.
 func (d *Deduper) fillClaim(ctx context.Context, c *Claim, key string, req *ClaimRequest, a *asked, cached bool) {
-	ans := a.answer
+	d.fill(ctx, c, key, req, a.answer, a.validUntil, cached)
+}
+
+// fill is fillClaim for an answer that may lie on the caller's stack.
+func (d *Deduper) fill(ctx context.Context, c *Claim, key string, req *ClaimRequest, ans *Answer, validUntil time.Time, cached bool) {
 	c.Key, c.Outcome, c.Observed = key, ans.Outcome, ans.Outcome
 	c.Attempt, c.Record = ans.Record.Attempt, ans.Record
 	c.Cause = causeOf(ans.Outcome, &req.Origin, &c.Record, d.cfg.LateAfter)
-	c.d, c.req, c.validUntil = d, req, a.validUntil
+	c.d, c.req, c.validUntil = d, req, validUntil
 	if ans.Err != nil {
 		c.Outcome, c.Observed, c.err = Unknown, Unknown, unknown(ans.Err)
 	}

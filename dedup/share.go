@@ -118,8 +118,8 @@ func (d *Deduper) lead(ctx context.Context, key string, req *ClaimRequest, fl *f
 	}{reqs: [1]ClaimRequest{*req}}
 	own.reqs[0].Token = newToken()
 	var ans Answer
-	a := d.askOne(ctx, own.reqs[:], &ans)
-	d.cache.learn(req.ID, a.answer, asking)
-	d.fillClaim(ctx, &own.claim, key, &own.reqs[0], &a, false)
+	validUntil := d.askOne(ctx, own.reqs[:], &ans)
+	d.cache.learn(req.ID, &ans, asking)
+	d.fill(ctx, &own.claim, key, &own.reqs[0], &ans, validUntil, false)
 	return &own.claim
 }
