@@ -42,7 +42,7 @@ const (
 	minSends    = 2
 	maxSends    = 16
 	// nearShare is how many calls a second batch needs next to the store.
-	nearShare = 64
+	nearShare = 24
 )
 
 // trip estimates how long a batch is under way to the store and back, the work of the

@@ -109,12 +109,11 @@ func finishOne(ctx context.Context, done Completion) error {
 	}
 	d.life.hold()
 	defer d.life.leave()
-	err := d.endOne(ctx, &done)
-	var input *InputError
-	if d.cfg.Mode == Observe && !errors.As(err, &input) {
-		return nil
+	errs := [1]error{d.endOne(ctx, &done)}
+	if d.cfg.Mode == Observe {
+		forgive(errs[:])
 	}
-	return err
+	return errs[0]
 }
 
 // endOne is finish for a single call.
