@@ -95,7 +95,7 @@ func TestNoRightTooMany(t *testing.T) {
 	})
 	// What everyCall does not reach, for it takes a lease that lapses in mid-completion, or
 	// a slot that moves.
-	seldom := []string{"+pexpireat", "+getdel", "+del", "+asking"}
+	seldom := []string{"+srandmember", "+pexpireat", "+getdel", "+del", "+asking"}
 	for _, command := range slices.DeleteFunc(slices.Clone(commands), func(c string) bool { return slices.Contains(seldom, c) }) {
 		t.Run(command, func(t *testing.T) {
 			fewer := slices.DeleteFunc(slices.Clone(commands), func(c string) bool { return c == command })

@@ -30,6 +30,9 @@ const (
 	// that the same change, sent again, recognises itself. Longer than package dedup and
 	// the client go on sending.
 	receiptLife = 30 * time.Second
+	// ownBy is how much longer a claim must last for its lease to be dropped without a
+	// look at what is dropped: longer than the client waits for an answer, by default.
+	ownBy = 4 * time.Second
 )
 
 // buckets is where finished keys are members: what Compact and Mixed share.
@@ -43,6 +46,8 @@ type buckets struct {
 	mask uint64
 	// ends remembers which buckets have been given their end.
 	ends finite
+	// sieve remembers what is not in buckets that are closed.
+	sieve sieve
 	// dropBy is how much longer a member must last for its lease to be dropped by a plain
 	// command, which a client may send again after its reply was lost.
 	dropBy time.Duration
@@ -54,7 +59,7 @@ func newBuckets(o *Options) *buckets {
 	return &buckets{
 		prefix: o.Prefix, secret: sha256.Sum256(append([]byte("onceward/compact/1:"), o.Secret...)),
 		shards: uint64(o.Shards()), window: window, skew: min(maxSkew.Milliseconds(), window/4),
-		mask: 1<<64 - 1, dropBy: time.Minute,
+		mask: 1<<64 - 1, dropBy: time.Minute, sieve: sieve{life: sieveLife},
 	}
 }
 
@@ -95,6 +100,10 @@ func (b *buckets) appendLease(buf []byte, p place, id dedup.ID) []byte {
 func (b *buckets) appendBucket(buf []byte, p place, generation int64) []byte {
 	return strconv.AppendInt(b.appendTag(buf, p), generation, 10)
 }
+
+// end is when a bucket of a generation ends: after every view that names it, on whatever
+// server's clock. The scripts reckon the same.
+func (b *buckets) end(generation int64) int64 { return (generation+2)*b.window + 2*b.skew }
 
 // in names the buckets of a view for a script.
 func (b *buckets) in(v generations, p place) *redisscript.Buckets {

@@ -20,6 +20,9 @@ func Truncate(s *Store, bits int) { s.buckets.mask = 1<<bits - 1 }
 // DropByScript never drops a lease by a plain command.
 func DropByScript(s *Store) { s.buckets.dropBy = math.MaxInt64 }
 
+// LookEverywhere makes a store ask the server also for what it knows not to be there.
+func LookEverywhere(s *Store) { s.buckets.sieve.life = 0 }
+
 // Bucket is the key of the bucket in which a key finished at a time, and Member what it
 // holds then.
 func Bucket(s *Store, id dedup.ID, at time.Time) string {

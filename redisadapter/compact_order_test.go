@@ -77,6 +77,7 @@ func TestMembershipIsReadUnderTheLease(t *testing.T) {
 					mini, client := redistest.Mini(t)
 					mine := openWith(t, redistest.Backend{Client: client}, layoutOptions("ow", layout))
 					theirs := openWith(t, redistest.Backend{Client: redistest.Client(t, &redis.Options{Addr: mini.Addr()})}, layoutOptions("ow", layout))
+					redisadapter.LookEverywhere(mine)
 					seasoned(t, mine, theirs)
 					claimed := theirs.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
 					ended := false

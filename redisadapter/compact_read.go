@@ -21,6 +21,10 @@ func (t *compactTrip) read(st *bucketStep) {
 	case dropLease:
 		value, _, _ := valueOf(st.cmd)
 		t.dropped(st, value, "")
+	case dropOwn:
+		if _, err := st.seen[0].Result(); err != nil && t.careful(err) {
+			t.next = append(t.next, bucketStep{kind: dropLease, item: st.item, added: st.added})
+		}
 	case dropWithScript:
 		t.dropped(st, st.reply.Record, st.reply.Record)
 	case putBack:
@@ -58,22 +62,29 @@ func (t *compactTrip) again(err error) bool {
 func (t *compactTrip) readAdd(st *bucketStep) {
 	c := &t.changes[st.item]
 	n, err := st.seen[0].Result()
+	for _, end := range st.seen[1:] {
+		err = errors.Join(err, end.Err())
+	}
 	switch {
 	case err != nil && t.careful(err):
-		t.endByScript(st.item, false)
+		t.endByScript(st.item, n == 1)
 		return
 	case err != nil:
 		t.ended[st.item] = dedup.Answer{Err: wrap("finish", err)}
 		return
-	case !time.Now().Before(c.Until):
-		// Perhaps it was executed when the key was somebody else's already.
+	case !time.Now().Before(c.Until), t.b.tooLate(st.generation, t.present()):
+		// Perhaps it was executed when the key was somebody else's already, or when others
+		// did not look into its bucket any more.
 		t.endByScript(st.item, n == 1)
 		return
+	}
+	if st.first {
+		t.b.ends.note(st.generation, t.places[st.item].shard, t.b.shards)
 	}
 	// Executed under our lease. What was a member before is our own earlier send: nobody
 	// else can have completed, but one who landed late, and has left a record.
 	t.ended[st.item] = t.done(c, true)
-	t.drop(st.item, n == 1)
+	t.drop(st, n == 1)
 }
 
 // done is the answer to a change that has made its key a member.
@@ -82,13 +93,40 @@ func (t *compactTrip) done(c *dedup.Change, held bool) dedup.Answer {
 	return dedup.Answer{Held: held, Written: true, Record: rec.view(c.Window, 0)}
 }
 
-// drop gives the lease of a finished key up.
-func (t *compactTrip) drop(i int, added bool) {
-	st := bucketStep{kind: dropLease, item: i, added: added}
-	if redisscript.FromMillis(t.b.window) <= t.b.dropBy {
+// drop gives the lease of a finished key up. One that was seen to be our own after the
+// add is dropped with those of the whole batch: as long as it lasts nobody takes it over,
+// nor forgets its key, and who lands late finds the member and writes nothing.
+func (t *compactTrip) drop(add *bucketStep, added bool) {
+	st := bucketStep{kind: dropLease, item: add.item, added: added, lease: add.lease}
+	switch {
+	case redisscript.FromMillis(t.b.window) <= t.b.dropBy:
 		st.kind = dropWithScript
+	case t.own(add) && t.lasts(add):
+		st.kind = dropOwn
 	}
 	t.next = append(t.next, st)
+}
+
+// lasts reports whether the claim of an add does, until a command to drop its lease has
+// been executed for certain, or given up.
+func (t *compactTrip) lasts(add *bucketStep) bool {
+	return time.Until(t.changes[add.item].Until) > ownBy
+}
+
+// own reports whether the lease of an add is still the claim, which was looked at when the
+// member was there.
+func (t *compactTrip) own(add *bucketStep) bool {
+	if add.lease == nil || t.leases == nil {
+		return false
+	}
+	values, err := t.leases.Result()
+	if err != nil || add.nth >= len(values) {
+		return false
+	}
+	v, _ := values[add.nth].(string)
+	token := &t.changes[add.item].Token
+	return len(v) >= headerSize+ownerRest && v[0] == recordVersion && v[1] == redisscript.InProgress &&
+		v[headerSize-len(token)/2:headerSize+ownerRest] == string(token[:])
 }
 
 // dropped looks at the lease that was dropped after the add. It is nearly always our own
@@ -172,15 +210,25 @@ func (t *compactTrip) found(st *bucketStep) (generation int64, member bool, err 
 		case e != nil:
 			err = e
 		case n == 1:
-			generation, member = t.view.first+int64(i), true
+			generation, member = st.generation+int64(i), true
 		}
 	}
 	return generation, member, err
 }
 
-// readClaim reads the replies to SET NX GET and to the SISMEMBERs after it.
-func (t *compactTrip) readClaim(st *bucketStep) {
+// leased reads the reply to SET NX: whether the lease is ours, or what it holds. Compact
+// does not ask for that: nearly always it is a claim, which only the script can judge.
+func (t *compactTrip) leased(st *bucketStep) (won bool, value string, err error) {
 	value, absent, err := valueOf(st.cmd)
+	if t.s.opts.Layout == Compact {
+		return value == "OK", "", err
+	}
+	return absent, value, err
+}
+
+// readClaim reads the replies to SET NX and to the SISMEMBERs after it.
+func (t *compactTrip) readClaim(st *bucketStep) {
+	won, value, err := t.leased(st)
 	generation, member, unseen := t.found(st)
 	if err == nil {
 		err = unseen
@@ -191,14 +239,14 @@ func (t *compactTrip) readClaim(st *bucketStep) {
 		t.claimByScript(st.item)
 	case err != nil:
 		t.claimed[st.item] = dedup.Answer{Err: wrap("claim", err)}
-	case member && absent:
+	case member && won:
 		t.duplicate(st.item, generation)
 		t.giveBack(st.item, generation)
-	case absent && t.covered():
+	case won && t.covered():
 		t.claimed[st.item] = acquired(&t.reqs[st.item], t.at)
-	case absent:
+	case won:
 		t.claimByScript(st.item) // finds our own token, unless it finds a member
-	case !t.met(st.item, value):
+	case value == "" || !t.met(st.item, value):
 		if member {
 			t.duplicate(st.item, generation)
 			return

@@ -28,6 +28,7 @@ func (t *compactTrip) send(ctx context.Context, round []bucketStep) error {
 		return err
 	}
 	t.tail.add(looks)
+	t.keepReads()
 	for i := range round {
 		if round[i].scripted() {
 			round[i].reply, replies = replies[0], replies[1:]
@@ -108,42 +109,98 @@ func byNode(ctx context.Context, cluster *redis.ClusterClient, plain plainComman
 	return nodes
 }
 
+// bucketRead is a bucket that is read as a whole, for the sieve.
+type bucketRead struct {
+	into *sievedBucket
+	cmd  *redis.StringSliceCmd
+}
+
 // commands builds the plain commands of a round.
 func (t *compactTrip) commands(ctx context.Context, round []bucketStep) plainCommands {
-	n := 0
+	n, single := 0, 0
 	for i := range round {
 		if !round[i].scripted() {
 			n++
+		}
+		if round[i].single() {
+			single++
 		}
 	}
 	if n == 0 {
 		return plainCommands{}
 	}
 	width := int(t.view.last-t.view.first) + 1
-	l := newLines(n * (width + 1))
+	room := single * (width + 1)
+	l := newLines(room)
+	t.reads, t.leases = nil, nil
 	for i := range round {
 		t.write(l, &round[i])
 	}
-	l.freeze(n * (width + 1))
-	out := plainCommands{make([]redis.Cmder, 0, n*(width+1)), make([]string, 0, n*(width+1))}
+	l.freeze(room)
+	out := plainCommands{make([]redis.Cmder, 0, room+1), make([]string, 0, room+1)}
 	for i := range round {
-		if st := &round[i]; !st.scripted() {
+		if st := &round[i]; st.single() {
 			key := l.text[0]
-			t.command(ctx, l, st, width)
+			t.command(ctx, l, st)
 			if st.cmd != nil {
-				out.cmds, out.keys = append(out.cmds, st.cmd), append(out.keys, key)
+				out.add(key, st.cmd)
 			}
 			for _, cmd := range st.seen {
-				out.cmds, out.keys = append(out.cmds, cmd), append(out.keys, key)
+				out.add(key, cmd)
 			}
+			t.readWhole(ctx, st, &out, n)
 		}
 	}
+	t.together(ctx, round, &out)
 	return out
+}
+
+func (p *plainCommands) add(key string, cmd redis.Cmder) {
+	p.cmds, p.keys = append(p.cmds, cmd), append(p.keys, key)
+}
+
+// sift leaves out the generations, from the first on, which are known not to have the key.
+func (t *compactTrip) sift(st *bucketStep, p place) {
+	for st.generation = t.view.first; st.generation < t.view.last && t.b.closed(t.at, st.generation); st.generation++ {
+		known := t.b.sieve.of(st.generation, p, t.b.shards)
+		if known == nil || !known.lacks(p.member) {
+			return
+		}
+	}
+}
+
+// readWhole has the first bucket that is looked at read as a whole, if that is due: few in
+// one round, because that takes as long as twenty claims.
+func (t *compactTrip) readWhole(ctx context.Context, st *bucketStep, out *plainCommands, items int) {
+	if st.kind != claimLease && st.kind != lookFirst || !t.b.closed(t.at, st.generation) {
+		return
+	}
+	p := t.placeOf(st)
+	known := t.b.sieve.of(st.generation, p, t.b.shards)
+	if known == nil || !known.due() || len(t.reads) > items/32 {
+		return
+	}
+	known.asked.Store(0)
+	bucket := string(t.b.appendBucket(nil, p, st.generation))
+	// With more members than it is asked for it answers with some.
+	cmd := redis.NewStringSliceCmd(ctx, "srandmember", bucket, sieveMost+1)
+	t.reads = append(t.reads, bucketRead{known, cmd})
+	out.add(bucket, cmd)
+}
+
+// keepReads keeps what was read of buckets. What was refused is asked for again some time.
+func (t *compactTrip) keepReads() {
+	for _, r := range t.reads {
+		if members, err := r.cmd.Result(); err == nil {
+			r.into.keep(members)
+		}
+	}
+	t.reads = nil
 }
 
 // write adds the texts of a step, in the order in which command takes them.
 func (t *compactTrip) write(l *lines, st *bucketStep) {
-	if st.scripted() {
+	if !st.single() {
 		return
 	}
 	p := t.placeOf(st)
@@ -156,12 +213,17 @@ func (t *compactTrip) write(l *lines, st *bucketStep) {
 		rec := claimRecord(&t.reqs[st.item], t.at)
 		l.value(&rec)
 	case addMember:
+		if st.look {
+			l.buf = t.b.appendLease(l.buf, p, t.idOf(st))
+			l.end()
+		}
 		l.buf = t.b.appendBucket(l.buf, p, st.generation)
 		l.end()
 	}
 	switch st.kind {
 	case claimLease, lookFirst:
-		for g := t.view.first; g <= t.view.last; g++ {
+		t.sift(st, p)
+		for g := st.generation; g <= t.view.last; g++ {
 			l.buf = t.b.appendBucket(l.buf, p, g)
 			l.end()
 		}
@@ -173,26 +235,76 @@ func (t *compactTrip) write(l *lines, st *bucketStep) {
 }
 
 // command makes the commands of a step.
-func (t *compactTrip) command(ctx context.Context, l *lines, st *bucketStep, width int) {
+func (t *compactTrip) command(ctx context.Context, l *lines, st *bucketStep) {
 	switch st.kind {
 	case claimLease:
-		st.cmd = l.setClaim(ctx, redisscript.Millis(t.reqs[st.item].Lease)+redisscript.Millis(t.reqs[st.item].Hold))
-		st.seen = l.isMember(ctx, width)
+		ms := redisscript.Millis(t.reqs[st.item].Lease) + redisscript.Millis(t.reqs[st.item].Hold)
+		if t.s.opts.Layout == Mixed {
+			st.cmd = l.setClaim(ctx, ms)
+		} else {
+			st.cmd = redis.NewStringCmd(ctx, l.carve("set", l.take(), l.take(), "px", l.millis(ms), "nx")...)
+		}
+		st.seen = l.isMember(ctx, t.view.last-st.generation+1)
 	case lookFirst:
 		if t.s.opts.Layout == Mixed {
 			st.cmd = l.get(ctx)
 		}
-		st.seen = l.isMember(ctx, width)
+		st.seen = l.isMember(ctx, t.view.last-st.generation+1)
 	case addMember:
-		bucket := l.take()
-		st.seen = []*redis.IntCmd{redis.NewIntCmd(ctx, l.carve("sadd", bucket, l.take())...)}
+		t.addition(ctx, l, st)
 	case dropLease, giveBack:
 		st.cmd = redis.NewStringCmd(ctx, l.carve("getdel", l.take())...)
 	}
 }
 
+// addition is SADD, and when that may be the first to its bucket, what gives the bucket its
+// end, and the one before it, should somebody have made that without.
+func (t *compactTrip) addition(ctx context.Context, l *lines, st *bucketStep) {
+	if st.look {
+		st.lease = l.take()
+	}
+	bucket := l.take()
+	st.seen = append(st.seen, redis.NewIntCmd(ctx, l.carve("sadd", bucket, l.take())...))
+	if !st.first {
+		return
+	}
+	before := string(t.b.appendBucket(nil, t.placeOf(st), st.generation-1))
+	st.seen = append(st.seen,
+		redis.NewIntCmd(ctx, "pexpireat", bucket, t.b.end(st.generation), "nx"),
+		redis.NewIntCmd(ctx, "pexpireat", before, t.b.end(st.generation-1), "nx"))
+}
+
+// together makes the commands that a round has one of, after all others: MGET of the leases
+// that lie beside what is added, and DEL of those that are known to be our own.
+func (t *compactTrip) together(ctx context.Context, round []bucketStep, out *plainCommands) {
+	look, drop := []any{"mget"}, []any{"del"}
+	for i := range round {
+		switch st := &round[i]; {
+		case st.kind == addMember && st.lease != nil:
+			st.nth = len(look) - 1
+			look = append(look, st.lease)
+		case st.kind == dropOwn:
+			drop = append(drop, st.lease)
+		}
+	}
+	if len(look) > 1 {
+		t.leases = redis.NewSliceCmd(ctx, look...)
+		out.add("", t.leases)
+	}
+	if len(drop) == 1 {
+		return
+	}
+	del := redis.NewIntCmd(ctx, drop...)
+	out.add("", del)
+	for i := range round {
+		if st := &round[i]; st.kind == dropOwn {
+			st.seen = []*redis.IntCmd{del}
+		}
+	}
+}
+
 // isMember is SISMEMBER of each bucket, whose names lie before the member.
-func (l *lines) isMember(ctx context.Context, width int) []*redis.IntCmd {
+func (l *lines) isMember(ctx context.Context, width int64) []*redis.IntCmd {
 	cmds := make([]*redis.IntCmd, width)
 	member := &l.text[width]
 	for i := range cmds {

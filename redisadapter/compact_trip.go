@@ -15,10 +15,12 @@ import (
 // compactTrip is trip for the layouts with buckets: one call of Finish, Claim, or both,
 // in rounds of one pipeline each.
 //
-//	add      SADD bucket                          -> drop | endScript
-//	claim    SET lease NX GET, SISMEMBER buckets  -> acquired | duplicate, giveBack | claimScript
-//	look     SISMEMBER buckets (Mixed: GET, too)  -> duplicate | claim
-//	drop     GETDEL lease                         -> the answer to add stands | putBack
+//	add      SADD bucket (the first PEXPIREAT, too), then one MGET of all leases
+//	                                                -> drop | endScript
+//	claim    SET lease NX, SISMEMBER buckets        -> acquired | duplicate, giveBack | claimScript
+//	         (Mixed: SET lease NX GET)
+//	look     SISMEMBER buckets (Mixed: GET, too)    -> duplicate | claim
+//	drop     one DEL of all leases, or GETDEL lease -> the answer to add stands | putBack
 //	giveBack GETDEL lease
 //
 // Two orders make it correct. Nobody answers Acquired who has not read membership after
@@ -32,6 +34,9 @@ type compactTrip struct {
 	view   generations
 	places []place // of the changes, then of the requests
 	next   []bucketStep
+	reads  []bucketRead // of the round
+	// leases is the MGET of those of a round's adds.
+	leases *redis.SliceCmd
 	// moved is what a server has answered that is elsewhere in time; it holds from the
 	// next round on.
 	moved reading
@@ -44,6 +49,7 @@ const (
 	addMember bucketKind = iota
 	endWithScript
 	dropLease
+	dropOwn
 	dropWithScript
 	putBack
 	lookFirst
@@ -57,13 +63,21 @@ const (
 type bucketStep struct {
 	kind bucketKind
 	item int // of changes or of reqs
-	// cmd is SET, GET or GETDEL, and seen are the SADD or the SISMEMBERs.
+	// cmd is SET, GET or GETDEL, and seen are the SISMEMBERs, or SADD and what goes with
+	// it, or the DEL of all.
 	cmd  *redis.StringCmd
 	seen []*redis.IntCmd
-	// generation that an add is for, and added, that an earlier command has made it.
+	// look says that the lease is looked at after an add. It is the nth of those, and what
+	// dropOwn drops.
+	look  bool
+	lease *string
+	nth   int
+	// generation that an add is for, or the first that is looked at.
 	generation int64
-	added      bool
-	reply      redisscript.Reply
+	// first says that an add may be the first to its bucket, and added, that an earlier
+	// command has made it.
+	first, added bool
+	reply        redisscript.Reply
 	// written and old are what putBack replaces by what, for keep.
 	written, old string
 	keep         time.Duration
@@ -76,6 +90,9 @@ func (st *bucketStep) scripted() bool {
 	}
 	return false
 }
+
+// single reports whether the step has plain commands of its own.
+func (st *bucketStep) single() bool { return !st.scripted() && st.kind != dropOwn }
 
 // ofChange reports whether the step is for a change, or else for a request.
 func (st *bucketStep) ofChange() bool { return st.kind <= putBack }
@@ -152,8 +169,11 @@ func (t *compactTrip) planEnds() {
 		}
 		t.places[i] = t.b.place(c.ID)
 		generation := t.b.generation(t.at)
-		if t.b.exact(t.at) && c.Landed && t.s.ownEnd(c) && t.b.ends.has(generation, t.places[i].shard) {
-			t.next = append(t.next, bucketStep{kind: addMember, item: i, generation: generation})
+		if t.b.exact(t.at) && c.Landed && t.s.ownEnd(c) {
+			first := !t.b.ends.has(generation, t.places[i].shard)
+			st := bucketStep{kind: addMember, item: i, generation: generation, first: first}
+			st.look = t.s.oneServer() && t.lasts(&st)
+			t.next = append(t.next, st)
 		} else {
 			t.endByScript(i, false)
 		}
@@ -231,7 +251,7 @@ func (t *compactTrip) fail(round []bucketStep, err error) {
 		switch st := &round[i]; st.kind {
 		case addMember, endWithScript:
 			t.ended[st.item] = dedup.Answer{Err: wrap("finish", err)}
-		case dropLease, dropWithScript, putBack, giveBack, giveBackWithScript: // the answer stands
+		case dropLease, dropOwn, dropWithScript, putBack, giveBack, giveBackWithScript: // the answer stands
 		default:
 			t.claimed[st.item] = dedup.Answer{Err: wrap("claim", err)}
 		}

@@ -130,7 +130,7 @@
 //
 //	user onceward on >change-me resetkeys ~ow:* resetchannels -@all
 //	+eval +evalsha +get +mget +set +pttl +time +info +ping
-//	+sadd +sismember +srem +pexpireat +getdel +del +exists +cluster|slots +asking
+//	+sadd +sismember +srandmember +srem +pexpireat +getdel +del +exists +cluster|slots +asking
 //
 // Change the password, and "ow" if Options.Prefix is another. Those from sadd on are for
 // Compact and Mixed, the last two are for a Cluster. A client with a name also asks for +client|setname.

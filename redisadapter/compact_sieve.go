@@ -1,0 +1,124 @@
+package redisadapter
+
+import (
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// sieveBits are the bits that are kept of a bucket. Of 400 members one absent key in
+	// eleven meets a bit that is set, and asks the server like a member.
+	sieveBits = 4096
+	// sieveShards bounds what a process keeps: 16 MiB of bits in each of two generations.
+	sieveShards = 1 << 15
+	// sieveAfter is how often a bucket is asked before it is read as a whole, which costs
+	// the server as much as that.
+	sieveAfter = 16
+	// sieveMost is how many members a bucket has at most that is kept.
+	sieveMost = 1024
+	// sieveLife is how long bits are believed. Nobody adds to the buckets; but somebody
+	// may have given a server that was empty its data back.
+	sieveLife = time.Minute
+)
+
+// sieve knows, of generations that nobody adds to any more, much of what is not in their
+// buckets, so that a claim of a new key need not ask: a bucket that is read once in a
+// while is never in the server's caches, and costs it as much as the claim itself.
+//
+// A key that it does not know to be absent is asked for: what is taken out of a bucket,
+// or lost, makes no difference.
+type sieve struct {
+	mu   sync.Mutex
+	gens [2]atomic.Pointer[sievedBuckets]
+	life time.Duration
+}
+
+// sievedBuckets are those of one generation, by shard.
+type sievedBuckets struct {
+	generation int64
+	since      time.Time
+	buckets    []sievedBucket
+}
+
+type sievedBucket struct {
+	asked atomic.Uint32 // since it was last read, or was to be
+	bits  atomic.Pointer[sieved]
+}
+
+// sieved has a bit for each value of the lower bits of a digest that is a member.
+type sieved [sieveBits / 64]uint64
+
+func (s *sieved) bit(member int64) (word *uint64, mask uint64) {
+	i := uint64(member) % sieveBits
+	return &s[i/64], 1 << (i % 64)
+}
+
+// of returns what is known of a bucket, nil when there are too many.
+func (s *sieve) of(generation int64, p place, shards uint64) *sievedBucket {
+	if shards > sieveShards {
+		return nil
+	}
+	slot := &s.gens[generation&1]
+	current := func(g *sievedBuckets) bool {
+		return g != nil && g.generation == generation && time.Since(g.since) < s.life
+	}
+	g := slot.Load()
+	if !current(g) {
+		s.mu.Lock()
+		if g = slot.Load(); !current(g) {
+			g = &sievedBuckets{generation: generation, since: time.Now(), buckets: make([]sievedBucket, shards)}
+			slot.Store(g)
+		}
+		s.mu.Unlock()
+	}
+	return &g.buckets[p.shard]
+}
+
+// lacks reports whether the bucket is known not to have the digest.
+func (b *sievedBucket) lacks(member int64) bool {
+	bits := b.bits.Load()
+	if bits == nil {
+		return false
+	}
+	word, mask := bits.bit(member)
+	return *word&mask == 0
+}
+
+// due counts a look at the bucket, and reports whether it should be read as a whole.
+func (b *sievedBucket) due() bool {
+	return b.bits.Load() == nil && b.asked.Add(1) >= sieveAfter
+}
+
+// keep keeps what was read. Of a bucket that has too many members, or one which is none,
+// nothing can be said.
+func (b *sievedBucket) keep(members []string) {
+	bits := new(sieved)
+	for _, text := range members {
+		member, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || len(members) > sieveMost {
+			for i := range bits {
+				bits[i] = ^uint64(0)
+			}
+			break
+		}
+		word, mask := bits.bit(member)
+		*word |= mask
+	}
+	b.bits.Store(bits)
+}
+
+// closed reports whether nobody adds to a generation any more. Plain commands name theirs
+// by a moment that has passed, and count only when they were answered before the skew
+// after its end, by the clock of the server that they were for; scripts go by that clock.
+// It may be behind ours by the skew.
+func (b *buckets) closed(at reading, generation int64) bool {
+	return at.known() && at.millis() >= (generation+1)*b.window+2*b.skew
+}
+
+// tooLate reports whether an add to a generation that was answered by a moment may have
+// been executed when others took that generation for closed.
+func (b *buckets) tooLate(generation int64, at time.Time) bool {
+	return at.UnixMilli() >= (generation+1)*b.window+b.skew
+}
