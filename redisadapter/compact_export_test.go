@@ -34,3 +34,14 @@ func Member(s *Store, id dedup.ID) int64 { return s.buckets.place(id).member }
 
 // Skew is by how much the clocks of two servers may differ.
 func Skew(s *Store) time.Duration { return time.Duration(s.buckets.skew) * time.Millisecond }
+
+// AddCounts reports whether an add to the generation of a moment counts that is answered
+// at another, and Closed, whether somebody who reads that time takes it for closed.
+func AddCounts(s *Store, generation, at time.Time) bool {
+	return !s.buckets.tooLate(generation.UnixMilli()/s.buckets.window, at)
+}
+
+// Closed: see AddCounts.
+func Closed(s *Store, generation, at time.Time) bool {
+	return s.buckets.closed(reading{at: at}, generation.UnixMilli()/s.buckets.window)
+}

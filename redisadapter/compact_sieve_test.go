@@ -1,0 +1,250 @@
+package redisadapter_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// looks counts the commands by which a client has asked for members.
+type looks struct{ one, whole atomic.Int32 }
+
+func countLooks(client *redis.Client) *looks {
+	var n looks
+	client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		for _, c := range cmds {
+			switch c.Name() {
+			case "sismember":
+				n.one.Add(1)
+			case "srandmember":
+				n.whole.Add(1)
+			}
+		}
+		return next(ctx, cmds)
+	}))
+	return &n
+}
+
+// learn claims keys that are new until a store has read its buckets as a whole.
+func learn(t *testing.T, s *redisadapter.Store, first int) {
+	t.Helper()
+	for n := range 2 {
+		for i, a := range s.Claim(t.Context(), requests(first+n*batchSize)) {
+			if a.Outcome != dedup.Acquired {
+				t.Fatalf("key %d: %+v", first+n*batchSize+i, a)
+			}
+		}
+	}
+}
+
+// TestClosedBucketsAreReadOnce: a new key is not asked for where it cannot be, a finished
+// one always is, and what was forgotten is new.
+func TestClosedBucketsAreReadOnce(t *testing.T) {
+	for _, layout := range bucketLayouts {
+		t.Run(layout.String(), func(t *testing.T) {
+			b, window := edge(t, layout, time.Minute)
+			seasoned(t, b.Store)
+			b.finish(done(1, b.claim(request(1))))
+			b.finish(done(2, b.claim(request(2))))
+			b.mini.Advance(window)
+			learn(t, b.Store, 40_000)
+			n := countLooks(b.client)
+			learn(t, b.Store, 50_000)
+			// Of 512 keys one in a few is asked for in both generations.
+			if got := n.one.Load(); got < 2*batchSize || got > 3*batchSize || n.whole.Load() != 0 {
+				t.Errorf("%d new keys were asked for %d times, buckets %d times", 2*batchSize, got, n.whole.Load())
+			}
+			again := func(key int, want dedup.Outcome) {
+				t.Helper()
+				for _, likely := range []bool{true, false} {
+					req := request(key)
+					req.Token, req.LikelyDuplicate = dedup.Token{9}, likely
+					if a := b.claim(req); a.Outcome != want {
+						t.Errorf("key %d, likely=%t: %+v", key, likely, a)
+					}
+				}
+			}
+			again(1, dedup.Duplicate)
+			must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Minute)[0])
+			req := request(1)
+			req.Token = dedup.Token{8}
+			end := done(1, b.claim(req))
+			end.Token = req.Token
+			b.finish(end)
+			again(1, dedup.Duplicate)
+			again(2, dedup.Duplicate)
+			b.mini.Advance(window)
+			again(1, dedup.Duplicate)
+		})
+	}
+}
+
+// TestOpenBucketsAreAsked: around an edge the newest generation that is looked at is one
+// ahead of that which is added to. What is added after a bucket was asked often is found.
+func TestOpenBucketsAreAsked(t *testing.T) {
+	for _, from := range []time.Duration{-time.Second, 0, time.Second, 3 * time.Second} {
+		t.Run(from.String(), func(t *testing.T) {
+			b, _ := edge(t, redisadapter.Compact, from)
+			other := openWith(t, redistest.Backend{Client: redistest.Client(t, &redis.Options{Addr: b.mini.Addr()})}, layoutOptions("ow", redisadapter.Compact))
+			learn(t, b.Store, 40_000)
+			for key := range 64 {
+				claimed := other.Claim(t.Context(), []dedup.ClaimRequest{request(key)})[0]
+				if a := other.Finish(t.Context(), []dedup.Change{done(key, claimed)})[0]; !a.Held {
+					t.Fatalf("%+v", a)
+				}
+				req := request(key)
+				req.Token = dedup.Token{9, 9}
+				if a := b.claim(req); a.Outcome != dedup.Duplicate {
+					t.Fatalf("key %d was completed after its bucket was asked often: %+v", key, a)
+				}
+			}
+		})
+	}
+}
+
+// TestClosedIsAfterTheLastAdd holds the two bounds together: as long as an add counts that
+// is answered by one server, another whose clock is ahead by the skew is not past the end.
+func TestClosedIsAfterTheLastAdd(t *testing.T) {
+	_, client := redistest.Mini(t)
+	for _, window := range []time.Duration{100 * time.Millisecond, time.Second, time.Hour} {
+		opts := layoutOptions(fmt.Sprint("ow-", window.Milliseconds()), redisadapter.Compact)
+		opts.Window = window
+		s := openWith(t, redistest.Backend{Client: client}, opts)
+		skew := redisadapter.Skew(s)
+		edge := time.Now().Truncate(window)
+		counted, closed := 0, 0
+		for off := -skew; off < 4*skew; off += skew / 8 {
+			at := edge.Add(off)
+			if redisadapter.AddCounts(s, edge.Add(-1), at) {
+				counted++
+				if redisadapter.Closed(s, edge.Add(-1), at.Add(skew)) {
+					t.Errorf("window %v: an add counts %v after its generation, when others do not look any more", window, off)
+				}
+			}
+			if redisadapter.Closed(s, edge.Add(-1), at) {
+				closed++
+			}
+		}
+		if counted == 0 || closed == 0 {
+			t.Errorf("window %v: %d moments count, %d are closed", window, counted, closed)
+		}
+	}
+}
+
+// TestAddToClosedBucket: an add that is executed when others take its generation for
+// closed does not count: the key is added to the generation of then.
+func TestAddToClosedBucket(t *testing.T) {
+	t.Parallel()
+	mini, client := redistest.Mini(t)
+	opts := layoutOptions("ow", redisadapter.Compact)
+	opts.Window, opts.ExpectedKeys = time.Second, 400 // one shard
+	mine := openWith(t, redistest.Backend{Client: client}, opts)
+	other := openWith(t, redistest.Backend{Client: redistest.Client(t, &redis.Options{Addr: mini.Addr()})}, opts)
+	claimed := mine.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
+	late := false
+	client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		if has(cmds, "sadd") && !late {
+			late = true
+			closes := time.Now().Truncate(opts.Window).Add(opts.Window + 2*redisadapter.Skew(mine))
+			<-time.After(time.Until(closes) + 20*time.Millisecond)
+			learn(t, other, 40_000)
+		}
+		return next(ctx, cmds)
+	}))
+	end := done(1, claimed)
+	end.Window = opts.Window
+	if a := mine.Finish(t.Context(), []dedup.Change{end})[0]; !a.Held || !a.Written {
+		t.Fatalf("%+v", a)
+	}
+	req := request(1)
+	req.Token = dedup.Token{9}
+	if a := other.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; !late || a.Outcome != dedup.Duplicate {
+		t.Errorf("late=%t: %+v", late, a)
+	}
+}
+
+// TestBucketTooLargeToRead is asked for each key, like one that cannot be read at all.
+func TestBucketTooLargeToRead(t *testing.T) {
+	for name, refused := range map[string]bool{"too large": false, "refused": true} {
+		t.Run(name, func(t *testing.T) {
+			b, window := edge(t, redisadapter.Compact, time.Minute)
+			opts := layoutOptions("large", redisadapter.Compact)
+			opts.ExpectedKeys = 10 // one shard
+			store := openWith(t, redistest.Backend{Client: b.client}, opts)
+			seasoned(t, store)
+			season(t, store, 30_000)
+			if refused {
+				refuse(b.client, "srandmember", refusal("NOPERM this user has no permissions"))
+			}
+			b.mini.Advance(window)
+			learn(t, store, 40_000)
+			n := countLooks(b.client)
+			learn(t, store, 50_000)
+			if got := n.one.Load(); got != 4*batchSize {
+				t.Errorf("%d new keys were asked for %d times", 2*batchSize, got)
+			}
+			for i, a := range store.Claim(t.Context(), requests(20_000)) {
+				if a.Outcome != dedup.Duplicate {
+					t.Fatalf("key %d: %+v", 20_000+i, a)
+				}
+			}
+		})
+	}
+}
+
+// TestLeasesAreDroppedTogether: those of a batch go with one command, but for what is not
+// the claim any more.
+func TestLeasesAreDroppedTogether(t *testing.T) {
+	for _, layout := range bucketLayouts {
+		for _, problem := range []string{"", "mget", "del"} {
+			t.Run(fmt.Sprint(layout, "/", problem), func(t *testing.T) {
+				b, _ := edge(t, layout, time.Minute)
+				claims := b.Claim(t.Context(), requests(100))
+				ends := make([]dedup.Change, len(claims))
+				for i, a := range claims {
+					ends[i] = done(100+i, a)
+				}
+				// Somebody who lost the first key long ago has landed its effect.
+				landed := change(100, dedup.StateSucceeded)
+				landed.Token, landed.Landed, landed.Fence, landed.Attempt = dedup.Token{9}, true, 1, 1
+				if a := b.finish(landed); !a.Written || a.Held {
+					t.Fatalf("%+v", a)
+				}
+				single := 0
+				if problem != "" {
+					refuse(b.client, problem, refusal("NOPERM this user has no permissions"))
+				}
+				b.client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+					for _, c := range cmds {
+						if c.Name() == "getdel" {
+							single++
+						}
+					}
+					return next(ctx, cmds)
+				}))
+				for i, a := range b.Finish(t.Context(), ends) {
+					if a.Held != (i != 0) {
+						t.Errorf("key %d: %+v", 100+i, a)
+					}
+				}
+				if problem == "" && single != 1 || problem != "" && single < batchSize {
+					t.Errorf("%d leases were dropped one by one", single)
+				}
+				for i := range ends {
+					left := b.client.Exists(t.Context(), redisadapter.Key(b.Store, newID(100+i))).Val()
+					if want := int64(min(1, max(0, 1-i))); left != want { // the record of who landed
+						t.Errorf("key %d: %d leases are left", 100+i, left)
+					}
+				}
+			})
+		}
+	}
+}
