@@ -35,7 +35,7 @@
 //	Options.Layout  keeps of a finished key                      bytes a key  completes with
 //	Rich            result or failure, fingerprint, origin       180 and more a script for many keys
 //	SeenOnly        that it is done, fingerprint, origin         180          SET GET
-//	Compact         that it is done                              9            SADD, then GETDEL
+//	Compact         that it is done                              9            SADD, then DEL
 //	Mixed           Compact without result and fingerprint,      9            as Compact, or a
 //	                Rich otherwise                               or as Rich   script
 //
@@ -58,6 +58,9 @@
 //   - Secret, Window and ExpectedKeys must be the same in all processes: they decide where
 //     a key is found. With more keys than ExpectedKeys a bucket outgrows
 //     set-max-intset-entries (512) and takes eight times the memory. It stays correct.
+//   - A process keeps up to 528 bytes for each bucket of the generation before, 400 keys,
+//     that it asks often, so as not to ask for new keys there: 17 MB at most, and nothing
+//     beyond 13 million ExpectedKeys.
 //   - The clocks of masters, and of a replica that is promoted, may differ by two seconds
 //     (a quarter of the Window, if that is less).
 //   - Forget of a key whose completion is being sent again by the client at that very
