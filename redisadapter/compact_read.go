@@ -123,10 +123,7 @@ func (t *compactTrip) own(add *bucketStep) bool {
 	if err != nil || add.nth >= len(values) {
 		return false
 	}
-	v, _ := values[add.nth].(string)
-	token := &t.changes[add.item].Token
-	return len(v) >= headerSize+ownerRest && v[0] == recordVersion && v[1] == redisscript.InProgress &&
-		v[headerSize-len(token)/2:headerSize+ownerRest] == string(token[:])
+	return claimOf(values[add.nth], t.changes[add.item].Token)
 }
 
 // dropped looks at the lease that was dropped after the add. It is nearly always our own

@@ -288,7 +288,7 @@ func (t *compactTrip) together(ctx context.Context, round []bucketStep, out *pla
 		}
 	}
 	if len(look) > 1 {
-		t.leases = redis.NewSliceCmd(ctx, look...)
+		t.leases = redis.NewStringSliceCmd(ctx, look...)
 		out.add("", t.leases)
 	}
 	if len(drop) == 1 {

@@ -36,7 +36,7 @@ type compactTrip struct {
 	next   []bucketStep
 	reads  []bucketRead // of the round
 	// leases is the MGET of those of a round's adds.
-	leases *redis.SliceCmd
+	leases *redis.StringSliceCmd
 	// moved is what a server has answered that is elsewhere in time; it holds from the
 	// next round on.
 	moved reading
