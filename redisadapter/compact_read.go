@@ -48,12 +48,13 @@ func (t *compactTrip) read(st *bucketStep) {
 // again reports whether a script is to be sent once more, because the clock of its
 // server is elsewhere than we thought.
 func (t *compactTrip) again(err error) bool {
+	now := time.Now()
 	at, edge := atEdge(err, t.took)
 	if !edge || t.edges >= maxEdges*(1+len(t.changes)+len(t.reqs)) {
 		return false
 	}
 	t.edges++
-	t.moved = at
+	t.moved, t.movedAt = at, now
 	return true
 }
 

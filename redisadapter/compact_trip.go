@@ -30,7 +30,7 @@ import (
 type compactTrip struct {
 	*trip
 	b      *buckets
-	took   time.Time // when at was read
+	took   time.Time // before at was read
 	view   generations
 	places []place // of the changes, then of the requests
 	next   []bucketStep
@@ -39,8 +39,9 @@ type compactTrip struct {
 	leases *redis.StringSliceCmd
 	// moved is what a server has answered that is elsewhere in time; it holds from the
 	// next round on.
-	moved reading
-	edges int
+	moved   reading
+	movedAt time.Time // when that was read
+	edges   int
 }
 
 type bucketKind uint8
@@ -104,7 +105,9 @@ const maxEdges = 4
 func newCompactTrip(ctx context.Context, shared *trip) *compactTrip {
 	n := len(shared.changes) + len(shared.reqs)
 	t := &compactTrip{trip: shared, b: shared.s.buckets, places: make([]place, n), next: make([]bucketStep, 0, n)}
-	t.know(t.at)
+	// Read anew: what has passed since is counted from before the reading.
+	before := time.Now()
+	t.know(t.s.clock.now(ctx), before)
 	t.watch(ctx)
 	return t
 }
@@ -124,14 +127,15 @@ func (t *compactTrip) run(ctx context.Context) {
 			t.read(&round[i])
 		}
 		if t.moved.known() {
-			t.know(t.moved)
+			t.know(t.moved, t.movedAt)
 		}
 	}
 }
 
-// know goes by another reading from now on.
-func (t *compactTrip) know(at reading) {
-	t.at, t.took, t.view, t.moved = at, time.Now(), t.b.view(at), reading{}
+// know goes by another reading, which was begun at a time: whatever this process has
+// waited for since, the server's clock has gone on.
+func (t *compactTrip) know(at reading, took time.Time) {
+	t.at, t.took, t.view, t.moved = at, took, t.b.view(at), reading{}
 }
 
 // present is the latest that the server's clock can be at now.
