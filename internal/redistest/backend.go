@@ -52,7 +52,8 @@ func Open(t testing.TB, name string) Backend {
 // slots every second: see redisadapter's advice.
 func Cluster(t testing.TB, addrs []string) *redis.ClusterClient {
 	t.Helper()
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ClusterStateReloadInterval: time.Second})
+	// The clients of single servers keep no deadlines, those of a Cluster do: both ways are in use.
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ClusterStateReloadInterval: time.Second, ContextTimeoutEnabled: true})
 	t.Cleanup(func() {
 		if err := client.Close(); err != nil {
 			t.Errorf("closing the client: %v", err)
