@@ -20,8 +20,12 @@ type Attempt struct {
 
 type attemptKey struct{}
 
-// FromContext returns the attempt whose handler runs under ctx, and false outside one.
+// FromContext returns the attempt whose handler runs under ctx, and false outside one or
+// for a nil ctx.
 func FromContext(ctx context.Context) (*Attempt, bool) {
+	if ctx == nil {
+		return nil, false
+	}
 	a, ok := ctx.Value(attemptKey{}).(*Attempt)
 	return a, ok
 }

@@ -304,7 +304,7 @@ func (d *Deduper) beginEnd(item *Completion, e *ending) (send bool, err error) {
 func (c *Claim) change(item *Completion, cfg *Config, change *Change) {
 	*change = Change{
 		ID: c.req.ID, Token: c.req.Token, Fence: c.fence, Attempt: c.Attempt,
-		Hold: cfg.Hold, Window: cfg.Window,
+		Lease: cfg.LeaseTTL, Hold: cfg.Hold, Window: cfg.Window,
 		Fingerprint: c.req.Fingerprint, Origin: c.req.Origin, Label: c.req.Label, With: item.With,
 	}
 	switch {

@@ -133,7 +133,8 @@ type Change struct {
 	Attempt int
 	// State to reach; Finish only.
 	State State
-	// Lease from now; Renew only.
+	// Lease from now, for Renew; for Finish how long claims last that are won like this
+	// one was, or zero.
 	Lease time.Duration
 	// Hold is how long a released key keeps its attempt count and fence, and, for
 	// Renew, how much longer than its lease the claim is remembered.

@@ -77,10 +77,10 @@ func (st *step) calls() bool { return st.script != nil && st.nth == 0 }
 func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Change, reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
 	if len(reqs) > 0 {
 		if why := s.guard.closed(ctx); why != nil {
-			claimed, reqs = s.peek(ctx, reqs, why), nil
-			if len(changes) == 0 {
-				return nil, claimed
+			if len(changes) > 0 { // first: behind them stand effects
+				ended, _ = s.FinishClaim(ctx, changes, nil)
 			}
+			return ended, s.peek(ctx, reqs, why)
 		}
 	}
 	t := &trip{
@@ -95,10 +95,7 @@ func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Change, reqs []
 	} else if len(reqs) > 0 && s.guard.on() {
 		s.settle(ctx, t)
 	}
-	if claimed == nil {
-		claimed = t.claimed
-	}
-	return t.ended, claimed
+	return t.ended, t.claimed
 }
 
 // refuse answers what was not sent at all.
@@ -422,7 +419,7 @@ func (t *trip) readEnd(st *step) {
 	}
 	old, err := decodeRecord(value)
 	if err != nil {
-		t.putBack(st, value, 0)
+		t.putBack(st, value, foreignKeep(value, c.Window))
 		t.ended[st.item] = dedup.Answer{Err: fmt.Errorf("redisadapter: finish: %w: %w", dedup.ErrUnreadable, err)}
 		return
 	}
@@ -450,10 +447,29 @@ func (t *trip) overwrote(st *step, c *dedup.Change, old *record, value string) d
 	return dedup.Answer{Written: true, Record: rec.view(c.Window, 0)}
 }
 
-// undo puts back what must not be overwritten, and shows it.
+// foreignKeep is how long a value is kept that could not be read and is put back: a record
+// of a newer version expires as ours do, for else that version could not read it either;
+// what is none of ours stays for ever. Zero is for ever.
+func foreignKeep(value string, window time.Duration) time.Duration {
+	if value != "" && value[0] > recordVersion && value[0] < ' ' {
+		return window
+	}
+	return 0
+}
+
+// undo puts back what must not be overwritten, and shows it. How long it had to live is
+// not known: the reply to SET GET does not tell.
 func (t *trip) undo(st *step, c *dedup.Change, old *record, value string) dedup.Answer {
 	left, age, known := old.remembered(t.at)
-	if !known {
+	switch {
+	case !known && old.state == redisscript.InProgress:
+		// Its owner renews it while it lives. Too short a lease would let a third one in.
+		lease := c.Lease
+		if lease <= 0 {
+			lease = c.Window
+		}
+		left, age = redisscript.FromMillis(int64(old.span))+lease, 0
+	case !known:
 		left, age = c.Window, 0
 	}
 	t.putBack(st, value, max(left, time.Millisecond))
