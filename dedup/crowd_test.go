@@ -138,7 +138,7 @@ func TestCrowdStaysOneWhenItsBatchIsAnswered(t *testing.T) {
 		wg.Wait()
 		drained(t, claims)
 		drained(t, ends)
-		if per := 2 * callers * times / b.count(); per < callers/4 {
+		if per := 2 * callers * times / b.count(); per < 44 { // 49 with one crowd, 38 with two
 			t.Errorf("%d calls in a batch on average", per)
 		}
 	})

@@ -5,7 +5,8 @@ import "context"
 // Seen reports whether key is done: it succeeded, or failed for good. With [Deduper.Mark]
 // it is the simplest receiver, and the weakest: a crash between the effect and Mark, or
 // a second delivery between Seen and Mark, runs the effect twice. Use [Do] or
-// [Deduper.Claim] where that matters. In Observe mode it answers false.
+// [Deduper.Claim] where that matters. In Observe mode it answers false, also when the store
+// cannot be asked.
 //
 // A key that is only in flight is not seen. One round trip, shared with concurrent
 // callers. The error is an [*InputError], [ErrClosed], [ErrMismatch] when the key is done
@@ -46,7 +47,12 @@ func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
 		asking := d.cache.now()
 		if ans = d.reads.do(ctx, req.ID); ans.Err != nil {
 			d.storeError(req.ID, ans.Err)
-			return false, unknown(ans.Err)
+			c := Claim{req: &req, err: unknown(ans.Err)}
+			c.fire(d.cfg.Observer.Claimed, false)
+			if d.cfg.Mode == Observe {
+				return false, nil
+			}
+			return false, c.err
 		}
 		switch ans.Outcome = Acquired; {
 		case ans.Record.State == StateUncertain:
@@ -82,7 +88,8 @@ func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
 //
 // One round trip, shared with concurrent callers, repeated a few times while the store
 // cannot be asked. Repeating Mark after an error is harmless, but when the call that
-// failed had been executed, nobody is told to be the first.
+// failed had been executed, nobody is told to be the first. In Observe mode a record that
+// could not be written fails nobody: Mark then reports true.
 func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first bool, err error) {
 	if err := d.check(ctx); err != nil {
 		return false, err
@@ -109,6 +116,9 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 		}
 		d.storeError(req.ID, ans.Err)
 		if !Retryable(ans.Err) || try+1 == askTimes || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
+			if d.cfg.Mode == Observe {
+				return true, nil
+			}
 			return false, unknown(ans.Err)
 		}
 	}

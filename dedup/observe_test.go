@@ -234,3 +234,21 @@ func TestFailOpenDoesNotHideALostRecord(t *testing.T) {
 		}
 	})
 }
+
+// A store that cannot be asked fails neither Seen nor Mark, and the observer is told.
+func TestObservedSeenAndMarkFailNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, told := hook(), &journal{}
+		d := newDeduper(t, store, observing(told))
+		store.setBefore(down)
+		if seen, err := d.Seen(t.Context(), "k"); seen || err != nil {
+			t.Errorf("Seen: %t, %v", seen, err)
+		}
+		if first, err := d.Mark(t.Context(), "k"); !first || err != nil {
+			t.Errorf("Mark: %t, %v", first, err)
+		}
+		if got := told.of("claimed"); len(got) != 1 || got[0].Outcome != dedup.Unknown || got[0].Err == nil {
+			t.Errorf("told of %+v", got)
+		}
+	})
+}

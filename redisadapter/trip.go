@@ -61,7 +61,10 @@ type step struct {
 }
 
 // written is the value that an end writes.
-func (st *step) written() string { return *st.cmd.Args()[2].(*string) }
+func (st *step) written() string {
+	value, _ := st.cmd.Args()[2].(*string)
+	return *value
+}
 
 // script is a call, and its reply.
 type script struct {

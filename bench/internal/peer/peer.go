@@ -12,10 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The times of every side, ours too.
+// The times of every side, ours too. The window is long enough for nothing to expire while
+// it is timed, and for buckets to be dropped as they are in practice.
 const (
 	Lease  = 10 * time.Second
-	Window = time.Minute
+	Window = 10 * time.Minute
 )
 
 // token stands for an owner: as long as a random one in text.

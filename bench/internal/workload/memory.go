@@ -97,7 +97,7 @@ func (e *Env) fillRaw(prefix string, length int, value string) func(context.Cont
 			number := fmt.Sprint(i)
 			keys = append(keys, prefix+strings.Repeat("0", length-len(number))+number)
 			if len(keys) == typical || i == n-1 {
-				if err := raw[0].ClaimNew(ctx, keys, value, 60*peer.Window); err != nil {
+				if err := raw[0].ClaimNew(ctx, keys, value, 6*peer.Window); err != nil {
 					return err
 				}
 				keys = keys[:0]

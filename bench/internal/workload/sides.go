@@ -2,7 +2,9 @@ package workload
 
 import (
 	"fmt"
+	"hash/crc32"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -68,7 +70,8 @@ func (l layout) options(window time.Duration) redisadapter.Options {
 	}
 	if l.expected > 0 {
 		o.Secret, o.Window, o.ExpectedKeys = []byte("secret of the benchmarks"), window, l.expected
-		o.Prefix = fmt.Sprintf("%s-%d-%d", o.Prefix, l.expected, window.Milliseconds()) // nor are buckets planned twice
+		// Nor are buckets planned twice under one.
+		o.Prefix += strconv.FormatUint(uint64(crc32.ChecksumIEEE(fmt.Append(nil, l.expected, window)))%(36*36), 36)
 	}
 	return o
 }

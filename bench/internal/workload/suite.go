@@ -50,8 +50,27 @@ func (e *Env) Groups() []harness.Group {
 	} {
 		groups = append(groups, family()...)
 	}
+	for i := range groups {
+		groups[i].Open = e.emptied(groups[i].Open)
+	}
 	return slices.DeleteFunc(groups, func(g harness.Group) bool { return g.Detail && e.Quick })
 }
+
+// emptied makes a group begin with an empty server, where it is ours: keys of the groups
+// before it would lie in memory for the rest of their window.
+func (e *Env) emptied(open openFunc) openFunc {
+	if e.Server == nil || !e.Server.Own || e.Server.Embedded {
+		return open
+	}
+	return func(ctx context.Context) (harness.Setup, error) {
+		if err := e.Server.Empty(ctx); err != nil {
+			return harness.Setup{}, err
+		}
+		return open(ctx)
+	}
+}
+
+type openFunc = func(ctx context.Context) (harness.Setup, error)
 
 // Choose splits groups into those whose title matches and can run on the server, and the
 // titles of those that match and cannot.
