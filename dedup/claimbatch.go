@@ -1,9 +1,6 @@
 package dedup
 
-import (
-	"bytes"
-	"context"
-)
+import "context"
 
 // ClaimBatch claims many keys in one round trip per 1024 (on a Redis Cluster per node) and
 // returns one Claim per request, in order. Outcomes are per item: an item that is bad,
@@ -144,9 +141,7 @@ func shared(first *Claim, req *ClaimRequest) Answer {
 	if first.err != nil {
 		return Answer{Err: first.err}
 	}
-	ans := Answer{Outcome: first.Observed, Record: first.Record}
-	ans.Record.Result = bytes.Clone(ans.Record.Result) // every caller may write into its own
-	ans.Record.Steps = bytes.Clone(ans.Record.Steps)
+	ans := (&Answer{Outcome: first.Observed, Record: first.Record}).clone()
 	bound := first.Record.Fingerprint
 	if first.Observed == Acquired || first.Observed == Unknown { // Unknown here: FailOpen
 		ans.Outcome, bound = InFlight, first.req.Fingerprint

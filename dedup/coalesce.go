@@ -22,6 +22,7 @@ type coalescer[R any] struct {
 	send    func(context.Context, []R) []Answer
 	id      func(R) ID
 	orphans func([]R, []Answer) // may be nil; must not block
+	shares  bool                // calls of one ID may get one answer; not with orphans
 	timeout time.Duration
 	life    *life
 	crowd   *crowd

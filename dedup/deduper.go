@@ -64,7 +64,7 @@ func New(store Store, cfg Config) (*Deduper, error) {
 		timeout: cfg.StoreTimeout, life: &d.life, crowd: company,
 	}
 	d.reads = &coalescer[ID]{
-		send: store.Lookup, id: func(id ID) ID { return id },
+		send: store.Lookup, id: func(id ID) ID { return id }, shares: true,
 		timeout: cfg.StoreTimeout, life: &d.life, crowd: company,
 	}
 	d.renewals = newRenewer(d)

@@ -279,3 +279,36 @@ func TestForgottenOwnerWritesNothing(t *testing.T) {
 		})
 	}
 }
+
+// Thousands of callers who ask for one key get the answers of few look-ups, and nobody who
+// asks for another one waits for them to be served one by one.
+func TestSeenOfAHotKeyIsSharedInTheCrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const callers, trip = 4000, 2 * time.Millisecond
+		store := hook()
+		d := newDeduper(t, store, nil)
+		markWithKey(t, d, "hot")
+		store.setBefore(only("Lookup", func(call) error { time.Sleep(trip); return nil }))
+		store.forgetCalls()
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				if seen, err := d.Seen(t.Context(), "hot"); !seen || err != nil {
+					t.Errorf("hot: %t, %v", seen, err)
+				}
+			})
+		}
+		synctest.Wait()
+		start := time.Now()
+		if seen, err := d.Seen(t.Context(), "cold"); seen || err != nil {
+			t.Errorf("cold: %t, %v", seen, err)
+		}
+		if waited := time.Since(start); waited > 10*trip {
+			t.Errorf("another key's caller waited %v", waited)
+		}
+		wg.Wait()
+		if n := store.count("Lookup"); n > callers/40 {
+			t.Errorf("%d look-ups", n)
+		}
+	})
+}

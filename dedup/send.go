@@ -57,7 +57,7 @@ func (c *coalescer[R]) run() {
 			return
 		}
 		c.sendBatch(&b)
-		if !c.gather(len(b.tickets)) {
+		if !c.gather(b.calls()) {
 			return
 		}
 	}
@@ -80,13 +80,17 @@ func (c *coalescer[R]) gather(answered int) bool {
 // batch is what one sender has under way.
 type batch[R any] struct {
 	tickets []*ticket[R]
-	seen    map[ID]struct{}
+	shared  []*ticket[R] // that get the answer of an earlier one
+	of      []int        // which that is, for each of shared
+	seen    map[ID]int   // index of tickets
 }
+
+func (b *batch[R]) calls() int { return len(b.tickets) + len(b.shared) }
 
 // take moves the next batch out of the queue, or ends the sender: there is nothing to
 // send, or too little as long as others are under way, who will look when they are back.
 // A store wants every ID once per call, so a second ticket of an ID waits for the next
-// batch.
+// batch, or gets the same answer where calls may share one.
 func (c *coalescer[R]) take(b *batch[R]) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,14 +108,20 @@ func (c *coalescer[R]) take(b *batch[R]) bool {
 		}
 		next = t.next
 		id := c.id(t.req)
-		if _, twice := b.seen[id]; !twice {
-			b.seen[id] = struct{}{}
-			c.queue.remove(t)
-			t.state.Store(ticketSent)
+		first, twice := b.seen[id]
+		switch {
+		case !twice:
+			b.seen[id] = len(b.tickets)
 			b.tickets = append(b.tickets, t)
+		case c.shares:
+			b.shared, b.of = append(b.shared, t), append(b.of, first)
+		default:
+			continue
 		}
+		c.queue.remove(t)
+		t.state.Store(ticketSent)
 	}
-	c.sent += len(b.tickets)
+	c.sent += b.calls()
 	if c.queue.n > 0 && c.room() {
 		c.start()
 	}
@@ -120,11 +130,12 @@ func (c *coalescer[R]) take(b *batch[R]) bool {
 
 func (b *batch[R]) begin(waiting int) {
 	if b.seen == nil {
-		b.seen = make(map[ID]struct{}, min(waiting, coalesceBatch))
+		b.seen = make(map[ID]int, min(waiting, coalesceBatch))
 	}
 	clear(b.seen)
 	clear(b.tickets)
-	b.tickets = b.tickets[:0]
+	clear(b.shared)
+	b.tickets, b.shared, b.of = b.tickets[:0], b.shared[:0], b.of[:0]
 }
 
 // sendBatch sends the batch, notes how long that took, and gives out the answers. A
@@ -159,6 +170,12 @@ func (c *coalescer[R]) call(reqs []R) (answers []Answer, broke *storePanic) {
 
 // deliver gives every caller its answer, and orphans those of the callers that left.
 func (c *coalescer[R]) deliver(b *batch[R], reqs []R, answers []Answer, broke *storePanic) {
+	for n, t := range b.shared {
+		t.answer = answers[b.of[n]].clone()
+		if t.state.CompareAndSwap(ticketSent, ticketAnswered) {
+			t.ready <- struct{}{}
+		}
+	}
 	var left []R
 	var unheard []Answer
 	for i, t := range b.tickets {

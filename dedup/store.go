@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"bytes"
 	"context"
 	"time"
 )
@@ -189,4 +190,11 @@ type Answer struct {
 	// Err tells why the item could not be learnt. Outcome is then Unknown and Held and
 	// Written are false, but the store may have executed the item.
 	Err error
+}
+
+// clone is the answer for one more caller: every caller may write into its own.
+func (a *Answer) clone() Answer {
+	b := *a
+	b.Record.Result, b.Record.Steps = bytes.Clone(a.Record.Result), bytes.Clone(a.Record.Steps)
+	return b
 }
