@@ -28,6 +28,8 @@ type coalescer[R any] struct {
 	crowd   *crowd
 
 	tickets sync.Pool
+	slabs   slabs[R]
+	recycle func([]Answer) // what has been read; may be nil
 
 	mu      sync.Mutex
 	queue   queue[R]

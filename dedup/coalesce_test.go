@@ -3,6 +3,7 @@ package dedup
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,7 +21,7 @@ type batches struct {
 // send returns when ctx ends, as the contract of a store has it.
 func (b *batches) send(ctx context.Context, batch []Change) []Answer {
 	b.mu.Lock()
-	b.sent = append(b.sent, batch)
+	b.sent = append(b.sent, slices.Clone(batch))
 	b.mu.Unlock()
 	done := make(chan []Answer, 1)
 	go func() { done <- b.do(batch) }()

@@ -48,6 +48,10 @@ func New(store Store, cfg Config) (*Deduper, error) {
 		return nil, &InputError{Field: "Config.SeenOnly", Reason: "is not set, and the store keeps neither results nor failures"}
 	}
 	d := &Deduper{store: store, cfg: cfg}
+	d.recycle = func([]Answer) {}
+	if s, ok := store.(interface{ Recycle(answers []Answer) }); ok {
+		d.recycle = s.Recycle
+	}
 	d.life.init()
 	d.cache = newCache(&d.cfg, store, &d.life)
 	company := newCrowd()
@@ -68,10 +72,7 @@ func New(store Store, cfg Config) (*Deduper, error) {
 		timeout: cfg.StoreTimeout, life: &d.life, crowd: company,
 	}
 	d.renewals = newRenewer(d)
-	d.recycle = func([]Answer) {}
-	if s, ok := store.(interface{ Recycle(answers []Answer) }); ok {
-		d.recycle = s.Recycle
-	}
+	d.claims.recycle, d.ends.recycle, d.notes.recycle, d.reads.recycle = d.recycle, d.recycle, d.recycle, d.recycle
 	return d, nil
 }
 

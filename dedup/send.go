@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 )
 
@@ -142,7 +143,7 @@ func (b *batch[R]) begin(waiting int) {
 // store that panics does so in the first caller that still waits, as if it had made the
 // call itself; the others learn nothing.
 func (c *coalescer[R]) sendBatch(b *batch[R]) {
-	reqs := make([]R, len(b.tickets)) // never reused: the store may keep it
+	reqs := c.slabs.get(len(b.tickets))
 	for i, t := range b.tickets {
 		reqs[i] = t.req
 	}
@@ -152,7 +153,14 @@ func (c *coalescer[R]) sendBatch(b *batch[R]) {
 	c.mu.Lock()
 	c.trip.note(took, len(reqs))
 	c.mu.Unlock()
+	learnt := !slices.ContainsFunc(answers, func(a Answer) bool { return a.Err != nil })
 	c.deliver(b, reqs, answers, broke)
+	if learnt { // else the store may be at work on them still
+		c.slabs.put(reqs)
+		if c.recycle != nil {
+			c.recycle(answers)
+		}
+	}
 }
 
 // call is one call of the store, under a deadline of its own.

@@ -1,6 +1,9 @@
 package dedup
 
-import "sync"
+import (
+	"math/bits"
+	"sync"
+)
 
 // slabs keep arrays of batches that are over for the next ones. The zero value is ready,
 // and safe for concurrent use.
@@ -11,7 +14,7 @@ func (p *slabs[T]) get(n int) []T {
 	if s, _ := p.pool.Get().(*[]T); s != nil && cap(*s) >= n {
 		return (*s)[:n]
 	}
-	return make([]T, n)
+	return make([]T, n, 1<<bits.Len(uint(max(n-1, 0)))) // there is room for batches that differ a little
 }
 
 // put gives back what get returned, when nobody refers to its items any more.

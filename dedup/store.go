@@ -22,7 +22,8 @@ type Token [16]byte
 // Every item of one call has its own ID ([Deduper] removes repetitions first).
 // A method returns when ctx ends; items it could not learn carry Answer.Err.
 // Sending an item again with the same token is harmless. Implementations are safe
-// for concurrent use and measure every duration by the store's own clock.
+// for concurrent use and measure every duration by the store's own clock. They leave the
+// slices of their arguments alone once they have answered every item without an error.
 //
 // A store may do more, and says so by having these methods too:
 //

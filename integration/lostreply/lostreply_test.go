@@ -6,6 +6,7 @@ package lostreply_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -39,17 +40,21 @@ func (l *losses) note(what string, r redisproxy.Request) {
 	if l.keys[what] == nil {
 		l.keys[what] = map[string]int{}
 	}
-	at := 1 // SET key
-	if !isSet(r) {
-		at = 3 // EVALSHA sha 1 key
+	keys := r.Args[1:2] // SET key
+	if !isSet(r) {      // EVALSHA sha numkeys key ...
+		n, _ := strconv.Atoi(string(r.Args[2]))
+		keys = r.Args[3 : 3+n]
 	}
-	l.keys[what][string(r.Args[at])]++
+	for _, key := range keys {
+		l.keys[what][string(key)]++
+	}
 }
 
 func isSet(r redisproxy.Request) bool { return strings.EqualFold(string(r.Args[0]), "set") }
 
 // claims is SET key claim PX ms NX GET, and what a retry of it finds is asked for by
-// script; completes is SET key done PX ms GET, or a script.
+// script; completes is SET key done PX ms GET, or a script, which for what a retry finds is
+// another one.
 func claims(r redisproxy.Request) bool {
 	if isSet(r) {
 		return len(r.Args) == 7
@@ -61,7 +66,7 @@ func completes(r redisproxy.Request) bool {
 	if isSet(r) {
 		return len(r.Args) == 6
 	}
-	return len(r.Args) > 1 && string(r.Args[1]) == redisscript.Finish.SHA1()
+	return len(r.Args) > 1 && slices.Contains([]string{redisscript.Complete.SHA1(), redisscript.Finish.SHA1()}, string(r.Args[1]))
 }
 
 func (l *losses) count(script string) int {
