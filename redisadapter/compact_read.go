@@ -19,7 +19,11 @@ func (t *compactTrip) read(st *bucketStep) {
 	case endWithScript:
 		t.readEnd(st)
 	case dropLease:
-		value, _, _ := valueOf(st.cmd)
+		value, absent, err := valueOf(st.cmd)
+		if err != nil && !absent && t.careful(err) { // the lease has moved, say
+			t.next = append(t.next, bucketStep{kind: dropWithScript, item: st.item, added: st.added})
+			return
+		}
 		t.dropped(st, value, "")
 	case dropOwn:
 		if _, err := st.seen[0].Result(); err != nil && t.careful(err) {
@@ -35,12 +39,26 @@ func (t *compactTrip) read(st *bucketStep) {
 		t.readClaim(st)
 	case claimWithScript:
 		a := answer("claim", &t.reqs[st.item], st.reply, claimedBy)
-		if t.again(a.Err) {
+		switch {
+		case t.again(a.Err):
 			t.claimByScript(st.item)
+			return
+		case redis.IsTryAgainError(a.Err):
+			t.claimApart(st.item)
 			return
 		}
 		t.claimed[st.item] = a
-	case giveBack, giveBackWithScript:
+	case claimApart:
+		t.readClaimApart(st)
+	case seekApart:
+		t.readSeekApart(st)
+	case endApart:
+		t.ended[st.item] = answer("finish", &t.changes[st.item], st.reply, finished)
+	case giveBack:
+		if _, absent, err := valueOf(st.cmd); err != nil && !absent && t.careful(err) {
+			t.next = append(t.next, bucketStep{kind: giveBackWithScript, item: st.item})
+		}
+	case giveBackWithScript:
 		// Whether it worked or not: it guards nothing, and ends by itself.
 	}
 }
@@ -67,7 +85,7 @@ func (t *compactTrip) readAdd(st *bucketStep) {
 		err = errors.Join(err, end.Err())
 	}
 	switch {
-	case err != nil && t.careful(err):
+	case err != nil && !st.apart && t.careful(err):
 		t.endByScript(st.item, n == 1)
 		return
 	case err != nil:
@@ -85,7 +103,7 @@ func (t *compactTrip) readAdd(st *bucketStep) {
 	// Executed under our lease. What was a member before is our own earlier send: nobody
 	// else can have completed, but one who landed late, and has left a record.
 	t.ended[st.item] = t.done(c, true)
-	t.drop(st, n == 1)
+	t.drop(st, n == 1 || st.added)
 }
 
 // done is the answer to a change that has made its key a member.
@@ -98,7 +116,7 @@ func (t *compactTrip) done(c *dedup.Change, held bool) dedup.Answer {
 // add is dropped with those of the whole batch: as long as it lasts nobody takes it over,
 // nor forgets its key, and who lands late finds the member and writes nothing.
 func (t *compactTrip) drop(add *bucketStep, added bool) {
-	st := bucketStep{kind: dropLease, item: add.item, added: added, lease: add.lease}
+	st := bucketStep{kind: dropLease, item: add.item, added: added, lease: add.lease, apart: add.apart}
 	switch {
 	case redisscript.FromMillis(t.b.window) <= t.b.dropBy:
 		st.kind = dropWithScript
@@ -175,8 +193,11 @@ func (t *compactTrip) readEnd(st *bucketStep) {
 		st.reply.Answer = "refused"
 	}
 	a := answer("finish", c, st.reply, finished)
-	if t.again(a.Err) {
+	switch {
+	case t.again(a.Err):
 		t.endByScript(st.item, st.added)
+		return
+	case redis.IsTryAgainError(a.Err) && t.endApart(st):
 		return
 	}
 	// The script goes by its own clock: which bucket it was is certain while that cannot

@@ -42,7 +42,7 @@ func (t *compactTrip) claimsIn(round []bucketStep) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i := range round {
 			switch st := &round[i]; st.kind {
-			case lookFirst, claimLease, claimWithScript:
+			case lookFirst, claimLease, claimWithScript, claimApart:
 				if !yield(st.item) {
 					return
 				}
@@ -56,6 +56,8 @@ type plainCommands struct {
 	cmds []redis.Cmder
 	// keys has for each command a key of its slot.
 	keys []string
+	// apart are for the client of a Cluster, not for its nodes'.
+	apart []redis.Cmder
 }
 
 // sendBeside sends scripts and plain commands: to one server in one pipeline, to a
@@ -68,8 +70,11 @@ type plainCommands struct {
 func (s *Store) sendBeside(ctx context.Context, calls []redisscript.Call, plain plainCommands, looks *looks) []redisscript.Reply {
 	last := looks.queue(ctx)
 	cluster := s.guard.cluster
-	if cluster == nil || len(plain.cmds) == 0 {
+	switch {
+	case cluster == nil:
 		return s.runner.Send(ctx, calls, plain.cmds, last)
+	case len(plain.cmds) == 0:
+		return s.runner.Send(ctx, calls, plain.apart, last)
 	}
 	if last != nil {
 		for i, cmd := range last() {
@@ -83,8 +88,8 @@ func (s *Store) sendBeside(ctx context.Context, calls []redisscript.Call, plain 
 		})
 	}
 	var replies []redisscript.Reply
-	if len(calls) > 0 {
-		replies = s.runner.Send(ctx, calls, nil, last)
+	if len(calls)+len(plain.apart) > 0 {
+		replies = s.runner.Send(ctx, calls, plain.apart, last)
 	}
 	nodes.Wait()
 	return replies
@@ -137,16 +142,20 @@ func (t *compactTrip) commands(ctx context.Context, round []bucketStep) plainCom
 		t.write(l, &round[i])
 	}
 	l.freeze(room)
-	out := plainCommands{make([]redis.Cmder, 0, room+1), make([]string, 0, room+1)}
+	out := plainCommands{cmds: make([]redis.Cmder, 0, room+1), keys: make([]string, 0, room+1)}
 	for i := range round {
 		if st := &round[i]; st.single() {
 			key := l.text[0]
 			t.command(ctx, l, st)
+			add := out.add
+			if st.apart {
+				add = func(_ string, cmd redis.Cmder) { out.apart = append(out.apart, cmd) }
+			}
 			if st.cmd != nil {
-				out.add(key, st.cmd)
+				add(key, st.cmd)
 			}
 			for _, cmd := range st.seen {
-				out.add(key, cmd)
+				add(key, cmd)
 			}
 			t.readWhole(ctx, st, &out, n)
 		}
@@ -204,7 +213,7 @@ func (t *compactTrip) write(l *lines, st *bucketStep) {
 		return
 	}
 	p := t.placeOf(st)
-	if st.kind != addMember && (st.kind != lookFirst || t.s.opts.Layout == Mixed) {
+	if st.kind != addMember && st.kind != seekApart && (st.kind != lookFirst || t.s.opts.Layout == Mixed) {
 		l.buf = t.b.appendLease(l.buf, p, t.idOf(st))
 		l.end()
 	}
@@ -221,8 +230,11 @@ func (t *compactTrip) write(l *lines, st *bucketStep) {
 		l.end()
 	}
 	switch st.kind {
-	case claimLease, lookFirst:
-		t.sift(st, p)
+	case claimLease, lookFirst, seekApart:
+		st.generation = t.view.first
+		if st.kind != seekApart {
+			t.sift(st, p)
+		}
 		for g := st.generation; g <= t.view.last; g++ {
 			l.buf = t.b.appendBucket(l.buf, p, g)
 			l.end()
@@ -249,6 +261,8 @@ func (t *compactTrip) command(ctx context.Context, l *lines, st *bucketStep) {
 		if t.s.opts.Layout == Mixed {
 			st.cmd = l.get(ctx)
 		}
+		st.seen = l.isMember(ctx, t.view.last-st.generation+1)
+	case seekApart:
 		st.seen = l.isMember(ctx, t.view.last-st.generation+1)
 	case addMember:
 		t.addition(ctx, l, st)

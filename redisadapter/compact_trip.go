@@ -23,6 +23,8 @@ import (
 //	drop     one DEL of all leases, or GETDEL lease -> the answer to add stands | putBack
 //	giveBack GETDEL lease
 //
+// While a slot is on the move: see compact_apart.go.
+//
 // Two orders make it correct. Nobody answers Acquired who has not read membership after
 // the lease was his: in one pipeline on one connection that is the order of the commands,
 // everywhere else one script does both. And no lease is dropped before the server has
@@ -49,6 +51,7 @@ type bucketKind uint8
 const (
 	addMember bucketKind = iota
 	endWithScript
+	endApart
 	dropLease
 	dropOwn
 	dropWithScript
@@ -56,6 +59,8 @@ const (
 	lookFirst
 	claimLease
 	claimWithScript
+	claimApart
+	seekApart
 	giveBack
 	giveBackWithScript
 )
@@ -78,7 +83,10 @@ type bucketStep struct {
 	// first says that an add may be the first to its bucket, and added, that an earlier
 	// command has made it.
 	first, added bool
-	reply        redisscript.Reply
+	// apart: the commands go through the client, which follows each of them to where its
+	// key has gone.
+	apart bool
+	reply redisscript.Reply
 	// written and old are what putBack replaces by what, for keep.
 	written, old string
 	keep         time.Duration
@@ -86,7 +94,7 @@ type bucketStep struct {
 
 func (st *bucketStep) scripted() bool {
 	switch st.kind {
-	case endWithScript, dropWithScript, putBack, claimWithScript, giveBackWithScript:
+	case endWithScript, endApart, dropWithScript, putBack, claimWithScript, claimApart, giveBackWithScript:
 		return true
 	}
 	return false
@@ -225,6 +233,10 @@ func (t *compactTrip) callOf(st *bucketStep) redisscript.Call {
 	switch st.kind {
 	case claimWithScript:
 		return claimCall(t.s, &t.reqs[st.item]).In(t.b.in(t.view, t.placeOf(st)))
+	case claimApart:
+		return claimCall(t.s, &t.reqs[st.item])
+	case endApart:
+		return finishCall(t.s, &t.changes[st.item])
 	case giveBackWithScript:
 		return redisscript.NewDrop(t.s.key(t.reqs[st.item].ID), t.reqs[st.item].Token)
 	case dropWithScript:
@@ -253,7 +265,7 @@ func (t *compactTrip) callOf(st *bucketStep) redisscript.Call {
 func (t *compactTrip) fail(round []bucketStep, err error) {
 	for i := range round {
 		switch st := &round[i]; st.kind {
-		case addMember, endWithScript:
+		case addMember, endWithScript, endApart:
 			t.ended[st.item] = dedup.Answer{Err: wrap("finish", err)}
 		case dropLease, dropOwn, dropWithScript, putBack, giveBack, giveBackWithScript: // the answer stands
 		default:

@@ -109,7 +109,7 @@ func (c *cluster) redirections(t *testing.T) map[string]int {
 func (c *cluster) move(t *testing.T, slots []int, from, to int) {
 	t.Helper()
 	fromID, toID := c.id(t, from), c.id(t, to)
-	for part := range slices.Chunk(slots, 50) {
+	for part := range slices.Chunk(slots, 250) {
 		c.set(t, to, part, "IMPORTING", fromID)
 		c.set(t, from, part, "MIGRATING", toID)
 		for _, slot := range part {

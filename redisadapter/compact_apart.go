@@ -1,0 +1,67 @@
+package redisadapter
+
+import (
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// While a slot is on the move between two masters, some of its keys are here and some
+// there, and those that do not exist count as there. A script for a lease and its buckets
+// is refused by both (TRYAGAIN), until the slot has moved: that may take minutes.
+//
+// A command for one key is always answered, by whoever has it. So what else is done at one
+// moment is done one after the other, each step when the reply to the one before has come:
+// the lease is claimed, then membership is read; the member is added, then the lease is
+// dropped. Those are the orders that make the layout correct.
+//
+//	claimApart  claim.lua for the lease alone  -> the answer, or acquired: seekApart
+//	seekApart   SISMEMBER in each bucket       -> acquired | duplicate, giveBack
+//	addMember   SADD bucket                    -> drop
+//	endApart    finish.lua for the lease alone
+func (t *compactTrip) claimApart(i int) {
+	t.next = append(t.next, bucketStep{kind: claimApart, item: i})
+}
+
+// readClaimApart reads what the script says of the lease. Acquired does not hold before
+// membership has been read.
+func (t *compactTrip) readClaimApart(st *bucketStep) {
+	a := answer("claim", &t.reqs[st.item], st.reply, claimedBy)
+	t.claimed[st.item] = a
+	if a.Err == nil && a.Outcome == dedup.Acquired {
+		t.next = append(t.next, bucketStep{kind: seekApart, item: st.item, apart: true})
+	}
+}
+
+// readSeekApart reads membership that was asked for when the lease was ours.
+func (t *compactTrip) readSeekApart(st *bucketStep) {
+	generation, member, err := t.found(st)
+	if err == nil && !member && !t.covered() {
+		err = &edgeError{t.present()}
+	}
+	switch {
+	case member:
+		t.duplicate(st.item, generation)
+	case err != nil:
+		t.claimed[st.item] = dedup.Answer{Err: wrap("claim", err)}
+	default:
+		return
+	}
+	t.next = append(t.next, bucketStep{kind: giveBackWithScript, item: st.item})
+}
+
+// endApart ends without a script for lease and buckets, if that is safe: what makes its key
+// a member only as long as the lease is ours for certain, and what keeps the record where
+// the lease is, or gives it up, also when nobody could have the key but us.
+func (t *compactTrip) endApart(st *bucketStep) bool {
+	c := &t.changes[st.item]
+	switch {
+	case t.s.ownEnd(c) && c.Landed && t.b.exact(t.at):
+		t.next = append(t.next, bucketStep{kind: addMember, item: st.item, generation: t.b.generation(t.at), first: true, added: st.added, apart: true})
+	case c.State == dedup.StateReleased, !t.s.member(c) && c.Fence != 0 && time.Now().Before(c.Until):
+		t.next = append(t.next, bucketStep{kind: endApart, item: st.item})
+	default:
+		return false
+	}
+	return true
+}

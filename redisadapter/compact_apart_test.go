@@ -1,0 +1,133 @@
+package redisadapter_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// TestCompactWhileASlotMoves: a slot is on the move for as long as the test lasts, with
+// buckets here and there. Nobody is told that something is not known, and every key is
+// done once: what was done before, what is in flight, what is released, what fails.
+func TestCompactWhileASlotMoves(t *testing.T) {
+	server := servertest.Private(t, servertest.KindRedisCluster)
+	cluster := redistest.Cluster(t, server.Addrs)
+	eachOf(t, bucketLayouts, func(t *testing.T, layout redisadapter.Layout) {
+		opts := layoutOptions("ow"+layout.String(), layout)
+		opts.ExpectedKeys = 100 // one shard, and so one slot
+		m := &onTheMove{t, openWith(t, redistest.Backend{Client: cluster}, opts), layout}
+		m.cycle(1)
+		from, to := beginMoving(t, cluster, redisadapter.Key(m.Store, newID(1)))
+		m.duplicate(1)
+		m.cycle(2) // its lease is new, and the bucket is not
+		m.move(cluster, from, to)
+		m.duplicate(1)
+		m.duplicate(2)
+		m.cycle(3) // all of it is new here
+		m.duplicate(3)
+		m.release(4)
+		if layout == redisadapter.Mixed {
+			m.result(5)
+		}
+		slot := cluster.ClusterKeySlot(t.Context(), redisadapter.Key(m.Store, newID(1))).Val()
+		for _, node := range []*redis.Client{to, from} {
+			must(t, node.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", to.ClusterMyID(t.Context()).Val()).Err())
+		}
+		for n := 1; n <= 3; n++ {
+			m.duplicate(n)
+		}
+	})
+}
+
+// onTheMove is a store whose slot moves.
+type onTheMove struct {
+	*testing.T
+	*redisadapter.Store
+	layout redisadapter.Layout
+}
+
+func (m *onTheMove) want(what string, n int, ok bool, a dedup.Answer) {
+	m.Helper()
+	if a.Err != nil || !ok {
+		m.Errorf("%s %d: %+v", what, n, a)
+	}
+}
+
+func (m *onTheMove) duplicate(n int) {
+	m.Helper()
+	r := request(n)
+	r.Token[1] = 9
+	a := m.Claim(m.Context(), []dedup.ClaimRequest{r})[0]
+	m.want("duplicate", n, a.Outcome == dedup.Duplicate, a)
+}
+
+// claims claims a key for one, and in vain for another.
+func (m *onTheMove) claims(n int) dedup.Answer {
+	m.Helper()
+	first := claimOne(m.T, m.Store, n)
+	m.want("claim", n, first.Outcome == dedup.Acquired, first)
+	r := request(n)
+	r.Token[1] = 8
+	a := m.Claim(m.Context(), []dedup.ClaimRequest{r})[0]
+	m.want("second claim", n, a.Outcome == dedup.InFlight && a.Record.Remaining > 0, a)
+	return first
+}
+
+// cycle claims a key and completes it, twice as after a lost reply.
+func (m *onTheMove) cycle(n int) {
+	m.Helper()
+	c := done(n, m.claims(n))
+	for _, what := range []string{"complete", "complete again"} {
+		a := m.Finish(m.Context(), []dedup.Change{c})[0]
+		m.want(what, n, a.Held && a.Written, a)
+	}
+}
+
+func (m *onTheMove) release(n int) {
+	m.Helper()
+	c := done(n, m.claims(n))
+	c.State, c.Landed = dedup.StateReleased, false
+	a := m.Finish(m.Context(), []dedup.Change{c})[0]
+	m.want("release", n, a.Held && a.Written, a)
+	a = claimOne(m.T, m.Store, n)
+	m.want("claim of what was released", n, a.Outcome == dedup.Acquired && a.Record.Attempt == 2, a)
+}
+
+// result completes with a result, which Mixed keeps beside the lease.
+func (m *onTheMove) result(n int) {
+	m.Helper()
+	c := done(n, m.claims(n))
+	c.Result = []byte("receipt")
+	a := m.Finish(m.Context(), []dedup.Change{c})[0]
+	m.want("complete with a result", n, a.Held && a.Written, a)
+	r := request(n)
+	r.Token[1] = 7
+	a = m.Claim(m.Context(), []dedup.ClaimRequest{r})[0]
+	m.want("replay", n, a.Outcome == dedup.Duplicate && string(a.Record.Result) == "receipt", a)
+}
+
+// move moves the keys of the slot that are there.
+func (m *onTheMove) move(cluster *redis.ClusterClient, from, to *redis.Client) {
+	m.Helper()
+	slot := int(cluster.ClusterKeySlot(m.Context(), redisadapter.Key(m.Store, newID(1))).Val())
+	keys, err := from.ClusterGetKeysInSlot(m.Context(), slot, 100).Result()
+	must(m.T, err)
+	if len(keys) == 0 {
+		m.Fatal("nothing to move")
+	}
+	host, port, err := net.SplitHostPort(to.Options().Addr)
+	must(m.T, err)
+	for _, key := range keys {
+		if got, err := from.Migrate(m.Context(), host, port, key, 0, time.Second).Result(); err != nil || !strings.Contains(got, "OK") {
+			m.Fatalf("MIGRATE %s: %q, %v", key, got, err)
+		}
+	}
+}
