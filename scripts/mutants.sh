@@ -3,6 +3,7 @@
 # the named tests turn red. A patch begins with lines of the form
 #     Mutant: what is broken
 #     Test: arguments of `go test`, one line a module: [-C module] packages and flags
+#     Env: NAME=value, for tests that start servers of their own (optional)
 # usage: scripts/mutants.sh [name-part ...]      only patches whose name has one of the parts
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -32,14 +33,14 @@ for patch in mutants/*.patch; do
   if ! (cd "$copy" && git apply --recount --whitespace=nowarn "$root/$patch"); then
     echo "STALE     $name: the patch does not apply"; failed=$((failed + 1)); continue
   fi
-  verdict=SURVIVED
+  verdict=SURVIVED with=$(sed -n 's/^Env: //p' "$patch")
   while IFS= read -r args; do
     # shellcheck disable=SC2086 # the line is a list of arguments
     if ! (cd "$copy" && go test ${args%% -run *} -vet=off -run '^$' >"$copy/build.log" 2>&1); then
       verdict=BROKEN; sed 's/^/    /' "$copy/build.log" | tail -n 5; break
     fi
     # shellcheck disable=SC2086
-    if ! (cd "$copy" && go test $args -count=1 -timeout 300s >"$copy/test.log" 2>&1); then verdict=killed; break; fi
+    if ! (cd "$copy" && env $with go test $args -count=1 -timeout 300s >"$copy/test.log" 2>&1); then verdict=killed; break; fi
   done < <(sed -n 's/^Test: //p' "$patch")
   case $verdict in killed) killed=$((killed + 1)) ;; *) failed=$((failed + 1)) ;; esac
   printf '%-9s %s (%ds): %s\n' "$verdict" "$name" $((SECONDS - began)) "$(sed -n 's/^Mutant: //p' "$patch")"
