@@ -7,11 +7,13 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// SetClock makes a store believe a reading of the server's clock, until the next one.
-func SetClock(s *Store, server time.Time, by time.Duration) {
+// SetClock makes a store believe that the server's clock is so far ahead of ours, until
+// the next reading.
+func SetClock(s *Store, ahead, by time.Duration) {
 	s.clock.mu.Lock()
 	defer s.clock.mu.Unlock()
-	s.clock.est = estimate{server: server, received: time.Now(), error: by}
+	now := time.Now() // one moment for both, however long it takes to get here
+	s.clock.est = estimate{server: now.Add(ahead), received: now, error: by}
 }
 
 // Truncate keeps so many bits of the digests of a store.
