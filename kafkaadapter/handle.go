@@ -42,8 +42,9 @@ func (p *partition) unclaimed(ctx context.Context, it *item) flow.Verdict {
 		return flow.Done()
 	case dedup.IsPermanent(err) && ctx.Err() == nil:
 		return p.park(ctx, it, err)
+	default:
+		return p.retryAfter(it, err)
 	}
-	return p.retry(it)
 }
 
 // claimed runs the handler under the claim and records what it did.
@@ -68,7 +69,7 @@ func (p *partition) claimed(ctx context.Context, it *item) flow.Verdict {
 		return p.park(ctx, it, err)
 	}
 	p.failed(it, err)
-	return p.retry(it)
+	return p.retryAfter(it, err)
 }
 
 // failed ends the claim of a message whose handler has failed, and tells the store

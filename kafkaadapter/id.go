@@ -58,10 +58,12 @@ func FirstOf(funcs ...IDFunc) IDFunc {
 	}
 }
 
-// DefaultID looks for a "message-id" or "idempotency-key" header, then for CloudEvents.
-// The Kafka key is not an id: it names an entity, and using it would drop every second
-// update of it.
-func DefaultID() IDFunc { return FirstOf(Header("message-id", "idempotency-key"), CloudEvents()) }
+// DefaultID looks for a dead letter that was sent back, then for a "message-id" or
+// "idempotency-key" header, then for CloudEvents. The Kafka key is not an id: it names an
+// entity, and using it would drop every second update of it.
+func DefaultID() IDFunc {
+	return FirstOf(Replayed(), Header("message-id", "idempotency-key"), CloudEvents())
+}
 
 func lastHeader(m *sarama.ConsumerMessage, name string) string {
 	for i := len(m.Headers) - 1; i >= 0; i-- {

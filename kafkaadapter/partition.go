@@ -218,3 +218,17 @@ func (p *partition) retry(it *item) flow.Verdict {
 	it.tries++
 	return flow.RetryAfter(it.wait)
 }
+
+// retryAfter is retry, at the time that the handler's error may ask for. Those behind the
+// message in its lane do not keep their claims for a long one.
+func (p *partition) retryAfter(it *item, err error) flow.Verdict {
+	after, ok := asked(err)
+	if !ok {
+		return p.retry(it)
+	}
+	it.tries++
+	if after >= yieldAfter {
+		p.yield(it)
+	}
+	return flow.RetryAfter(after)
+}
