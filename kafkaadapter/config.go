@@ -31,8 +31,8 @@ type Message struct {
 // so return the context's error, not nil, when the context ended before the effect. An
 // error for which dedup.IsPermanent is true, unless the context was cancelled meanwhile:
 // the message goes to Config.Park or stops the consumer. Any other error, and a panic:
-// the claim is released and the message is handled again after a backoff, for ever, while
-// messages of other keys move on. A handler that does not return holds one of
+// the claim is released and the message is handled again after a backoff, or after the time
+// that RetryAfter asks for, for ever, while messages of other keys move on. A handler that does not return holds one of
 // Config.Workers.
 type Handler func(ctx context.Context, m *Message) error
 
@@ -73,7 +73,8 @@ type Config struct {
 	Fingerprint bool
 
 	// Park is given the messages that cannot be processed, with the reason, and must
-	// keep them durably before it returns nil; then their offset may be committed. When
+	// keep them durably before it returns nil; then their offset may be committed. See
+	// DeadLetters. When
 	// it fails or panics it is called again after a backoff. After a crash it may be given
 	// a message again. Default nil: the consumer stops with an *UnprocessableError.
 	Park func(ctx context.Context, m *Message, reason error) error

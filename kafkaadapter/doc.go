@@ -20,6 +20,12 @@
 // message is asked about instead, on a worker and for as long as the answer is open; that
 // call waits up to the Deduper's Config.Wait for another process that asks.
 //
+// [DeadLetters] makes a Park that sends such messages to a dead-letter topic: with acks of
+// all replicas, and with id, position, attempts and reason in headers. While that topic is
+// down the message's own key waits, and nothing is lost. [Replay] prepares a letter for
+// another run, in which it does not look new. [RetryAfter] lets a handler say when a
+// message that failed comes again.
+//
 // The adapter and its check of sarama's settings come before the consumer group:
 //
 //	a, err := kafkaadapter.New(kafkaadapter.Config{Deduper: d, Handler: handle})

@@ -102,3 +102,32 @@ func ExampleFirstOf() {
 	// /shop 42 true
 	// e-7 true
 }
+
+// What cannot be processed goes to a topic of its own.
+func ExampleDeadLetters() {
+	var brokers []string
+	var d *dedup.Deduper
+	var handle kafkaadapter.Handler
+
+	cfg := sarama.NewConfig()
+	cfg.Producer.RequiredAcks = sarama.WaitForAll
+	cfg.Producer.Return.Successes = true
+	if err := kafkaadapter.CheckProducer(cfg); err != nil {
+		log.Fatal(err)
+	}
+	producer, err := sarama.NewSyncProducer(brokers, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	park, err := kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
+		Producer: producer,
+		Topic:    func(m *kafkaadapter.Message) string { return m.Topic + ".dead" },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = kafkaadapter.New(kafkaadapter.Config{Deduper: d, Handler: handle, Park: park})
+	if err != nil {
+		log.Fatal(err)
+	}
+}

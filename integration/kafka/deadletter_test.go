@@ -1,0 +1,104 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+// A poison message whose dead-letter topic is down keeps the offset, and nothing else,
+// until the topic is back. Its letter can be read, mended and sent back: it runs once more,
+// under the id that it had.
+func TestPoisonAndItsReplay(t *testing.T) {
+	t.Parallel()
+	const n, deadTopic = 40, sceneTopic + ".dead"
+	poison := idOf(5)
+	s := newScene(t, 3, 1)
+	brokers := s.cluster.ListenAddrs()
+	createTopic(t, brokers, deadTopic, 1, 1)
+	cfg := clientConfig()
+	if err := kafkaadapter.CheckProducer(cfg); err != nil {
+		t.Fatal(err)
+	}
+	producer, err := sarama.NewSyncProducer(brokers, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = producer.Close() })
+	park, err := kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
+		Producer: producer, Topic: func(*kafkaMessage) string { return deadTopic },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	down := s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: deadTopic, Err: kerr.NotEnoughReplicas, Count: -1})
+	var mended atomic.Bool
+	handler := func(_ context.Context, m *kafkaMessage) error {
+		if m.ID == poison && !mended.Load() {
+			return dedup.Permanent(errors.New("cannot be charged"))
+		}
+		return nil
+	}
+	s.produce(numbered(0, 0, n)...)
+	m := s.join(handler, func(mc *memberConfig) { mc.adapter = func(c *kafkaadapter.Config) { c.Park = park } })
+	eventually(t, 15*time.Second, func() (bool, string) {
+		return s.totalEffects() == n-1 && s.committed(0) == 5 && down.Hits() > 1,
+			fmt.Sprintf("%d effects, committed %d, %d letters refused", s.totalEffects(), s.committed(0), down.Hits())
+	})
+	down.Remove()
+	s.wantCommittedToEnd(15 * time.Second)
+
+	letter := readOne(t, brokers, deadTopic)
+	for key, want := range map[string]string{
+		kafkaadapter.HeaderID: poison, kafkaadapter.HeaderTopic: sceneTopic, kafkaadapter.HeaderOffset: "5",
+		kafkaadapter.HeaderError: "cannot be charged",
+	} {
+		if got, _ := kafkaadapter.Header(key)(letter); got != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+	}
+	mended.Store(true)
+	back, err := kafkaadapter.Replay(t.Context(), m.dedup, "", letter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.log[0] = append(s.log[0], poison)
+	s.oracle.expect(s.log)
+	if _, _, err := producer.SendMessage(back); err != nil {
+		t.Fatal(err)
+	}
+	s.wantCommittedToEnd(15 * time.Second)
+	if _, err := kafkaadapter.Replay(t.Context(), m.dedup, "", letter); !errors.Is(err, kafkaadapter.ErrSettled) {
+		t.Errorf("a letter that has succeeded was replayed: %v", err)
+	}
+	m.leave(t)
+	s.wantOnce()
+}
+
+// readOne returns the first message of a topic.
+func readOne(t *testing.T, brokers []string, topic string) *sarama.ConsumerMessage {
+	t.Helper()
+	c, err := sarama.NewConsumer(brokers, clientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	p, err := c.ConsumePartition(topic, 0, sarama.OffsetOldest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	return waitFor(t, p.Messages(), "no letter")
+}
