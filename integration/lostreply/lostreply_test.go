@@ -25,8 +25,9 @@ import (
 const enough = 1000
 
 // layouts are those whose claims and completions differ as commands: a completion is a
-// script, or a plain SET.
-var layouts = []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly}
+// script, a plain SET, or SADD. With a result Mixed does what Rich does, and without what
+// Compact does.
+var layouts = []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly, redisadapter.Compact, redisadapter.Mixed}
 
 // losses notes the keys whose reply was lost, by what was asked.
 type losses struct {
@@ -41,32 +42,45 @@ func (l *losses) note(what string, r redisproxy.Request) {
 		l.keys[what] = map[string]int{}
 	}
 	keys := r.Args[1:2] // SET key
-	if !isSet(r) {      // EVALSHA sha numkeys key ...
+	switch {
+	case named(r, "sadd"): // bucket member
+		keys = [][]byte{slices.Concat(r.Args[1], r.Args[2])}
+	case !named(r, "set"): // EVALSHA sha numkeys key ...
 		n, _ := strconv.Atoi(string(r.Args[2]))
-		keys = r.Args[3 : 3+n]
+		keys = r.Args[3 : 3+min(n, 1)] // those behind the first may be buckets
+		if string(r.Args[1]) == redisscript.Complete.SHA1() {
+			keys = r.Args[3 : 3+n]
+		}
 	}
 	for _, key := range keys {
 		l.keys[what][string(key)]++
 	}
 }
 
-func isSet(r redisproxy.Request) bool { return strings.EqualFold(string(r.Args[0]), "set") }
+func named(r redisproxy.Request, command string) bool {
+	return strings.EqualFold(string(r.Args[0]), command)
+}
 
-// claims is SET key claim PX ms NX GET, and what a retry of it finds is asked for by
-// script; completes is SET key done PX ms GET, or a script, which for what a retry finds is
-// another one.
+// nx reports whether a SET is one of a key that must be absent.
+func nx(r redisproxy.Request) bool {
+	return slices.ContainsFunc(r.Args[3:], func(arg []byte) bool { return strings.EqualFold(string(arg), "nx") })
+}
+
+// claims is SET key claim PX ms NX, mostly with GET, and what a retry of it finds is asked
+// for by script; completes is SET key done PX ms GET, SADD, or a script, which for what a
+// retry finds is another one.
 func claims(r redisproxy.Request) bool {
-	if isSet(r) {
-		return len(r.Args) == 7
+	if named(r, "set") {
+		return nx(r)
 	}
 	return len(r.Args) > 1 && string(r.Args[1]) == redisscript.Claim.SHA1()
 }
 
 func completes(r redisproxy.Request) bool {
-	if isSet(r) {
-		return len(r.Args) == 6
+	if named(r, "set") {
+		return !nx(r)
 	}
-	return len(r.Args) > 1 && slices.Contains([]string{redisscript.Complete.SHA1(), redisscript.Finish.SHA1()}, string(r.Args[1]))
+	return named(r, "sadd") || len(r.Args) > 1 && slices.Contains([]string{redisscript.Complete.SHA1(), redisscript.Finish.SHA1()}, string(r.Args[1]))
 }
 
 func (l *losses) count(script string) int {
@@ -82,7 +96,11 @@ func lossy(t *testing.T, layout redisadapter.Layout, probability float64) (*dedu
 	proxy := redisproxy.Start(t, servertest.Redis(t))
 	client := redis.NewClient(&redis.Options{Addr: proxy.Addr()}) // default retries
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout})
+	opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout}
+	if layout == redisadapter.Compact || layout == redisadapter.Mixed {
+		opts.Secret, opts.Window, opts.ExpectedKeys = []byte("sixteen bytes or more"), 10*time.Minute, 20_000
+	}
+	store, err := redisadapter.New(t.Context(), client, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +171,9 @@ func TestOwnClaimsAreRecognisedInBatches(t *testing.T) {
 
 // receipt is the result that is kept with a key, where one is.
 func receipt(layout redisadapter.Layout, key string) []byte {
-	if layout == redisadapter.SeenOnly {
+	switch {
+	case layout == redisadapter.SeenOnly, layout == redisadapter.Compact,
+		layout == redisadapter.Mixed && len(key)%2 == 0:
 		return nil
 	}
 	return []byte(key)
