@@ -59,7 +59,8 @@ func (n *nearby) claim(ctx context.Context) dedup.Answer {
 	return n.store.Claim(ctx, []dedup.ClaimRequest{request(1)})[0]
 }
 
-// approach makes calls until the store knows that the server is near.
+// approach makes calls until the store knows that the server is near. A machine that takes
+// longer for them than a network would is told so.
 func (n *nearby) approach(t *testing.T) {
 	t.Helper()
 	for range 1000 {
@@ -67,7 +68,8 @@ func (n *nearby) approach(t *testing.T) {
 			return
 		}
 	}
-	t.Skip("this machine is too slow for a server nearby")
+	t.Log("too slow to be taken for near")
+	redisadapter.ComeNear(n.store)
 }
 
 // stopped holds all claims until the returned function is called.
