@@ -12,6 +12,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
 
 // Adapter is a sarama.ConsumerGroupHandler. Use [Adapter.Run], which also pauses
@@ -19,8 +20,9 @@ import (
 // returns the error that Run would, and a partition that is to be paused is not read,
 // which holds up all partitions of its broker. One Adapter serves one consumer group.
 type Adapter struct {
-	cfg   Config
-	retry backoff.Policy
+	cfg        Config
+	retry      backoff.Policy
+	partitions partition.Config
 
 	mu       sync.Mutex
 	group    sarama.ConsumerGroup // of Run; nil with Consume alone
@@ -30,8 +32,6 @@ type Adapter struct {
 }
 
 const (
-	// commitTimeout bounds each last commit: one that is given up costs redeliveries.
-	commitTimeout = 2 * time.Second
 	// commitRepeat is for how long a commit in doubt is repeated. Nothing is sent when
 	// nothing is dirty, so it costs a wake-up per interval; and a coordinator may refuse
 	// commits for long while it goes on answering heartbeats.
@@ -48,10 +48,12 @@ func New(cfg Config) (*Adapter, error) {
 	if err != nil {
 		return nil, err
 	}
+	retry := backoff.Policy{Base: cfg.RetryBase, Cap: cfg.RetryMax}
 	return &Adapter{
-		cfg:      cfg,
-		retry:    backoff.Policy{Base: cfg.RetryBase, Cap: cfg.RetryMax},
-		sessions: make(map[sarama.ConsumerGroupSession]*flow.Committer),
+		cfg:        cfg,
+		retry:      retry,
+		partitions: partitionConfig(cfg, retry),
+		sessions:   make(map[sarama.ConsumerGroupSession]*flow.Committer),
 	}, nil
 }
 
@@ -214,25 +216,9 @@ func (a *Adapter) Cleanup(session sarama.ConsumerGroupSession) error {
 	}
 	// The session's context has ended by now; its commit still counts, and must not
 	// keep the group from rebalancing.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(session.Context()), commitTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(session.Context()), partition.CommitTimeout)
 	defer cancel()
 	return committer.Stop(ctx)
-}
-
-// ConsumeClaim implements sarama.ConsumerGroupHandler: it consumes one partition until
-// it is revoked, the session ends, or a message cannot be processed.
-func (a *Adapter) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
-	p, err := a.newPartition(session, claim)
-	if err != nil {
-		return err
-	}
-	err = p.consume()
-	if isFatal(err) {
-		a.mu.Lock()
-		a.fatal = errors.Join(a.fatal, err)
-		a.mu.Unlock()
-	}
-	return err
 }
 
 // isFatal tells what must stop the consumer from what another session may mend.
@@ -256,23 +242,4 @@ func (a *Adapter) fatalError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.fatal
-}
-
-// pause pauses or resumes a partition, and reports whether there is a Run that can.
-func (a *Adapter) pause(topic string, partition int32, on bool) bool {
-	a.mu.Lock()
-	group := a.group
-	a.mu.Unlock()
-	if group != nil {
-		set := map[string][]int32{topic: {partition}}
-		if on {
-			group.Pause(set)
-		} else {
-			group.Resume(set)
-		}
-	}
-	if hook := a.cfg.Observer.Paused; hook != nil {
-		hook(topic, partition, on)
-	}
-	return group != nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
 
 // fakeProducer takes letters, unless fail says what is wrong.
@@ -174,14 +175,14 @@ func TestDeadLetterEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &fakeProducer{}
 		p.failing(func(*sarama.ProducerMessage) error { time.Sleep(time.Minute); return nil })
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errRevoked)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, partition.ErrRevoked)
 		defer cancel()
 		start := time.Now()
 		err := deadLetters(t, p)(ctx, &Message{ConsumerMessage: &sarama.ConsumerMessage{}}, errBroken)
-		if !errors.Is(err, errRevoked) || time.Since(start) != time.Second {
+		if !errors.Is(err, partition.ErrRevoked) || time.Since(start) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
-		if err := deadLetters(t, p)(ctx, &Message{ConsumerMessage: &sarama.ConsumerMessage{}}, errBroken); !errors.Is(err, errRevoked) {
+		if err := deadLetters(t, p)(ctx, &Message{ConsumerMessage: &sarama.ConsumerMessage{}}, errBroken); !errors.Is(err, partition.ErrRevoked) {
 			t.Errorf("with a context that has ended: %v", err)
 		}
 		synctest.Wait()

@@ -1,9 +1,6 @@
 package kafkaadapter
 
-import (
-	"errors"
-	"time"
-)
+import "time"
 
 // RetryAfter makes an error of a handler say when the message is to be handled again: not
 // before d has passed, in place of the backoff. Its key waits for that long, others do
@@ -23,11 +20,5 @@ type retryAfterError struct {
 func (e *retryAfterError) Error() string { return e.err.Error() }
 func (e *retryAfterError) Unwrap() error { return e.err }
 
-// asked is what a handler's error asks for.
-func asked(err error) (after time.Duration, ok bool) {
-	var e *retryAfterError
-	if !errors.As(err, &e) {
-		return 0, false
-	}
-	return e.after, true
-}
+// RetryAfter is what the partition looks for.
+func (e *retryAfterError) RetryAfter() time.Duration { return e.after }

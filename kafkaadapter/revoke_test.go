@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
 
 // takes is a handler that takes so long, or until its context ends.
@@ -278,7 +279,7 @@ func TestRevokeDuringAnOutage(t *testing.T) {
 			r.t.Fatal("not paused during the outage")
 		}
 		r.stop()
-		r.after(handover)
+		r.after(partition.Handover)
 		if err := r.wantEnd(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
@@ -368,7 +369,7 @@ func TestHangingCommitIsGivenUp(t *testing.T) {
 		r.group.add(message("y", "a"))
 		r.after(time.Second)
 		r.stop()
-		r.after(2*commitTimeout + 100*time.Millisecond)
+		r.after(2*partition.CommitTimeout + 100*time.Millisecond)
 		if err := r.wantEnd(); err != nil {
 			t.Errorf("Run: %v", err)
 		}

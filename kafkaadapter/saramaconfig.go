@@ -7,6 +7,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
 
 // SafeConfig sets in c what an adapter needs, leaves the rest alone, and returns c. A
@@ -66,8 +67,8 @@ func (a *Adapter) CheckConfig(c *sarama.Config) error {
 		return bad("Consumer.Offsets.Initial", "is not OffsetOldest: messages from before the first commit would be skipped; set kafkaadapter.Config.AllowSkip if that is meant")
 	case group.ResetInvalidOffsets && !a.cfg.AllowSkip:
 		return bad("Consumer.Group.ResetInvalidOffsets", "is on: an invalid offset would silently skip messages; set kafkaadapter.Config.AllowSkip if that is meant")
-	case a.cfg.Drain > group.Rebalance.Timeout-handover:
-		return bad("Consumer.Group.Rebalance.Timeout", "is %v, less than kafkaadapter.Config.Drain (%v) and %v: the partition would be given away while handlers run", group.Rebalance.Timeout, a.cfg.Drain, handover)
+	case a.cfg.Drain > group.Rebalance.Timeout-partition.Handover:
+		return bad("Consumer.Group.Rebalance.Timeout", "is %v, less than kafkaadapter.Config.Drain (%v) and %v: the partition would be given away while handlers run", group.Rebalance.Timeout, a.cfg.Drain, partition.Handover)
 	case c.Consumer.Fetch.Max != 0:
 		return bad("Consumer.Fetch.Max", "is %d: a larger message would be skipped; it must be 0", c.Consumer.Fetch.Max)
 	case !c.Version.IsAtLeast(sarama.V0_11_0_0):

@@ -50,8 +50,11 @@ var table = map[string]rule{
 		tests:   []string{"dedup/deduptest", "internal/servertest"},
 	},
 	"kafkaadapter": {
-		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/flow", sarama},
+		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/partition", sarama},
 		tests:   []string{"dedup/deduptest", "internal/servertest"},
+	},
+	"kafkaadapter/internal/partition": {
+		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/flow"},
 	},
 	"kafkaadapter/internal/flow": {
 		imports: []string{"internal/backoff"},

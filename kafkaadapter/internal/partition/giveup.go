@@ -1,4 +1,4 @@
-package kafkaadapter
+package partition
 
 import (
 	"context"
@@ -10,9 +10,11 @@ import (
 )
 
 const (
-	// handover is what giving a partition up may take beyond Config.Drain: drainGrace,
-	// commitTimeout, and some room.
-	handover = 3 * time.Second
+	// Handover is what giving a partition up may take beyond Config.Drain: drainGrace,
+	// CommitTimeout, and some room.
+	Handover = 3 * time.Second
+	// CommitTimeout bounds each last commit: one that is given up costs redeliveries.
+	CommitTimeout = 2 * time.Second
 	// drainGrace is for handlers that return when they are cancelled.
 	drainGrace = 500 * time.Millisecond
 	// releaseTimeout bounds giving claims back: a lease that is not released lapses.
@@ -23,29 +25,29 @@ const (
 // end within the drain budget and is cancelled then, what is finished is committed. A
 // handler that still runs keeps its lease, renewed, for as long as it runs: Kafka fences
 // offsets, only the token can fence its effect.
-func (p *partition) giveUp() {
+func (p *Partition) giveUp() {
 	unstarted := append(p.lanes.Halt().Pending, p.pending.take(-1)...)
 	var releasing sync.WaitGroup
 	releasing.Go(func() { p.release(unstarted) })
 	left := p.drain()
 	releasing.Go(func() { p.release(left.Pending) })
 
-	ctx, cancel := context.WithTimeout(p.base, commitTimeout)
+	ctx, cancel := context.WithTimeout(p.base, CommitTimeout)
 	defer cancel()
-	if err := p.committer.Remove(ctx, p.topic, p.number); err != nil {
-		p.a.cfg.Logger.Warn("kafkaadapter: last commit of a partition is not known to be done", "topic", p.topic, "partition", p.number, "error", err)
+	if err := p.at.Committer.Remove(ctx, p.at.Topic, p.at.Partition); err != nil {
+		p.cfg.Logger.Warn("kafkaadapter: last commit of a partition is not known to be done", "topic", p.at.Topic, "partition", p.at.Partition, "error", err)
 	}
 	releasing.Wait()
 	p.gate.Close()
-	if hook := p.a.cfg.Observer.Revoked; hook != nil {
-		hook(p.topic, p.number, len(unstarted)+len(left.Pending), len(left.Running))
+	if hook := p.cfg.Hooks.Revoked; hook != nil {
+		hook(p.at.Topic, p.at.Partition, len(unstarted)+len(left.Pending), len(left.Running))
 	}
 }
 
 // drain lets the running handlers end, cancels them when the budget is used up, and
 // waits a moment for those that listen.
-func (p *partition) drain() flow.Drained[*item] {
-	budget, cancel := context.WithTimeout(p.base, p.a.cfg.Drain)
+func (p *Partition) drain() flow.Drained[*item] {
+	budget, cancel := context.WithTimeout(p.base, p.cfg.Drain)
 	defer cancel()
 	left := p.lanes.Drain(budget)
 	if len(left.Running) == 0 {
@@ -58,7 +60,7 @@ func (p *partition) drain() flow.Drained[*item] {
 }
 
 // release gives back the claims of what does not run, in one round trip.
-func (p *partition) release(items []*item) {
+func (p *Partition) release(items []*item) {
 	var claims []*dedup.Claim
 	for _, it := range items {
 		if c := p.queued.take(it); c != nil {
@@ -69,13 +71,13 @@ func (p *partition) release(items []*item) {
 }
 
 // yield gives back the claims behind a message that waits.
-func (p *partition) yield(head *item) {
-	p.releaseClaims(p.queued.takeBehind(head, p.a.cfg.Order))
+func (p *Partition) yield(head *item) {
+	p.releaseClaims(p.queued.takeBehind(head, p.cfg.Order))
 }
 
 // releaseClaims is bounded in time. Claims that it does not reach lapse, for nobody
 // renews them after it.
-func (p *partition) releaseClaims(items []*item, claims []*dedup.Claim) {
+func (p *Partition) releaseClaims(items []*item, claims []*dedup.Claim) {
 	defer func() {
 		for _, it := range items {
 			it.end()
@@ -86,9 +88,9 @@ func (p *partition) releaseClaims(items []*item, claims []*dedup.Claim) {
 	}
 	done := make([]dedup.Completion, len(claims))
 	for i, c := range claims {
-		done[i] = dedup.Completion{Claim: c, Err: errRevoked}
+		done[i] = dedup.Completion{Claim: c, Err: ErrRevoked}
 	}
 	ctx, cancel := context.WithTimeout(p.base, releaseTimeout)
 	defer cancel()
-	p.a.cfg.Deduper.CompleteBatch(ctx, done)
+	p.cfg.Deduper.CompleteBatch(ctx, done)
 }

@@ -1,4 +1,4 @@
-package kafkaadapter
+package partition
 
 import (
 	"context"
@@ -15,13 +15,13 @@ const aheadPatience = 250 * time.Millisecond
 
 // claimLoop claims what the intake brings, batch by batch, and hands it to the lanes. It
 // returns nil when ctx ends, and an error for what must stop the consumer.
-func (p *partition) claimLoop(ctx context.Context) error {
+func (p *Partition) claimLoop(ctx context.Context) error {
 	for {
-		batch, err := p.pending.next(ctx, p.a.cfg.BatchMax)
+		batch, err := p.pending.next(ctx, p.cfg.BatchMax)
 		if err != nil {
 			return nil //nolint:nilerr // the partition ends, and knows why
 		}
-		if !p.queued.room(ctx, p.a.cfg.ClaimAhead, aheadPatience) {
+		if !p.queued.room(ctx, p.cfg.ClaimAhead, aheadPatience) {
 			// Everything claimed ahead is stuck behind keys that take long. Other keys
 			// must not wait for them: their workers claim, one by one, when they run.
 			p.submit(batch)
@@ -38,13 +38,13 @@ func (p *partition) claimLoop(ctx context.Context) error {
 // claimBatch asks about a batch until the store has answered about every message of it.
 // While it cannot, the partition is paused and nothing new runs: fail closed. Messages
 // are handed on in the order they came, so the batch goes on as a whole.
-func (p *partition) claimBatch(ctx context.Context, batch []*item) (map[*item]*dedup.Claim, error) {
+func (p *Partition) claimBatch(ctx context.Context, batch []*item) (map[*item]*dedup.Claim, error) {
 	claims := make(map[*item]*dedup.Claim, len(batch))
 	defer p.gate.Release(flow.StoreDown)
 	for n := 0; ; n++ {
 		ask := make([]*item, 0, len(batch))
 		for _, it := range batch {
-			if it.bad == nil && claims[it] == nil {
+			if it.msg.Bad == nil && claims[it] == nil {
 				ask = append(ask, it)
 			}
 		}
@@ -62,12 +62,12 @@ func (p *partition) claimBatch(ctx context.Context, batch []*item) (map[*item]*d
 }
 
 // claimSome makes one round trip and returns why a message got no answer.
-func (p *partition) claimSome(ctx context.Context, items []*item, claims map[*item]*dedup.Claim) (unknown error) {
+func (p *Partition) claimSome(ctx context.Context, items []*item, claims map[*item]*dedup.Claim) (unknown error) {
 	reqs := make([]dedup.Request, len(items))
 	for i, it := range items {
 		reqs[i] = p.request(it)
 	}
-	answers, err := p.a.cfg.Deduper.ClaimBatch(ctx, reqs)
+	answers, err := p.cfg.Deduper.ClaimBatch(ctx, reqs)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (p *partition) claimSome(ctx context.Context, items []*item, claims map[*it
 		case c.Outcome == dedup.Uncertain:
 			claims[items[i]] = c // its worker finds out: that may take long
 		case unprocessable(c) != nil:
-			items[i].bad = unprocessable(c)
+			items[i].msg.Bad = unprocessable(c)
 		case c.Outcome == dedup.Unknown:
 			unknown = c.Err()
 		default:
@@ -101,21 +101,21 @@ func unprocessable(c *dedup.Claim) error {
 }
 
 // outage waits before the store is asked again, with the partition paused.
-func (p *partition) outage(ctx context.Context, n int, err error) error {
+func (p *Partition) outage(ctx context.Context, n int, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // nobody is asking any more: that is no outage
 	}
 	if n == 0 {
-		p.a.cfg.Logger.Warn("kafkaadapter: paused, the store cannot be asked", "topic", p.topic, "partition", p.number, "error", err)
+		p.cfg.Logger.Warn("kafkaadapter: paused, the store cannot be asked", "topic", p.at.Topic, "partition", p.at.Partition, "error", err)
 	}
 	p.gate.Hold(flow.StoreDown)
-	return backoff.Sleep(ctx, p.a.retry.Delay(n, 0, nil))
+	return backoff.Sleep(ctx, p.cfg.Retry.Delay(n, 0, nil))
 }
 
 // sortBatch acts on the answers in the order of the messages. What is in flight elsewhere
 // goes to its lane too: the worker there asks again. When the partition ended meanwhile,
 // nothing new is started.
-func (p *partition) sortBatch(batch []*item, claims map[*item]*dedup.Claim, start bool) {
+func (p *Partition) sortBatch(batch []*item, claims map[*item]*dedup.Claim, start bool) {
 	lanes := make([]*item, 0, len(batch))
 	for _, it := range batch {
 		c := claims[it]
@@ -137,32 +137,32 @@ func (p *partition) sortBatch(batch []*item, claims map[*item]*dedup.Claim, star
 	}
 }
 
-func (p *partition) request(it *item) dedup.Request {
-	r := dedup.Request{Key: it.msg.ID, Scope: p.a.cfg.Scope, Origin: p.origin(it)}
-	if p.a.cfg.Fingerprint {
+func (p *Partition) request(it *item) dedup.Request {
+	r := dedup.Request{Key: it.msg.ID, Scope: p.cfg.Scope, Origin: p.origin(it)}
+	if p.cfg.Fingerprint {
 		r.Fingerprint = dedup.FingerprintOf(it.msg.Value)
 	}
 	return r
 }
 
-func (p *partition) origin(it *item) dedup.Origin {
+func (p *Partition) origin(it *item) dedup.Origin {
 	return dedup.Origin{
-		Source: p.topic, Partition: p.number, Offset: it.msg.Offset, Generation: p.session.GenerationID(),
+		Source: p.at.Topic, Partition: p.at.Partition, Offset: it.msg.Offset, Generation: p.at.Generation,
 	}
 }
 
 // adopt takes a won claim over and keeps it alive from now on: the message may have to
 // wait for its turn.
-func (p *partition) adopt(it *item, c *dedup.Claim) {
+func (p *Partition) adopt(it *item, c *dedup.Claim) {
 	it.claim = c
 	it.msg.Attempt = c.Attempt
 	it.run, it.end = c.KeepAlive(p.base)
 }
 
 // skip finishes the duplicate of something done.
-func (p *partition) skip(it *item, c *dedup.Claim) {
-	if hook := p.a.cfg.Observer.Skipped; hook != nil {
-		hook(it.msg, c.Cause)
+func (p *Partition) skip(it *item, c *dedup.Claim) {
+	if hook := p.cfg.Hooks.Skipped; hook != nil {
+		hook(&it.msg, c.Cause)
 	}
 	p.done(it)
 }

@@ -1,4 +1,4 @@
-package kafkaadapter
+package partition
 
 import (
 	"context"
@@ -16,12 +16,12 @@ const yieldAfter = time.Second
 
 // process is one turn of a message on a worker. It ends in Done only when the message
 // is done: recorded, a duplicate of something recorded, or parked.
-func (p *partition) process(ctx context.Context, it *item) flow.Verdict {
+func (p *Partition) process(ctx context.Context, it *item) flow.Verdict {
 	p.queued.begin(it)
 	switch {
-	case it.bad != nil:
-		return p.park(ctx, it, it.bad)
-	case p.a.cfg.Unclaimed:
+	case it.msg.Bad != nil:
+		return p.park(ctx, it, it.msg.Bad)
+	case p.cfg.unclaimed():
 		it.msg.Attempt++
 		return p.unclaimed(ctx, it)
 	}
@@ -35,7 +35,7 @@ func (p *partition) process(ctx context.Context, it *item) flow.Verdict {
 }
 
 // unclaimed runs the handler, which records the message itself.
-func (p *partition) unclaimed(ctx context.Context, it *item) flow.Verdict {
+func (p *Partition) unclaimed(ctx context.Context, it *item) flow.Verdict {
 	switch err := p.handle(ctx, it); {
 	case err == nil:
 		p.done(it)
@@ -48,7 +48,7 @@ func (p *partition) unclaimed(ctx context.Context, it *item) flow.Verdict {
 }
 
 // claimed runs the handler under the claim and records what it did.
-func (p *partition) claimed(ctx context.Context, it *item) flow.Verdict {
+func (p *Partition) claimed(ctx context.Context, it *item) flow.Verdict {
 	// The handler's context ends with the claim, and with the worker's patience.
 	run, cancel := context.WithCancelCause(it.run)
 	defer cancel(nil)
@@ -74,9 +74,9 @@ func (p *partition) claimed(ctx context.Context, it *item) flow.Verdict {
 
 // failed ends the claim of a message whose handler has failed, and tells the store
 // whether its irreversible part has begun.
-func (p *partition) failed(it *item, err error) {
+func (p *Partition) failed(it *item, err error) {
 	if it.claim != nil && !dedup.IsPermanent(err) {
-		_ = p.a.cfg.Deduper.CompleteBatch(p.base, []dedup.Completion{{Claim: it.claim, Err: err}})
+		_ = p.cfg.Deduper.CompleteBatch(p.base, []dedup.Completion{{Claim: it.claim, Err: err}})
 		p.drop(it)
 		return
 	}
@@ -84,7 +84,7 @@ func (p *partition) failed(it *item, err error) {
 }
 
 // letGo releases the claim of a message that is not done.
-func (p *partition) letGo(it *item) {
+func (p *Partition) letGo(it *item) {
 	if it.claim != nil {
 		_ = it.claim.Release(p.base) // a few tries; what fails lapses
 	}
@@ -93,7 +93,7 @@ func (p *partition) letGo(it *item) {
 
 // record completes the claim. The effect has landed, so this does not depend on the
 // session any more; it ends when the lease does.
-func (p *partition) record(it *item) flow.Verdict {
+func (p *Partition) record(it *item) flow.Verdict {
 	err := it.claim.Complete(p.base, nil)
 	if err == nil {
 		p.done(it)
@@ -101,7 +101,7 @@ func (p *partition) record(it *item) flow.Verdict {
 	}
 	// Another owner was there, or the store cannot be asked: whether the message is on
 	// record is for the store to say. The offset is not marked on our word.
-	p.a.cfg.Logger.Warn("kafkaadapter: effect is not known to be recorded", "topic", p.topic, "partition", p.number, "offset", it.msg.Offset, "error", err)
+	p.warn("effect is not known to be recorded", it, err)
 	p.drop(it)
 	return p.retry(it)
 }
@@ -112,8 +112,8 @@ func (p *partition) record(it *item) flow.Verdict {
 // It is a batch of one: a single call would wait for as long as the Deduper's
 // configuration says, and on a worker which the owner of the key may need. Only an
 // uncertain key is worth a single call, which asks Config.Resolve.
-func (p *partition) claimAgain(ctx context.Context, it *item) (flow.Verdict, bool) {
-	answers, err := p.a.cfg.Deduper.ClaimBatch(ctx, []dedup.Request{p.request(it)})
+func (p *Partition) claimAgain(ctx context.Context, it *item) (flow.Verdict, bool) {
+	answers, err := p.cfg.Deduper.ClaimBatch(ctx, []dedup.Request{p.request(it)})
 	if err != nil {
 		return flow.Stop(err), false
 	}
@@ -138,8 +138,8 @@ func (p *partition) claimAgain(ctx context.Context, it *item) (flow.Verdict, boo
 		p.skip(it, c)
 		return flow.Done(), false
 	case dedup.InFlight:
-		if hook := p.a.cfg.Observer.Waiting; hook != nil {
-			hook(it.msg)
+		if hook := p.cfg.Hooks.Waiting; hook != nil {
+			hook(&it.msg)
 		}
 	}
 	wait := p.poll(it)
@@ -150,29 +150,29 @@ func (p *partition) claimAgain(ctx context.Context, it *item) (flow.Verdict, boo
 }
 
 // findOut claims a message that is uncertain, and asks about it if somebody can be asked.
-func (p *partition) findOut(ctx context.Context, it *item) (*dedup.Claim, error) {
+func (p *Partition) findOut(ctx context.Context, it *item) (*dedup.Claim, error) {
 	req := p.request(it)
-	return p.a.cfg.Deduper.Claim(ctx, req.Key, func(r *dedup.Request) { *r = req })
+	return p.cfg.Deduper.Claim(ctx, req.Key, func(r *dedup.Request) { *r = req })
 }
 
 // poll is how long a message waits that is in flight elsewhere, or cannot be asked
 // about. Those behind it in its lane do not keep their claims for all that time.
-func (p *partition) poll(it *item) time.Duration {
+func (p *Partition) poll(it *item) time.Duration {
 	if it.polls == 0 {
 		it.waiting, it.wait = time.Now(), 0
 	}
 	if time.Since(it.waiting) >= yieldAfter {
 		p.yield(it)
 	}
-	it.wait = p.a.retry.Delay(it.polls, it.wait, nil)
+	it.wait = p.cfg.Retry.Delay(it.polls, it.wait, nil)
 	it.polls++
 	return it.wait
 }
 
 // handle calls the handler within its time. A panic is an error: the process has other
 // messages in flight, and their leases to keep.
-func (p *partition) handle(ctx context.Context, it *item) (err error) {
-	if limit := p.a.cfg.Timeout; limit > 0 {
+func (p *Partition) handle(ctx context.Context, it *item) (err error) {
+	if limit := p.cfg.Timeout; limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
@@ -184,30 +184,30 @@ func (p *partition) handle(ctx context.Context, it *item) (err error) {
 		} else if !returned {
 			err = flow.ErrNoVerdict // it ended the goroutine
 		}
-		if hook := p.a.cfg.Observer.Handled; hook != nil {
-			hook(it.msg, time.Since(began), err)
+		if hook := p.cfg.Hooks.Handled; hook != nil {
+			hook(&it.msg, time.Since(began), err)
 		}
 	}()
-	err = p.a.cfg.Handler(ctx, it.msg)
+	err = p.cfg.Handle(ctx, &it.msg)
 	returned = true
 	return err
 }
 
-func (p *partition) panicked(what string, it *item, v any) error {
-	p.a.cfg.Logger.Error("kafkaadapter: "+what+" panicked", "topic", p.topic, "partition", p.number, "offset", it.msg.Offset, "panic", v, "stack", string(debug.Stack()))
+func (p *Partition) panicked(what string, it *item, v any) error {
+	p.cfg.Logger.Error("kafkaadapter: "+what+" panicked", "topic", p.at.Topic, "partition", p.at.Partition, "offset", it.msg.Offset, "panic", v, "stack", string(debug.Stack()))
 	return fmt.Errorf("kafkaadapter: %s panicked: %v", what, v)
 }
 
 // park puts a message aside for good, or stops the consumer: never a silent skip. The
 // claim is given back in the second case, so that a restart tries again.
-func (p *partition) park(ctx context.Context, it *item, reason error) flow.Verdict {
-	if p.a.cfg.Park == nil {
+func (p *Partition) park(ctx context.Context, it *item, reason error) flow.Verdict {
+	if p.cfg.Park == nil {
 		p.letGo(it)
-		return flow.Stop(&UnprocessableError{Topic: p.topic, Partition: p.number, Offset: it.msg.Offset, Err: reason})
+		return flow.Stop(p.cfg.Unprocessable(p.at.Topic, p.at.Partition, &it.msg, reason))
 	}
 	if err := p.callPark(ctx, it, reason); err != nil {
-		p.a.cfg.Logger.Warn("kafkaadapter: message could not be parked", "topic", p.topic, "partition", p.number, "offset", it.msg.Offset, "error", err)
-		it.bad = reason // do not run it again before it is parked
+		p.warn("message could not be parked", it, err)
+		it.msg.Bad = reason // do not run it again before it is parked
 		if ctx.Err() != nil {
 			// The partition has been given up without waiting for this turn: nobody would
 			// come back for the claim, and it would be renewed for ever.
@@ -220,18 +220,40 @@ func (p *partition) park(ctx context.Context, it *item, reason error) flow.Verdi
 		// parked again, so its failure does not keep the offset.
 		_ = it.claim.Fail(p.base, reason)
 	}
-	if hook := p.a.cfg.Observer.Parked; hook != nil {
-		hook(it.msg, reason)
+	if hook := p.cfg.Hooks.Parked; hook != nil {
+		hook(&it.msg, reason)
 	}
 	p.done(it)
 	return flow.Done()
 }
 
-func (p *partition) callPark(ctx context.Context, it *item, reason error) (err error) {
+func (p *Partition) callPark(ctx context.Context, it *item, reason error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = p.panicked("Config.Park", it, v)
 		}
 	}()
-	return p.a.cfg.Park(ctx, it.msg, reason)
+	return p.cfg.Park(ctx, &it.msg, reason)
+}
+
+// retry runs a message again after a failure.
+func (p *Partition) retry(it *item) flow.Verdict {
+	it.wait = p.cfg.Retry.Delay(it.tries, it.wait, nil)
+	it.tries++
+	return flow.RetryAfter(it.wait)
+}
+
+// retryAfter is retry, at the time that the handler's error may ask for. Those behind the
+// message in its lane do not keep their claims for a long one.
+func (p *Partition) retryAfter(it *item, err error) flow.Verdict {
+	var asks interface{ RetryAfter() time.Duration }
+	if !errors.As(err, &asks) {
+		return p.retry(it)
+	}
+	it.tries++
+	after := asks.RetryAfter()
+	if after >= yieldAfter {
+		p.yield(it)
+	}
+	return flow.RetryAfter(after)
 }

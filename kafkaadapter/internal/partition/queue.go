@@ -1,4 +1,4 @@
-package kafkaadapter
+package partition
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
 )
 
 // pending is the queue between intake and claimer.
@@ -140,7 +141,7 @@ func (q *queued) take(it *item) *dedup.Claim {
 
 // takeBehind takes the claims of all that cannot run before the message at the head of
 // its lane. It returns those messages too.
-func (q *queued) takeBehind(head *item, order Order) (behind []*item, claims []*dedup.Claim) {
+func (q *queued) takeBehind(head *item, order flow.Order) (behind []*item, claims []*dedup.Claim) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for it := range q.items {
@@ -154,55 +155,14 @@ func (q *queued) takeBehind(head *item, order Order) (behind []*item, claims []*
 	return behind, claims
 }
 
-func sameLane(a, b *item, order Order) bool {
+func sameLane(a, b *item, order flow.Order) bool {
 	switch order {
-	case ByPartition:
+	case flow.ByPartition:
 		return true
-	case ByKey:
-		key := laneKey(a.msg)
-		return key != nil && bytes.Equal(key, laneKey(b.msg))
+	case flow.ByKey:
+		key := laneKey(&a.msg)
+		return key != nil && bytes.Equal(key, laneKey(&b.msg))
 	default:
 		return false
-	}
-}
-
-// valve stops the intake where nobody can pause the partition.
-type valve struct {
-	mu   sync.Mutex
-	shut chan struct{} // closed when it opens; nil while open
-}
-
-func (v *valve) set(open bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	switch {
-	case open && v.shut != nil:
-		close(v.shut)
-		v.shut = nil
-	case !open && v.shut == nil:
-		v.shut = make(chan struct{})
-	}
-}
-
-// wait returns when the valve is open, or an error when ctx ends.
-func (v *valve) wait(ctx context.Context) error {
-	v.mu.Lock()
-	shut := v.shut
-	v.mu.Unlock()
-	if shut == nil {
-		return nil
-	}
-	select {
-	case <-shut:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// pause pauses or resumes the partition.
-func (p *partition) pause(on bool) {
-	if paused := p.a.pause(p.topic, p.number, on); !paused {
-		p.valve.set(!on)
 	}
 }

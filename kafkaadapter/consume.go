@@ -1,0 +1,163 @@
+package kafkaadapter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/partition"
+)
+
+// partitionConfig is what the configuration means to a partition.
+func partitionConfig(c Config, retry backoff.Policy) partition.Config {
+	out := partition.Config{
+		Deduper: c.Deduper, Scope: c.Scope, Fingerprint: c.Fingerprint,
+		Workers: c.Workers, Order: laneOrder(c.Order), BatchMax: c.BatchMax, ClaimAhead: c.ClaimAhead,
+		HighWater: c.HighWater, LowWater: c.LowWater, Drain: c.Drain, Timeout: c.Timeout, Retry: retry, Logger: c.Logger,
+		Handle: func(ctx context.Context, m *partition.Message) error { return c.Handler(ctx, native(m)) },
+		Unprocessable: func(topic string, number int32, m *partition.Message, reason error) error {
+			return &UnprocessableError{Topic: topic, Partition: number, Offset: m.Offset, Err: reason}
+		},
+		Hooks: partitionHooks(c.Observer),
+	}
+	if c.Park != nil {
+		out.Park = func(ctx context.Context, m *partition.Message, reason error) error {
+			return c.Park(ctx, native(m), reason)
+		}
+	}
+	return out
+}
+
+func partitionHooks(o Observer) partition.Hooks {
+	hooks := partition.Hooks{Revoked: o.Revoked}
+	if f := o.Skipped; f != nil {
+		hooks.Skipped = func(m *partition.Message, cause dedup.Cause) { f(native(m), cause) }
+	}
+	if f := o.Handled; f != nil {
+		hooks.Handled = func(m *partition.Message, took time.Duration, err error) { f(native(m), took, err) }
+	}
+	if f := o.Waiting; f != nil {
+		hooks.Waiting = func(m *partition.Message) { f(native(m)) }
+	}
+	if f := o.Parked; f != nil {
+		hooks.Parked = func(m *partition.Message, reason error) { f(native(m), reason) }
+	}
+	return hooks
+}
+
+// native is the message as users see it.
+func native(m *partition.Message) *Message {
+	out := m.Native.(*Message)
+	out.Attempt = m.Attempt
+	return out
+}
+
+func laneOrder(o Order) flow.Order {
+	switch o {
+	case ByPartition:
+		return flow.ByPartition
+	case Unordered:
+		return flow.Unordered
+	default:
+		return flow.ByKey
+	}
+}
+
+// ConsumeClaim implements sarama.ConsumerGroupHandler: it consumes one partition until
+// it is revoked, the session ends, or a message cannot be processed.
+func (a *Adapter) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	err := a.consumeClaim(session, claim)
+	if isFatal(err) {
+		a.mu.Lock()
+		a.fatal = errors.Join(a.fatal, err)
+		a.mu.Unlock()
+	}
+	return err
+}
+
+func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	a.mu.Lock()
+	committer := a.sessions[session]
+	a.mu.Unlock()
+	if committer == nil {
+		return errors.New("kafkaadapter: ConsumeClaim without Setup")
+	}
+	var open valve
+	p, err := partition.New(&a.partitions, partition.Assignment{
+		Topic: claim.Topic(), Partition: claim.Partition(), Generation: session.GenerationID(),
+		Context: session.Context(), Committer: committer, Halt: a.stopRun,
+		Pause: func(on bool) {
+			if paused := a.pause(claim.Topic(), claim.Partition(), on); !paused {
+				open.set(!on)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.Start(); err != nil {
+		return err
+	}
+	intake := a.intake(p, claim, &open)
+	return cmp.Or(p.End(), intake)
+}
+
+// intake takes messages until the channel closes or the partition ends. It never waits for
+// the store or for a handler, unless nobody can pause the partition for it.
+func (a *Adapter) intake(p *partition.Partition, claim sarama.ConsumerGroupClaim, open *valve) error {
+	in, err := flow.NewIntake(claim.Messages(), flow.IntakeConfig{BatchMax: a.cfg.BatchMax, BatchWait: a.cfg.BatchWait})
+	if err != nil {
+		return err
+	}
+	var batch []*sarama.ConsumerMessage
+	for open.wait(p.Context()) == nil {
+		batch, err = in.Next(p.Context(), batch[:0])
+		if err != nil {
+			break // revoked, session over, or stopped: the partition knows why
+		}
+		messages := make([]partition.Message, len(batch))
+		for i, m := range batch {
+			messages[i] = a.receive(m)
+		}
+		if err := p.Take(messages); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receive finds the id of a message.
+func (a *Adapter) receive(m *sarama.ConsumerMessage) partition.Message {
+	if hook := a.cfg.Observer.Delivered; hook != nil {
+		hook(m)
+	}
+	id, bad := a.idOf(m)
+	return partition.Message{
+		Native: &Message{ConsumerMessage: m, ID: id}, Offset: m.Offset, Key: m.Key, Value: m.Value, ID: id, Bad: bad,
+	}
+}
+
+// pause pauses or resumes a partition, and reports whether there is a Run that can.
+func (a *Adapter) pause(topic string, number int32, on bool) bool {
+	a.mu.Lock()
+	group := a.group
+	a.mu.Unlock()
+	if group != nil {
+		set := map[string][]int32{topic: {number}}
+		if on {
+			group.Pause(set)
+		} else {
+			group.Resume(set)
+		}
+	}
+	if hook := a.cfg.Observer.Paused; hook != nil {
+		hook(topic, number, on)
+	}
+	return group != nil
+}

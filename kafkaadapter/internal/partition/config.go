@@ -1,0 +1,89 @@
+// Package partition takes one partition of a topic through its life in a consumer group,
+// from its assignment to its revocation: claim, run, record, and only then let the offset
+// be committed. It knows no client: an adapter hands in what it has received, and lends
+// what the group can do. What needs neither client nor store is package flow.
+package partition
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+)
+
+// Message is a delivered message.
+type Message struct {
+	// Native is the message in the adapter's own form.
+	Native any
+	// Offset in the partition.
+	Offset int64
+	// Key orders messages: those of one key are handled in order. Nil and empty: no order.
+	Key []byte
+	// Value is what a fingerprint is made of.
+	Value []byte
+	// ID of the message.
+	ID string
+	// Bad is why the message must not run at all.
+	Bad error
+	// Attempt counts the claims of the ID, or the runs in this process where nothing is
+	// claimed. It is set before Native is given to anybody.
+	Attempt int
+}
+
+// Config is what the partitions of one adapter share. The adapter has checked it, and has
+// put every default in; the doc comments of its own Config say what the settings mean.
+type Config struct {
+	Deduper     *dedup.Deduper // nil in the Unclaimed composition
+	Scope       string
+	Fingerprint bool
+	Workers     int
+	Order       flow.Order
+	BatchMax    int
+	ClaimAhead  int
+	HighWater   int
+	LowWater    int
+	Drain       time.Duration
+	Timeout     time.Duration
+	Retry       backoff.Policy
+	Logger      *slog.Logger
+
+	// Handle has the effect of a message.
+	Handle func(context.Context, *Message) error
+	// Park puts a message aside for good. Nil: Unprocessable stops the consumer.
+	Park func(ctx context.Context, m *Message, reason error) error
+	// Unprocessable makes the error that stops the consumer.
+	Unprocessable func(topic string, partition int32, m *Message, reason error) error
+
+	Hooks Hooks
+}
+
+// unclaimed: the handler records the message itself.
+func (c *Config) unclaimed() bool { return c.Deduper == nil }
+
+// Hooks are told what happens. Every one may be nil, and is called concurrently.
+type Hooks struct {
+	Skipped func(m *Message, cause dedup.Cause)
+	Handled func(m *Message, took time.Duration, err error)
+	Waiting func(m *Message)
+	Parked  func(m *Message, reason error)
+	Revoked func(topic string, partition int32, returned, abandoned int)
+}
+
+// Assignment is one partition in the hands of this member.
+type Assignment struct {
+	Topic      string
+	Partition  int32
+	Generation int32
+	// Context ends when the partition has to be given up. What runs then may go on, and
+	// sees its values.
+	Context context.Context
+	// Committer commits the partition's watermark.
+	Committer *flow.Committer
+	// Pause pauses or resumes fetching. It must not wait.
+	Pause func(on bool)
+	// Halt stops the whole consumer: this partition cannot go on.
+	Halt func()
+}

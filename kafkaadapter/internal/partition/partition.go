@@ -1,0 +1,183 @@
+package partition
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+)
+
+// ErrRevoked ends the intake of a partition that has been given up.
+var ErrRevoked = errors.New("kafkaadapter: partition revoked")
+
+// Partition is one partition from assignment to revocation:
+//
+//	p, err := partition.New(cfg, assignment)
+//	err = p.Start()
+//	for ... { err = p.Take(messages) }   // until p.Context() ends
+//	err = p.End()
+//
+// Two goroutines feed its lanes. The adapter's takes whatever the client has fetched, at
+// once and always: a reader that stops makes sarama hold up every partition of the same
+// broker. The claimer asks the store about it, batch by batch, and may have to wait for
+// the store. How much can pile up between them is bounded by pausing the partition.
+type Partition struct {
+	cfg     *Config
+	at      Assignment
+	tracker flow.Tracker
+	gate    *flow.Gate
+	lanes   *flow.Lanes[*item]
+	pending pending
+	queued  queued
+
+	// base carries the assignment's values and outlives it: a handler that cannot be
+	// stopped still has to be able to renew and record.
+	base context.Context
+	// ctx ends with the assignment, or by stop, with the reason.
+	ctx  context.Context
+	stop context.CancelCauseFunc
+
+	claiming sync.WaitGroup
+	claimer  error // of the claimer, when it has ended
+}
+
+// item is one message on its way. It is worked on by one goroutine at a time: the
+// intake, the claimer, the worker that has its turn, and whoever gives the partition up.
+// Only the claim of a queued one is shared; see queued.
+type item struct {
+	msg   Message
+	slot  flow.Slot
+	claim *dedup.Claim       // held, once Acquired
+	run   context.Context    // of the kept claim
+	end   context.CancelFunc // ends the renewal
+
+	tries   int           // failures in a row, for the backoff
+	polls   int           // questions in a row that did not win the claim, likewise
+	waiting time.Time     // since when
+	wait    time.Duration // last backoff
+}
+
+// New makes the partition's parts; it starts nothing.
+func New(cfg *Config, at Assignment) (*Partition, error) {
+	p := &Partition{cfg: cfg, at: at, base: context.WithoutCancel(at.Context)}
+	p.ctx, p.stop = context.WithCancelCause(at.Context)
+	p.pending.ready = make(chan struct{}, 1)
+	var err error
+	p.gate, err = flow.NewGate(flow.GateConfig{
+		High: cfg.HighWater, Low: cfg.LowWater, Level: p.tracker.Len,
+		Pause:  func() { at.Pause(true) },
+		Resume: func() { at.Pause(false) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.lanes, err = flow.NewLanes(p.base, flow.LanesConfig{Workers: cfg.Workers, Order: cfg.Order, OnStop: p.fail}, p.process)
+	return p, err
+}
+
+// Context ends when nothing more is to be taken: [Partition.End] is to be called then.
+func (p *Partition) Context() context.Context { return p.ctx }
+
+// Start begins to commit the partition, and to claim what is taken.
+func (p *Partition) Start() error {
+	if err := p.at.Committer.Add(p.at.Topic, p.at.Partition, &p.tracker); err != nil {
+		p.stop(err)
+		return p.errorf(err)
+	}
+	if !p.cfg.unclaimed() {
+		p.claiming.Go(func() {
+			if p.claimer = p.claimLoop(p.ctx); p.claimer != nil {
+				p.fail(p.claimer)
+			}
+		})
+	}
+	return nil
+}
+
+// End gives a started partition up, and returns why it could not go on, if that is so.
+func (p *Partition) End() error {
+	p.stop(ErrRevoked)
+	p.claiming.Wait()
+	p.giveUp()
+	if err := p.lanes.Err(); errors.Is(err, flow.ErrNoVerdict) {
+		return p.errorf(fmt.Errorf("a handler ended its goroutine: %w", err))
+	}
+	return cmp.Or(p.lanes.Err(), p.claimer)
+}
+
+// fail stops the consumer: this partition at once, the others with it.
+func (p *Partition) fail(err error) {
+	p.cfg.Logger.Error("kafkaadapter: stopping", "topic", p.at.Topic, "partition", p.at.Partition, "error", err)
+	p.stop(err)
+	p.at.Halt()
+}
+
+// Take takes messages that have arrived, in the order of their offsets. It never waits for
+// the store or for a handler. The error of an offset that is not above the one before ends
+// the partition: what it knows no longer describes what is being delivered.
+func (p *Partition) Take(messages []Message) error {
+	items := make([]item, len(messages))
+	taken := make([]*item, len(messages))
+	for i, m := range messages {
+		slot, err := p.tracker.Track(m.Offset)
+		if err != nil {
+			return p.errorf(err) // those before it are not run: nobody has seen them
+		}
+		items[i] = item{msg: m, slot: slot, end: func() {}}
+		taken[i] = &items[i]
+	}
+	if p.cfg.unclaimed() {
+		p.submit(taken)
+	} else {
+		p.pending.add(taken)
+	}
+	p.gate.Check()
+	return nil
+}
+
+// submit hands items to the lanes. Lanes that have stopped take none: the items go the
+// way of those that were never claimed, and are given back.
+func (p *Partition) submit(items []*item) {
+	for _, it := range items {
+		if err := p.lanes.Submit(laneKey(&it.msg), it); err != nil {
+			p.pending.add([]*item{it})
+		}
+	}
+}
+
+// laneKey is Kafka's key, where no key and an empty one mean no order.
+func laneKey(m *Message) []byte {
+	if len(m.Key) == 0 {
+		return nil
+	}
+	return m.Key
+}
+
+// done finishes a message: its record exists, or it is parked durably.
+func (p *Partition) done(it *item) {
+	p.drop(it)
+	if it.slot.Done() {
+		p.at.Committer.Finished(1)
+		p.gate.Check()
+	}
+}
+
+// drop forgets an item's claim: it has ended, or lapses.
+func (p *Partition) drop(it *item) {
+	it.end()
+	it.claim, it.run = nil, nil
+}
+
+func (p *Partition) errorf(err error) error {
+	return fmt.Errorf("kafkaadapter: %s/%d: %w", p.at.Topic, p.at.Partition, err)
+}
+
+// warn logs what happened to a message.
+func (p *Partition) warn(what string, it *item, err error) {
+	p.cfg.Logger.Warn("kafkaadapter: "+what, "topic", p.at.Topic, "partition", p.at.Partition, "offset", it.msg.Offset, "error", err)
+}
