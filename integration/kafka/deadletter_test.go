@@ -20,29 +20,14 @@ import (
 // A poison message whose dead-letter topic is down keeps the offset, and nothing else,
 // until the topic is back. Its letter can be read, mended and sent back: it runs once more,
 // under the id that it had.
-func TestPoisonAndItsReplay(t *testing.T) {
-	t.Parallel()
+func TestPoisonAndItsReplay(t *testing.T) { eachFlavor(t, poisonAndItsReplay) }
+
+func poisonAndItsReplay(t *testing.T, f flavor) {
 	const n, deadTopic = 40, sceneTopic + ".dead"
 	poison := idOf(5)
-	s := newScene(t, 3, 1)
+	s := f.scene(t, 3, 1)
 	brokers := s.cluster.ListenAddrs()
 	createTopic(t, brokers, deadTopic, 1, 1)
-	cfg := clientConfig()
-	if err := kafkaadapter.CheckProducer(cfg); err != nil {
-		t.Fatal(err)
-	}
-	producer, err := sarama.NewSyncProducer(brokers, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = producer.Close() })
-	park, err := kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
-		Producer: producer, Topic: func(*kafkaMessage) string { return deadTopic },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-
 	down := s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: deadTopic, Err: kerr.NotEnoughReplicas, Count: -1})
 	var mended atomic.Bool
 	handler := func(_ context.Context, m *kafkaMessage) error {
@@ -52,7 +37,7 @@ func TestPoisonAndItsReplay(t *testing.T) {
 		return nil
 	}
 	s.produce(numbered(0, 0, n)...)
-	m := s.join(handler, func(mc *memberConfig) { mc.adapter = func(c *kafkaadapter.Config) { c.Park = park } })
+	m := s.join(handler, func(mc *memberConfig) { mc.deadTopic = deadTopic })
 	eventually(t, 15*time.Second, func() (bool, string) {
 		return s.totalEffects() == n-1 && s.committed(0) == 5 && down.Hits() > 1,
 			fmt.Sprintf("%d effects, committed %d, %d letters refused", s.totalEffects(), s.committed(0), down.Hits())
@@ -76,15 +61,26 @@ func TestPoisonAndItsReplay(t *testing.T) {
 	}
 	s.log[0] = append(s.log[0], poison)
 	s.oracle.expect(s.log)
-	if _, _, err := producer.SendMessage(back); err != nil {
-		t.Fatal(err)
-	}
+	send(t, brokers, back)
 	s.wantCommittedToEnd(15 * time.Second)
 	if _, err := kafkaadapter.Replay(t.Context(), m.dedup, "", letter); !errors.Is(err, kafkaadapter.ErrSettled) {
 		t.Errorf("a letter that has succeeded was replayed: %v", err)
 	}
 	m.leave(t)
 	s.wantOnce()
+}
+
+// send produces one message as it is.
+func send(t *testing.T, brokers []string, m *sarama.ProducerMessage) {
+	t.Helper()
+	p, err := sarama.NewSyncProducer(brokers, clientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	if _, _, err := p.SendMessage(m); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // readOne returns the first message of a topic.

@@ -3,19 +3,13 @@
 package kafka_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
@@ -65,19 +59,38 @@ func createTopic(t *testing.T, brokers []string, topic string, partitions int32,
 	t.Cleanup(func() { _ = admin.DeleteTopic(topic) })
 }
 
-// record is a message to produce.
+// header is a header of a message to produce.
+type header struct {
+	key   string
+	value []byte
+}
+
+// record is a message to produce. Nil headers stand for one with its id, a nil value for a
+// tombstone, and an empty key for none.
 type record struct {
 	id        string
 	partition int32
 	key       string
 	value     []byte
+	headers   []header
 }
 
 func (r record) message(topic string) *sarama.ProducerMessage {
-	return &sarama.ProducerMessage{
-		Topic: topic, Partition: r.partition, Key: sarama.StringEncoder(r.key), Value: sarama.ByteEncoder(r.value),
-		Headers: []sarama.RecordHeader{{Key: []byte("message-id"), Value: []byte(r.id)}},
+	m := &sarama.ProducerMessage{Topic: topic, Partition: r.partition}
+	if r.key != "" {
+		m.Key = sarama.StringEncoder(r.key)
 	}
+	if r.value != nil {
+		m.Value = sarama.ByteEncoder(r.value)
+	}
+	headers := r.headers
+	if headers == nil {
+		headers = []header{{"message-id", []byte(r.id)}}
+	}
+	for _, h := range headers {
+		m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(h.key), Value: h.value})
+	}
+	return m
 }
 
 // produce sends the records in order to an empty topic and returns the id at every
@@ -116,227 +129,6 @@ func produceAt(t *testing.T, brokers []string, topic string, at map[int32][]stri
 		}
 		records = records[n:]
 	}
-}
-
-// member is one consumer of a group that can leave, or crash.
-type member struct {
-	dialer *cutDialer
-	store  *mortal
-	group  sarama.ConsumerGroup
-	dedup  *dedup.Deduper
-	cancel context.CancelFunc
-	done   chan error
-
-	began, running atomic.Int64 // handlers
-	alarm          atomic.Pointer[alarm]
-}
-
-// alarm goes off when so many handlers have begun.
-type alarm struct {
-	at   int64
-	once sync.Once
-	off  chan struct{}
-}
-
-// after returns a channel that is closed when n more handlers have begun, by the last of
-// them: it is running then.
-func (m *member) after(n int64) <-chan struct{} {
-	a := &alarm{at: m.began.Load() + n, off: make(chan struct{})}
-	m.alarm.Store(a)
-	return a.off
-}
-
-// memberConfig is what a member needs to know. Broker addresses, group, topic, store and
-// handler are required.
-type memberConfig struct {
-	brokers  []string
-	group    string
-	topic    string
-	store    dedup.Store // it gets a view of its own
-	handler  kafkaadapter.Handler
-	observer kafkaadapter.Observer
-	adapter  func(*kafkaadapter.Config)                      // changes the adapter's settings
-	client   func(*sarama.Config)                            // changes the client's
-	wrap     func(sarama.ConsumerGroup) sarama.ConsumerGroup // between sarama and the adapter
-}
-
-// start makes a member of the group.
-func start(t *testing.T, mc memberConfig) *member {
-	t.Helper()
-	m := &member{dialer: &cutDialer{conns: map[net.Conn]bool{}}, store: &mortal{Store: mc.store}, done: make(chan error, 1)}
-	var err error
-	m.dedup, err = dedup.New(m.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Second, Hold: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := kafkaadapter.Config{
-		Deduper: m.dedup, Handler: m.count(mc.handler), Observer: mc.observer, Drain: time.Second,
-		CommitEvery: 50 * time.Millisecond, CommitCount: 200, RetryBase: 20 * time.Millisecond, RetryMax: 500 * time.Millisecond,
-	}
-	if mc.adapter != nil {
-		mc.adapter(&cfg)
-	}
-	a, err := kafkaadapter.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := clientConfig()
-	client.Net.Proxy.Enable, client.Net.Proxy.Dialer = true, m.dialer
-	if mc.client != nil {
-		mc.client(client)
-	}
-	if err := a.CheckConfig(client); err != nil {
-		t.Fatal(err)
-	}
-	if m.group, err = sarama.NewConsumerGroup(mc.brokers, mc.group, client); err != nil {
-		t.Fatal(err)
-	}
-	group := m.group
-	if mc.wrap != nil {
-		group = mc.wrap(group)
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	m.cancel = cancel
-	go func() { m.done <- a.Run(ctx, group, []string{mc.topic}) }()
-	return m
-}
-
-// count notes how many handlers began and how many are running.
-func (m *member) count(h kafkaadapter.Handler) kafkaadapter.Handler {
-	return func(ctx context.Context, msg *kafkaadapter.Message) error {
-		m.running.Add(1)
-		defer m.running.Add(-1)
-		n := m.began.Add(1)
-		if a := m.alarm.Load(); a != nil && n >= a.at {
-			a.once.Do(func() { close(a.off) })
-		}
-		return h(ctx, msg)
-	}
-}
-
-// leave stops the member as a deployment would.
-func (m *member) leave(t *testing.T) {
-	t.Helper()
-	m.cancel()
-	if err := <-m.done; err != nil {
-		t.Errorf("Run: %v", err)
-	}
-	_ = m.group.Close()
-}
-
-// crash cuts the member off from broker and store, in the middle of whatever it does.
-// It cannot leave the group, complete or release anything.
-func (m *member) crash() {
-	m.store.kill()
-	m.dialer.cut()
-	m.cancel()
-	go func() {
-		<-m.done
-		_ = m.group.Close()
-	}()
-}
-
-// crashAtWork crashes the member as soon as n more handlers have begun, and tells how
-// many of them were running then.
-func (m *member) crashAtWork(n int64) <-chan int64 {
-	working := m.after(n)
-	crashed := make(chan int64, 1)
-	go func() {
-		<-working
-		running := m.running.Load()
-		m.crash()
-		crashed <- running
-	}()
-	return crashed
-}
-
-// cutDialer dials until it is cut.
-type cutDialer struct {
-	mu    sync.Mutex
-	conns map[net.Conn]bool
-	dead  bool
-}
-
-var errCut = errors.New("connection cut")
-
-// Dial implements golang.org/x/net/proxy.Dialer.
-func (d *cutDialer) Dial(network, addr string) (net.Conn, error) {
-	conn, err := net.DialTimeout(network, addr, 5*time.Second)
-	if err != nil {
-		return nil, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.dead {
-		_ = conn.Close()
-		return nil, errCut
-	}
-	d.conns[conn] = true
-	return conn, nil
-}
-
-func (d *cutDialer) cut() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.dead = true
-	for conn := range d.conns {
-		_ = conn.Close()
-	}
-}
-
-// mortal is a store that a dead process cannot reach any more.
-type mortal struct {
-	dedup.Store
-	mu   sync.RWMutex
-	dead bool
-}
-
-var errDead = errors.New("the process is dead")
-
-func (m *mortal) kill() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.dead = true
-}
-
-func (m *mortal) alive() (func(), bool) {
-	m.mu.RLock()
-	return m.mu.RUnlock, !m.dead
-}
-
-func dead(n int) []dedup.Answer {
-	answers := make([]dedup.Answer, n)
-	for i := range answers {
-		answers[i].Err = errDead
-	}
-	return answers
-}
-
-func (m *mortal) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-	done, ok := m.alive()
-	defer done()
-	if !ok {
-		return dead(len(reqs))
-	}
-	return m.Store.Claim(ctx, reqs)
-}
-
-func (m *mortal) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	done, ok := m.alive()
-	defer done()
-	if !ok {
-		return dead(len(changes))
-	}
-	return m.Store.Renew(ctx, changes)
-}
-
-func (m *mortal) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	done, ok := m.alive()
-	defer done()
-	if !ok {
-		return dead(len(changes))
-	}
-	return m.Store.Finish(ctx, changes)
 }
 
 // eventually polls until cond holds, and fails with what it says otherwise.

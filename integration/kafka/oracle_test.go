@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -40,6 +39,9 @@ func watch(c *kfake.Cluster, store dedup.Store) *oracle {
 		c.KeepControl()
 		commit := req.(*kmsg.OffsetCommitRequest)
 		for _, topic := range commit.Topics {
+			if topic.Topic != "" && topic.Topic != sceneTopic { // newer requests have an id alone
+				continue
+			}
 			for _, p := range topic.Partitions {
 				o.commit(commit.Generation, p.Partition, p.Offset)
 			}
@@ -129,7 +131,7 @@ func TestCommitsNeverRunAheadOfRecords(t *testing.T) {
 		return s.join(func(ctx context.Context, m *kafkaMessage) error {
 			return pause(ctx, time.Duration(5+m.Offset%10)*time.Millisecond) // so that crashes hit it
 		}, func(mc *memberConfig) {
-			mc.observer.Delivered = func(*sarama.ConsumerMessage) { delivered.Add(1) }
+			mc.observer.Delivered = func(*kafkaMessage) { delivered.Add(1) }
 			mc.observer.Revoked = func(string, int32, int, int) { revoked.Add(1) }
 		})
 	}
@@ -200,7 +202,7 @@ func TestOracleCatchesEarlyMarks(t *testing.T) {
 		}
 	}
 	m := s.join(handler, func(mc *memberConfig) {
-		mc.wrap = func(g sarama.ConsumerGroup) sarama.ConsumerGroup { return earlyGroup{g} }
+		mc.bug = marksOnReceipt
 	})
 	s.wantCommittedToEnd(30 * time.Second)
 	m.leave(t)
@@ -211,35 +213,3 @@ func TestOracleCatchesEarlyMarks(t *testing.T) {
 	}
 	t.Logf("%d violations in %d commits, first: %s", len(s.oracle.violations), s.oracle.commits, s.oracle.violations[0])
 }
-
-// earlyGroup marks every message on arrival.
-type earlyGroup struct{ sarama.ConsumerGroup }
-
-func (g earlyGroup) Consume(ctx context.Context, topics []string, h sarama.ConsumerGroupHandler) error {
-	return g.ConsumerGroup.Consume(ctx, topics, earlyHandler{h})
-}
-
-type earlyHandler struct{ sarama.ConsumerGroupHandler }
-
-func (h earlyHandler) ConsumeClaim(s sarama.ConsumerGroupSession, c sarama.ConsumerGroupClaim) error {
-	out := make(chan *sarama.ConsumerMessage)
-	go func() {
-		defer close(out)
-		for m := range c.Messages() {
-			s.MarkMessage(m, "")
-			select {
-			case out <- m:
-			case <-s.Context().Done():
-				return
-			}
-		}
-	}()
-	return h.ConsumerGroupHandler.ConsumeClaim(s, earlyClaim{c, out})
-}
-
-type earlyClaim struct {
-	sarama.ConsumerGroupClaim
-	messages <-chan *sarama.ConsumerMessage
-}
-
-func (c earlyClaim) Messages() <-chan *sarama.ConsumerMessage { return c.messages }

@@ -18,10 +18,11 @@ func commitFault(err *kerr.Error, count int) kfake.Fault {
 
 // A member records everything and dies before any commit has arrived: all of it is
 // delivered again, skipped, and committed.
-func TestCrashBetweenRecordAndCommit(t *testing.T) {
-	t.Parallel()
+func TestCrashBetweenRecordAndCommit(t *testing.T) { eachFlavor(t, crashBetweenRecordAndCommit) }
+
+func crashBetweenRecordAndCommit(t *testing.T, f flavor) {
 	const n = 300
-	s := newScene(t, 3, 2)
+	s := f.scene(t, 3, 2)
 	refused := s.cluster.Fault(commitFault(kerr.NotCoordinator, -1))
 	s.produce(numbered(0, 0, n/2)...)
 	s.produce(numbered(1, n/2, n/2)...)
@@ -34,9 +35,7 @@ func TestCrashBetweenRecordAndCommit(t *testing.T) {
 	refused.Remove()
 
 	second := s.join(nil)
-	s.wantCommittedToEnd(10 * time.Second)
-	second.leave(t)
-	s.wantOnce()
+	s.wantAll(10*time.Second, second)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.skipped[dedup.RebalanceReplay] != n {
@@ -48,8 +47,9 @@ func TestCrashBetweenRecordAndCommit(t *testing.T) {
 // the same member or after it has joined again, and nothing runs twice. Then the commit
 // of the very last message is refused, and nothing more arrives that could bring the
 // next one.
-func TestRefusedCommitsAreRepeated(t *testing.T) {
-	t.Parallel()
+func TestRefusedCommitsAreRepeated(t *testing.T) { eachFlavor(t, refusedCommitsAreRepeated) }
+
+func refusedCommitsAreRepeated(t *testing.T, f flavor) {
 	for _, c := range []struct {
 		name string
 		err  *kerr.Error
@@ -63,7 +63,7 @@ func TestRefusedCommitsAreRepeated(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, 3, 1)
+			s := f.scene(t, 3, 1)
 			first := s.cluster.Fault(commitFault(c.err, 2))
 			m := s.join(nil)
 			s.produce(numbered(0, 0, 100)...)
@@ -77,25 +77,22 @@ func TestRefusedCommitsAreRepeated(t *testing.T) {
 			began := time.Now()
 			s.wantCommittedToEnd(5 * time.Second)
 			t.Logf("committed %v after the refusal", time.Since(began).Round(time.Millisecond))
-			m.leave(t)
-			s.wantOnce()
-			s.wantNothingHeld()
+			s.wantAll(time.Second, m)
 		})
 	}
 }
 
 // A commit that was applied and answered with a timeout is made again: nothing goes back
 // and nothing runs twice.
-func TestCommitAppliedButTimedOut(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 3, 1)
+func TestCommitAppliedButTimedOut(t *testing.T) { eachFlavor(t, commitAppliedButTimedOut) }
+
+func commitAppliedButTimedOut(t *testing.T, f flavor) {
+	s := f.scene(t, 3, 1)
 	fault := s.cluster.Fault(commitFault(kerr.RequestTimedOut, 5))
 	m := s.join(nil)
 	s.produce(numbered(0, 0, 500)...)
 	eventually(t, 10*time.Second, func() (bool, string) { return fault.Hits() == 5, "too few commits" })
-	s.wantCommittedToEnd(10 * time.Second)
-	m.leave(t)
-	s.wantOnce()
+	s.wantAll(10*time.Second, m)
 	s.oracle.mu.Lock()
 	defer s.oracle.mu.Unlock()
 	if s.oracle.rewinds > 0 {
@@ -105,9 +102,10 @@ func TestCommitAppliedButTimedOut(t *testing.T) {
 
 // Offsets with gaps: a log that begins late, and transactions, whose markers and aborted
 // messages lie between those that are delivered.
-func TestCommittedAcrossGaps(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 3, 1)
+func TestCommittedAcrossGaps(t *testing.T) { eachFlavor(t, committedAcrossGaps) }
+
+func committedAcrossGaps(t *testing.T, f flavor) {
+	s := f.scene(t, 3, 1)
 	s.produce(numbered(0, 0, 100)...)
 	if err := s.cluster.DeleteRecords(sceneTopic, 0, 40); err != nil {
 		t.Fatal(err)
@@ -130,16 +128,15 @@ func TestCommittedAcrossGaps(t *testing.T) {
 }
 
 // The coordinator of the group moves to another broker while a member works.
-func TestCoordinatorMoves(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 3, 2)
+func TestCoordinatorMoves(t *testing.T) { eachFlavor(t, coordinatorMoves) }
+
+func coordinatorMoves(t *testing.T, f flavor) {
+	s := f.scene(t, 3, 2)
 	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 2*time.Millisecond) })
 	for round := range 3 {
 		s.produce(numbered(int32(round%2), 500*round, 500)...) // small
 		eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 500*round+100, "no progress" })
 		s.cluster.RehashCoordinators()
 	}
-	s.wantCommittedToEnd(10 * time.Second)
-	m.leave(t)
-	s.wantOnce()
+	s.wantAll(10*time.Second, m)
 }

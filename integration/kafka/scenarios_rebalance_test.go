@@ -5,85 +5,68 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // A second member joins while handlers run that end within the drain budget: what runs
 // is finished and committed by its old owner, the rest moves, nothing runs twice.
 func TestRebalanceWhileWorking(t *testing.T) {
-	t.Parallel()
-	for name, protocol := range protocols {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newScene(t, 3, 4)
-			for p := range int32(4) {
-				s.produce(numbered(p, 1000*int(p), 200)...)
-			}
-			handler := func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 20*time.Millisecond) }
-			few := func(mc *memberConfig) { mc.adapter = func(c *kafkaadapter.Config) { c.Workers = 2 } }
-			a := s.join(handler, protocol, few)
-			eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 50, "no progress" })
-			b := s.join(handler, protocol, few)
-			eventually(t, 10*time.Second, func() (bool, string) { return b.began.Load() > 10, "the second member got nothing to do" })
-			s.wantMembers(2)
-			s.wantCommittedToEnd(20 * time.Second)
-			a.leave(t)
-			b.leave(t)
-			s.wantOnce()
-			s.wantNothingHeld()
-		})
-	}
+	eachFlavor(t, func(t *testing.T, f flavor) {
+		s := f.scene(t, 3, 4)
+		for p := range int32(4) {
+			s.produce(numbered(p, 1000*int(p), 200)...)
+		}
+		handler := func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 20*time.Millisecond) }
+		few := func(mc *memberConfig) { mc.workers = 2 }
+		a := s.join(handler, few)
+		eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 50, "no progress" })
+		b := s.join(handler, few)
+		eventually(t, 10*time.Second, func() (bool, string) { return b.began.Load() > 10, "the second member got nothing to do" })
+		s.wantMembers(2)
+		s.wantAll(20*time.Second, a, b)
+	})
 }
 
 // The handler outlives the drain: its partition moves while it runs, and the new owner
 // gets its message. The lease keeps the two apart, and there is one effect.
 func TestOverlapHasOneEffect(t *testing.T) {
-	for name, protocol := range protocols {
-		t.Run(name, func(t *testing.T) {
-			s := newScene(t, 3, 2)
-			s.produce(numbered(0, 0, 1)...)
-			s.produce(numbered(1, 1, 1)...)
-			var inside, together atomic.Int32
-			release := make(chan struct{})
-			handler := func(_ context.Context, _ *kafkaMessage) error { // deaf
-				if inside.Add(1) > 2 {
-					together.Add(1)
-				}
-				<-release
-				inside.Add(-1)
-				return nil
+	eachFlavor(t, func(t *testing.T, f flavor) {
+		s := f.scene(t, 3, 2)
+		s.produce(numbered(0, 0, 1)...)
+		s.produce(numbered(1, 1, 1)...)
+		var inside, together atomic.Int32
+		release := make(chan struct{})
+		handler := func(_ context.Context, _ *kafkaMessage) error { // deaf
+			if inside.Add(1) > 2 {
+				together.Add(1)
 			}
-			short := func(mc *memberConfig) {
-				mc.adapter = func(c *kafkaadapter.Config) { c.Drain = 200 * time.Millisecond }
-			}
-			a := s.join(handler, protocol, short)
-			eventually(t, 10*time.Second, func() (bool, string) { return inside.Load() == 2, "the first member is not at work" })
-			b := s.join(handler, protocol, short)
-			// One of the messages is delivered to somebody else while it is being handled.
-			eventually(t, 10*time.Second, func() (bool, string) {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				return len(s.waited) > 0, "nobody waits for a message that is in flight"
-			})
-			// Longer than the lease: it is renewed.
-			settle(t, func() int64 { return int64(inside.Load()) })
-			eventually(t, 10*time.Second, func() (bool, string) { return longer(s, 3), "nobody asks again" })
-			if at := s.committed(0) + s.committed(1); at != 0 {
-				t.Errorf("%d offsets were committed of messages that are being handled", at)
-			}
-			close(release)
-			s.wantCommittedToEnd(15 * time.Second)
-			a.leave(t)
-			b.leave(t)
-			if n := together.Load(); n != 0 {
-				t.Errorf("%d handlers ran beside another one of their message", n)
-			}
-			s.wantOnce()
-			s.wantNothingHeld()
-			wantNoGoroutines(t)
+			<-release
+			inside.Add(-1)
+			return nil
+		}
+		short := func(mc *memberConfig) {
+			mc.drain = 200 * time.Millisecond
+		}
+		a := s.join(handler, short)
+		eventually(t, 10*time.Second, func() (bool, string) { return inside.Load() == 2, "the first member is not at work" })
+		b := s.join(handler, short)
+		// One of the messages is delivered to somebody else while it is being handled.
+		eventually(t, 10*time.Second, func() (bool, string) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.waited) > 0, "nobody waits for a message that is in flight"
 		})
-	}
+		// Longer than the lease: it is renewed.
+		settle(t, func() int64 { return int64(inside.Load()) })
+		eventually(t, 10*time.Second, func() (bool, string) { return longer(s, 3), "nobody asks again" })
+		if at := s.committed(0) + s.committed(1); at != 0 {
+			t.Errorf("%d offsets were committed of messages that are being handled", at)
+		}
+		close(release)
+		s.wantAll(15*time.Second, a, b)
+		if n := together.Load(); n != 0 {
+			t.Errorf("%d handlers ran beside another one of their message", n)
+		}
+	})
 }
 
 // longer reports whether somebody has asked n times for a message in flight.
@@ -100,9 +83,10 @@ func longer(s *scene, n int) bool {
 
 // The same id in two partitions of two members: the one waits for the other, marks
 // nothing, and takes over when the other has died.
-func TestOwnerOfTheSameIDDies(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 3, 2)
+func TestOwnerOfTheSameIDDies(t *testing.T) { eachFlavor(t, ownerOfTheSameIDDies) }
+
+func ownerOfTheSameIDDies(t *testing.T, f flavor) {
+	s := f.scene(t, 3, 2)
 	handlerOf := func(block chan struct{}) func(context.Context, *kafkaMessage) error {
 		return func(ctx context.Context, _ *kafkaMessage) error {
 			select {
@@ -134,8 +118,6 @@ func TestOwnerOfTheSameIDDies(t *testing.T) {
 	members[owner].crash()
 	eventually(t, 10*time.Second, func() (bool, string) { return members[other].running.Load() == 1, "the message was not taken over" })
 	close(blocks[other])
-	s.wantCommittedToEnd(10 * time.Second)
-	members[other].leave(t)
-	s.wantOnce()
 	close(blocks[owner])
+	s.wantAll(10*time.Second, members[other])
 }

@@ -2,18 +2,13 @@ package kafka_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
-
-	"github.com/onceward/onceward/kafkaadapter"
 )
-
-type kafkaMessage = kafkaadapter.Message
 
 // pause is an effect that takes its time.
 func pause(ctx context.Context, d time.Duration) error {
@@ -56,10 +51,11 @@ func transact(t *testing.T, brokers []string, records []record, commit bool) {
 
 // One key is stuck: the others go on, the watermark stays below it, and what is in
 // flight above it is bounded.
-func TestOneStuckKey(t *testing.T) {
-	t.Parallel()
+func TestOneStuckKey(t *testing.T) { eachFlavor(t, oneStuckKey) }
+
+func oneStuckKey(t *testing.T, f flavor) {
 	const n = 6000
-	s := newScene(t, 3, 1)
+	s := f.scene(t, 3, 1)
 	stuck := make(chan struct{})
 	handler := func(ctx context.Context, m *kafkaMessage) error {
 		if m.ID == idOf(100) {
@@ -79,8 +75,7 @@ func TestOneStuckKey(t *testing.T) {
 		s.produce(records[i : i+100]...)
 	}
 	m := s.join(handler, func(mc *memberConfig) {
-		mc.adapter = func(c *kafkaadapter.Config) { c.HighWater, c.LowWater = 500, 200 }
-		mc.client = func(c *sarama.Config) { c.Consumer.Fetch.Default, c.ChannelBufferSize = 16<<10, 16 }
+		mc.highWater, mc.lowWater, mc.fetch = 500, 200, 16<<10
 	})
 	eventually(t, 10*time.Second, func() (bool, string) { return s.committed(0) == 100, fmt.Sprint("committed ", s.committed(0)) })
 	eventually(t, 10*time.Second, func() (bool, string) {
@@ -96,9 +91,7 @@ func TestOneStuckKey(t *testing.T) {
 		t.Errorf("committed to %d past the stuck message at 100", at)
 	}
 	close(stuck)
-	s.wantCommittedToEnd(15 * time.Second)
-	m.leave(t)
-	s.wantOnce()
+	s.wantAll(15*time.Second, m)
 }
 
 // settle waits until a number has not changed for a while, and returns it.
@@ -114,96 +107,102 @@ func settle(t *testing.T, read func() int64) int64 {
 	return last
 }
 
-// A slow partition does not hold up a fast one of the same broker.
+// A slow partition does not hold up a fast one of the same broker. The rate alone and the
+// rate beside the slow one are measured in turn.
 func TestSlowPartitionBesideAFastOne(t *testing.T) {
-	const n = 10_000
-	// In the fast partition's way would be: a reader that waits for the slow one.
-	rate := func(beside int) time.Duration {
-		s := newScene(t, 1, 2)
-		s.produce(numbered(0, 0, beside)...)
-		s.produce(numbered(1, 100_000, n)...)
-		var fast atomic.Int64
-		ended := make(chan struct{})
-		handler := func(ctx context.Context, m *kafkaMessage) error {
-			if m.Partition == 0 {
-				return pause(ctx, 20*time.Millisecond)
+	for _, f := range flavors {
+		t.Run(f.name, func(t *testing.T) {
+			const rounds = 3
+			var alone, beside time.Duration
+			for range rounds {
+				alone += fastPartition(t, f, 0)
+				beside += fastPartition(t, f, 5000)
 			}
-			if fast.Add(1) == n {
-				close(ended)
+			ratio := float64(alone) / float64(beside)
+			t.Logf("the fast partition had %.2f of its rate alone (%v, %v beside a slow one)", ratio, alone/rounds, beside/rounds)
+			// Throttled by the client it would be one message in 20 ms. The machine may be busy.
+			if ratio < 0.5 {
+				t.Errorf("the fast partition had %.2f of its rate alone, want at least 0.5", ratio)
 			}
-			return nil
-		}
-		began := time.Now()
-		m := s.join(handler, func(mc *memberConfig) {
-			mc.adapter = func(c *kafkaadapter.Config) { c.Workers, c.HighWater, c.LowWater = 1, 200, 100 }
 		})
-		select {
-		case <-ended:
-		case <-time.After(30 * time.Second):
-			t.Errorf("the fast partition got %d of %d messages through", fast.Load(), n)
+	}
+}
+
+// fastPartition is how long a partition takes whose handler is quick, beside one with
+// messages of 20 ms. In its way would be a reader that waits for the slow one.
+func fastPartition(t *testing.T, f flavor, beside int) time.Duration {
+	const n = 20_000
+	s := f.scene(t, 1, 2)
+	s.produce(numbered(0, 0, beside)...)
+	s.produce(numbered(1, 100_000, n)...)
+	var fast atomic.Int64
+	began, ended := make(chan struct{}), make(chan struct{})
+	m := s.join(func(ctx context.Context, m *kafkaMessage) error {
+		if m.Partition == 0 {
+			return pause(ctx, 20*time.Millisecond)
 		}
-		took := time.Since(began)
-		m.crash() // the slow partition has work for minutes
-		return took
-	}
-	alone, beside := rate(0), rate(5000)
-	t.Logf("%d messages took %v alone, %v beside a slow partition", n, alone.Round(time.Millisecond), beside.Round(time.Millisecond))
-	// Throttled by sarama it would be one message in 20 ms. The machine may be busy.
-	if limit := 3*alone + 2*time.Second; beside > limit {
-		t.Errorf("the fast partition took %v beside a slow one, want at most %v", beside, limit)
-	}
+		switch fast.Add(1) {
+		case 1:
+			close(began)
+		case n:
+			close(ended)
+		}
+		return nil
+	}, func(mc *memberConfig) { mc.workers, mc.highWater, mc.lowWater = 1, 200, 100 })
+	waitFor(t, began, "the fast partition does not begin")
+	start := time.Now()
+	waitFor(t, ended, "the fast partition does not end")
+	took := time.Since(start)
+	m.crash() // the slow partition has work for minutes
+	return took
 }
 
 // A member that is told to end while it works finishes what runs, commits it, gives the
 // rest back, and leaves nothing running.
 func TestShutdown(t *testing.T) {
-	for name, protocol := range protocols {
-		t.Run(name, func(t *testing.T) {
-			s := newScene(t, 3, 2)
-			s.produce(numbered(0, 0, 500)...)
-			s.produce(numbered(1, 500, 500)...)
-			handler := func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 100*time.Millisecond) }
-			m := s.join(handler, protocol, func(mc *memberConfig) {
-				mc.adapter = func(c *kafkaadapter.Config) { c.Workers = 4 }
-			})
-			eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 20 && m.running.Load() > 0, "no progress" })
-			began := time.Now()
-			m.leave(t)
-			if took := time.Since(began); took > 3*time.Second {
-				t.Errorf("leaving took %v", took)
-			}
-			if err := m.group.Close(); err != nil {
-				t.Errorf("the second Close: %v", err)
-			}
-			if n := m.running.Load(); n != 0 {
-				t.Errorf("%d handlers are still running", n)
-			}
-			done := s.totalEffects()
-			if at := s.committed(0) + s.committed(1); at < 1 || at > int64(done) {
-				t.Errorf("committed %d offsets for %d effects", at, done)
-			}
-			s.wantNothingHeld()
-			wantNoGoroutines(t)
+	eachFlavor(t, func(t *testing.T, f flavor) {
+		s := f.scene(t, 3, 2)
+		s.produce(numbered(0, 0, 500)...)
+		s.produce(numbered(1, 500, 500)...)
+		handler := func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 100*time.Millisecond) }
+		m := s.join(handler, func(mc *memberConfig) { mc.workers = 4 })
+		eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 20 && m.running.Load() > 0, "no progress" })
+		began := time.Now()
+		m.leave(t)
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("leaving took %v", took)
+		}
+		if err := m.close(); err != nil {
+			t.Errorf("the second Close: %v", err)
+		}
+		if n := m.running.Load(); n != 0 {
+			t.Errorf("%d handlers are still running", n)
+		}
+		done := s.totalEffects()
+		if at := s.committed(0) + s.committed(1); at < 1 || at > int64(done) {
+			t.Errorf("committed %d offsets for %d effects", at, done)
+		}
+		s.wantNothingHeld()
+		wantNoGoroutines(t)
 
-			again := s.join(nil, protocol)
-			s.wantCommittedToEnd(10 * time.Second)
-			again.leave(t)
-			s.wantOnce()
-		})
-	}
+		again := s.join(nil)
+		s.wantAll(10*time.Second, again)
+	})
 }
 
 // Closing the group under the adapter ends Run with sarama's error, after the drain.
-func TestGroupClosedWhileDraining(t *testing.T) {
-	s := newScene(t, 3, 1)
+func TestGroupClosedWhileDraining(t *testing.T) { eachFlavor(t, groupClosedWhileDraining) }
+
+func groupClosedWhileDraining(t *testing.T, f flavor) {
+	s := f.scene(t, 3, 1)
 	s.produce(numbered(0, 0, 10)...)
 	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 500*time.Millisecond) })
 	eventually(t, 10*time.Second, func() (bool, string) { return m.running.Load() > 0, "nothing runs" })
 	closed := make(chan error, 2)
 	for range 2 { // twice, and at once
-		go func() { closed <- m.group.Close() }()
+		go func() { closed <- m.close() }()
 	}
-	if err := <-m.done; !errors.Is(err, sarama.ErrClosedConsumerGroup) {
+	if err := <-m.done; !f.closed(err) {
 		t.Errorf("Run: %v", err)
 	}
 	for range 2 {

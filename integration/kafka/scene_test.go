@@ -3,18 +3,17 @@ package kafka_test
 import (
 	"context"
 	"fmt"
-	"runtime"
+	"runtime/pprof"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/kafkaadapter"
 )
 
 const sceneTopic, sceneGroup = "orders", "g"
@@ -23,6 +22,7 @@ const sceneTopic, sceneGroup = "orders", "g"
 // ledger of effects.
 type scene struct {
 	t       *testing.T
+	flavor  flavor // of the members that join
 	cluster *kfake.Cluster
 	store   dedup.Store
 	oracle  *oracle
@@ -35,13 +35,33 @@ type scene struct {
 	skipped map[dedup.Cause]int
 	waited  map[string]int
 	paused  int
-	order   []string // of effects
+	order   []effect
 }
 
+// effect is one that has happened.
+type effect struct {
+	id, key   string
+	partition int32
+	offset    int64
+}
+
+// newScene is a scene for tests that are about one client: its members are sarama's.
 func newScene(t *testing.T, nodes int, partitions int32) *scene {
 	t.Helper()
+	return eager.scene(t, nodes, partitions)
+}
+
+// scene is a scene whose members are of this flavor.
+func (f flavor) scene(t *testing.T, nodes int, partitions int32) *scene {
+	t.Helper()
+	return f.sceneOn(t, embeddedNodes(t, nodes), partitions)
+}
+
+// sceneOn is a scene on these brokers.
+func (f flavor) sceneOn(t *testing.T, cluster *kfake.Cluster, partitions int32) *scene {
+	t.Helper()
 	s := &scene{
-		t: t, cluster: embeddedNodes(t, nodes), store: dedup.Memory(1 << 20), log: map[int32][]string{}, sent: map[int32][]string{},
+		t: t, flavor: f, cluster: cluster, store: dedup.Memory(1 << 20), log: map[int32][]string{}, sent: map[int32][]string{},
 		effects: map[string]int{}, skipped: map[dedup.Cause]int{}, waited: map[string]int{},
 	}
 	s.oracle = watch(s.cluster, s.store)
@@ -78,32 +98,37 @@ func numbered(partition int32, from, n int) []record {
 }
 
 // join adds a member. A nil handler has its effect at once.
-func (s *scene) join(handler kafkaadapter.Handler, change ...func(*memberConfig)) *member {
+func (s *scene) join(h handler, change ...func(*memberConfig)) *member {
 	s.t.Helper()
 	mc := memberConfig{
 		brokers: s.cluster.ListenAddrs(), group: sceneGroup, topic: sceneTopic, store: s.store,
-		observer: kafkaadapter.Observer{
-			Skipped: func(_ *kafkaadapter.Message, cause dedup.Cause) { s.note(func() { s.skipped[cause]++ }) },
-			Waiting: func(m *kafkaadapter.Message) { s.note(func() { s.waited[m.ID]++ }) },
+		observer: observer{
+			Skipped: func(_ *kafkaMessage, cause dedup.Cause) { s.note(func() { s.skipped[cause]++ }) },
+			Waiting: func(m *kafkaMessage) { s.note(func() { s.waited[m.ID]++ }) },
 			Paused:  func(string, int32, bool) { s.note(func() { s.paused++ }) },
 		},
-		handler: func(ctx context.Context, m *kafkaadapter.Message) error {
-			if handler != nil {
-				if err := handler(ctx, m); err != nil {
+		handler: func(ctx context.Context, m *kafkaMessage) error {
+			if h != nil {
+				if err := h(ctx, m); err != nil {
 					return err
 				}
 			}
-			s.note(func() {
-				s.effects[m.ID]++
-				s.order = append(s.order, m.ID)
-			})
+			s.affect(m)
 			return nil
 		},
 	}
 	for _, f := range change {
 		f(&mc)
 	}
-	return start(s.t, mc)
+	return s.flavor.start(s.t, mc)
+}
+
+// affect has the effect of a message.
+func (s *scene) affect(m *kafkaMessage) {
+	s.note(func() {
+		s.effects[m.ID]++
+		s.order = append(s.order, effect{id: m.ID, key: string(m.Key), partition: m.Partition, offset: m.Offset})
+	})
 }
 
 func (s *scene) note(f func()) {
@@ -173,25 +198,89 @@ func (s *scene) wantNothingHeld() {
 	s.t.Helper()
 	for _, ids := range s.log {
 		for _, id := range ids {
-			key, err := dedup.NewID("t", "", id)
-			if err != nil {
-				s.t.Fatal(err)
-			}
-			rec := s.store.Lookup(context.Background(), []dedup.ID{key})[0].Record
-			if rec.State == dedup.StateInProgress {
-				s.t.Errorf("%s is left %v for %v", id, rec.State, rec.Remaining)
+			if state := s.stateOf(id); state == dedup.StateInProgress {
+				s.t.Errorf("%s is left %v", id, state)
 			}
 		}
 	}
 }
 
-// wantNoGoroutines waits until none of this module's shipped code is left running.
+// wantOrder requires that the first effects of each key of a partition came in the order
+// of its messages: one that has happened twice came late the second time.
+func (s *scene) wantOrder() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	type lane struct {
+		partition int32
+		key       string
+	}
+	last, seen := map[lane]int64{}, map[string]bool{}
+	for _, e := range s.order {
+		if e.key == "" || seen[e.id] {
+			continue
+		}
+		seen[e.id] = true
+		l := lane{e.partition, e.key}
+		if before, ok := last[l]; ok && e.offset < before {
+			s.t.Errorf("key %q of partition %d: the effect of offset %d came after that of %d", e.key, e.partition, e.offset, before)
+		}
+		last[l] = e.offset
+	}
+}
+
+// wantAll is how most scenarios end: everything is committed in time, the members leave,
+// every id had its effect once and in order and is on record, and nothing is left behind.
+func (s *scene) wantAll(limit time.Duration, members ...*member) {
+	s.t.Helper()
+	s.wantCommittedToEnd(limit)
+	for _, m := range members {
+		m.leave(s.t)
+	}
+	s.wantOnce()
+	s.wantOrder()
+	s.wantNothingHeld()
+	s.wantRecorded()
+	wantNoGoroutines(s.t)
+}
+
+// wantRecorded requires that every id that was produced is on record as done.
+func (s *scene) wantRecorded() {
+	s.t.Helper()
+	for _, ids := range s.log {
+		for _, id := range ids {
+			if state := s.stateOf(id); state != dedup.StateSucceeded && state != dedup.StateFailed {
+				s.t.Errorf("%s is %v, want it on record", id, state)
+			}
+		}
+	}
+}
+
+// stateOf is what the store has of an id.
+func (s *scene) stateOf(id string) dedup.State {
+	key, err := dedup.NewID("t", "", id)
+	if err != nil {
+		panic(err) // ids of the tests fit
+	}
+	return s.store.Lookup(context.Background(), []dedup.ID{key})[0].Record.State
+}
+
+// sceneLabel marks the goroutines of members with the name of their test, so that tests
+// which run side by side can tell theirs.
+const sceneLabel = "scene"
+
+// wantNoGoroutines waits until nothing of this module's shipped code is left running that
+// members of this test have started.
 func wantNoGoroutines(t *testing.T) {
 	t.Helper()
+	mine := fmt.Sprintf("%q:%s", sceneLabel, strconv.Quote(t.Name()))
 	eventually(t, 10*time.Second, func() (bool, string) {
-		buf := make([]byte, 1<<22)
-		left := slices.DeleteFunc(strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n"), func(g string) bool {
-			return !strings.Contains(g, "onceward/kafkaadapter") && !strings.Contains(g, "onceward/dedup")
+		var profile strings.Builder
+		if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
+			return false, err.Error()
+		}
+		left := slices.DeleteFunc(strings.Split(profile.String(), "\n\n"), func(g string) bool {
+			return !strings.Contains(g, mine) || !strings.Contains(g, "onceward/kafkaadapter") && !strings.Contains(g, "onceward/dedup")
 		})
 		return len(left) == 0, strings.Join(left, "\n\n")
 	})
@@ -221,15 +310,3 @@ func (s *scene) wantMembers(n int) {
 		return ok, fmt.Sprint(info.State, " ", all)
 	})
 }
-
-// cooperative makes the member's group rebalance in the cooperative way.
-func cooperative(mc *memberConfig) {
-	mc.client = func(c *sarama.Config) {
-		c.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyCooperativeSticky()}
-	}
-}
-
-// eager is how groups rebalance by default.
-func eager(*memberConfig) {}
-
-var protocols = map[string]func(*memberConfig){"eager": eager, "cooperative": cooperative}

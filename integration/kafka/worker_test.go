@@ -5,11 +5,14 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,7 +48,19 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	flag.Parse()
+	waitTogether()
 	os.Exit(m.Run())
+}
+
+// waitTogether lets more tests run side by side than there are processors, unless -parallel
+// is given: they mostly wait, for sessions and leases to end.
+func waitTogether() {
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))) // the flag exists
+	}
 }
 
 // work consumes in the Atomic composition until it is told to end.

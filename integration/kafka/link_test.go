@@ -1,0 +1,140 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// cutDialer dials until it is cut.
+type cutDialer struct {
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+	dead  bool
+}
+
+var errCut = errors.New("connection cut")
+
+// Dial implements golang.org/x/net/proxy.Dialer.
+func (d *cutDialer) Dial(network, addr string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, addr)
+}
+
+// DialContext is Dial as newer clients want it.
+func (d *cutDialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: 5 * time.Second}
+	conn, err := dialer.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.dead {
+		_ = conn.Close()
+		return nil, errCut
+	}
+	d.conns[conn] = true
+	return conn, nil
+}
+
+// cut closes every connection and refuses new ones.
+func (d *cutDialer) cut() {
+	d.mu.Lock()
+	d.dead = true
+	d.mu.Unlock()
+	d.hiccup()
+}
+
+// hiccup closes every connection; new ones are made.
+func (d *cutDialer) hiccup() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for conn := range d.conns {
+		_ = conn.Close()
+	}
+	clear(d.conns)
+}
+
+// mortal is a store that a dead process cannot reach any more, and that a frozen one
+// reaches when it thaws.
+type mortal struct {
+	dedup.Store
+	mu   sync.RWMutex
+	dead bool
+	ice  chan struct{} // closed by the thaw
+}
+
+var errDead = errors.New("the process is dead")
+
+func (m *mortal) kill() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dead = true
+}
+
+// freeze lets every call from now on wait for thaw.
+func (m *mortal) freeze() (thaw func()) {
+	ice := make(chan struct{})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ice = ice
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.ice = nil
+		close(ice)
+	}
+}
+
+// reach waits while the process is frozen, and reports whether it lives. done must be
+// called after the store.
+func (m *mortal) reach() (done func(), alive bool) {
+	for {
+		m.mu.RLock()
+		if m.ice == nil {
+			return m.mu.RUnlock, !m.dead
+		}
+		ice := m.ice
+		m.mu.RUnlock()
+		<-ice
+	}
+}
+
+func dead(n int) []dedup.Answer {
+	answers := make([]dedup.Answer, n)
+	for i := range answers {
+		answers[i].Err = errDead
+	}
+	return answers
+}
+
+func (m *mortal) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	done, ok := m.reach()
+	defer done()
+	if !ok {
+		return dead(len(reqs))
+	}
+	return m.Store.Claim(ctx, reqs)
+}
+
+func (m *mortal) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	done, ok := m.reach()
+	defer done()
+	if !ok {
+		return dead(len(changes))
+	}
+	return m.Store.Renew(ctx, changes)
+}
+
+func (m *mortal) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	done, ok := m.reach()
+	defer done()
+	if !ok {
+		return dead(len(changes))
+	}
+	return m.Store.Finish(ctx, changes)
+}
