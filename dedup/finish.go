@@ -54,23 +54,6 @@ func (c *Claim) Release(ctx context.Context) error {
 
 var errReleased = errors.New("released")
 
-// Completion is one item of [Deduper.CompleteBatch].
-type Completion struct {
-	// Claim that ends.
-	Claim *Claim
-	// Result to keep, when Err is nil.
-	Result []byte
-	// Err of the handler: nil completes, one for which IsPermanent is true fails, any
-	// other releases the claim; see [NotBegun] for one that has declared [Danger].
-	Err error
-	// With is for the store, and written together with the record or not at all: what it
-	// may be is said by the store that offers it. A store that does not know it refuses the
-	// item with an [*InputError] and writes nothing. Only where Err is nil. Default nil.
-	With any
-	// noResult marks a result that could not be encoded.
-	noResult bool
-}
-
 // CompleteBatch ends many claims and returns nil when everything was written as asked,
 // else one error per item, in order: what Complete, Fail or Release would have returned,
 // nil for an item that was written. It takes one round trip per 1024 items (on a Redis
@@ -259,6 +242,9 @@ func (d *Deduper) beginEnd(item *Completion, e *ending) (send bool, err error) {
 	if c.Outcome != Acquired {
 		return false, &InputError{Field: "Claim", Reason: fmt.Sprintf("is %v; only an acquired claim can be ended", c.Outcome)}
 	}
+	if err := c.checkUnused(item); err != nil {
+		return false, err
+	}
 	c.change(item, &d.cfg, e.change)
 	change := e.change
 	if change.With != nil && change.State != StateSucceeded {
@@ -308,6 +294,8 @@ func (c *Claim) change(item *Completion, cfg *Config, change *Change) {
 		Fingerprint: c.req.Fingerprint, Origin: c.req.Origin, Label: c.req.Label, With: item.With,
 	}
 	switch {
+	case item.Unused:
+		change.State, change.Unused = StateReleased, true
 	case item.Err == nil:
 		change.State = StateSucceeded
 		change.NoResult = item.noResult || len(item.Result) > cfg.ResultLimit || cfg.SeenOnly && len(item.Result) > 0

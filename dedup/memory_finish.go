@@ -74,6 +74,9 @@ func (s *memoryStore) end(rec *memoryRecord, c *Change, now time.Duration) {
 	rec.state, rec.late = rec.reach(c), false
 	rec.bind(c.Fingerprint, c.Origin, c.Label)
 	rec.danger = rec.state == StateUncertain
+	if c.Unused {
+		rec.attempt = max(rec.attempt-1, 0)
+	}
 	switch rec.state {
 	case StateUncertain:
 		s.schedule(rec, max(rec.expires, memoryAdd(now, max(c.Hold, c.Window))))
@@ -106,6 +109,16 @@ func memoryCheckFinish(c *Change) error {
 	}
 	if c.Landed && c.State != StateSucceeded {
 		return &InputError{Field: "Landed", Reason: "needs StateSucceeded"}
+	}
+	return memoryCheckUnused(c)
+}
+
+func memoryCheckUnused(c *Change) error {
+	switch {
+	case c.Unused && c.State != StateReleased:
+		return &InputError{Field: "Unused", Reason: "needs StateReleased"}
+	case c.Unused && c.NotBegun:
+		return &InputError{Field: "Unused", Reason: "is set, and so is NotBegun"}
 	}
 	return nil
 }

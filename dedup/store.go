@@ -88,6 +88,10 @@ type Store interface {
 	// the Answer shows, and is remembered for Change.Window at least. Only a Change with
 	// NotBegun releases it, and withdraws the Danger. Steps outlive a release, and go
 	// when the key is succeeded or failed.
+	//
+	// An owner's Change with Unused leaves the key with one attempt less than the claim
+	// had counted, none when it was the first, also when it ends as uncertain: the next
+	// claim has the same number. The fence stays. Sent again it takes nothing away.
 	Finish(ctx context.Context, changes []Change) []Answer
 
 	// Lookup reads, and changes nothing.
@@ -169,6 +173,10 @@ type Change struct {
 	Danger bool
 	// NotBegun withdraws Danger with StateReleased; Finish only.
 	NotBegun bool
+	// Unused says that the turn of the attempt never came: it is not counted. Finish only,
+	// and then only with StateReleased and without NotBegun, for who never began knows
+	// nothing of the attempts before; a store answers anything else with an [*InputError].
+	Unused bool
 	// Steps replaces what the key keeps of finished steps, at most 64 KiB; nil leaves it.
 	// Renew only. Steps only grow: one that is shorter than what is kept was sent
 	// earlier, has come late, and is ignored.

@@ -57,7 +57,7 @@ func finishCall(s *Store, c *dedup.Change) redisscript.Call {
 	}
 	if c.State == dedup.StateReleased {
 		args.Keep, args.Result, args.NoResult = c.Hold, nil, false
-		args.Uncertain, args.NotBegun = max(c.Hold, c.Window), c.NotBegun
+		args.Uncertain, args.NotBegun, args.Unused = max(c.Hold, c.Window), c.NotBegun, c.Unused
 	}
 	return redisscript.NewFinish(s.key(c.ID), &args)
 }
@@ -106,6 +106,10 @@ func (s *Store) checkFinish(c *dedup.Change) error {
 		return input("Landed", "needs StateSucceeded")
 	case c.Landed && c.Fence > redisscript.MaxFence:
 		return input("Fence", fmt.Sprintf("is larger than %d", uint64(redisscript.MaxFence)))
+	case c.Unused && c.State != dedup.StateReleased:
+		return input("Unused", "needs StateReleased")
+	case c.Unused && c.NotBegun:
+		return input("Unused", "is set, and so is NotBegun")
 	case c.Attempt < 0 || c.Attempt > math.MaxInt32:
 		return input("Attempt", "is out of range")
 	}

@@ -71,9 +71,12 @@ func TestWalksReachEverything(t *testing.T) {
 				"claims, lapse=false, take=false", "claims, lapse=true, take=false",
 				"claims, lapse=false, take=true", "claims, lapse=true, take=true",
 				"renews, lapse=false, danger=false", "renews, lapse=false, danger=true", "forgets",
-				"ends succeeded, landed=false, not begun=false", "ends succeeded, landed=true, not begun=false",
-				"ends failed, landed=false, not begun=false",
-				"ends released, landed=false, not begun=false", "ends released, landed=false, not begun=true",
+				"ends succeeded, landed=false, not begun=false, unused=false",
+				"ends succeeded, landed=true, not begun=false, unused=false",
+				"ends failed, landed=false, not begun=false, unused=false",
+				"ends released, landed=false, not begun=false, unused=false",
+				"ends released, landed=false, not begun=true, unused=false",
+				"ends released, landed=false, not begun=false, unused=true",
 			} {
 				if !met[stands+" "+what] {
 					t.Errorf("no walk %s when the key is %s", what, stands)

@@ -137,6 +137,9 @@ func (r *reference) reach(c dedup.Change) dedup.State {
 func (r *reference) end(c dedup.Change, late bool) {
 	r.state, r.token, r.late, r.gone = r.reach(c), c.Token, late, false
 	r.danger = r.state == dedup.StateUncertain
+	if c.Unused {
+		r.attempt--
+	}
 	if r.terminal() {
 		r.steps = ""
 	}

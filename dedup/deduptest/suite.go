@@ -78,6 +78,11 @@ var properties = []property{
 	{"steps/outlive", "a sub-effect that runs again in the next attempt, or an end that carries what nobody reads", checkStepsOutlive},
 	{"steps/not_shared", "a caller that changes the record by writing into a slice", checkStepsCopies},
 
+	{"unused/not_counted", "a message that has used up its attempts, and no handler ever saw it", checkUnused},
+	{"unused/sent_again", "a poison message whose attempts are taken away again, or an old owner that takes them from the new one", checkUnusedAgain},
+	{"unused/danger", "a payment that is made again because a claim behind it was given back", checkUnusedDanger},
+	{"unused/contradiction", "a claim whose turn never came, and that says how it ended", checkUnusedRefused},
+
 	{"result/byte_for_byte", "a replay that differs from the first answer", checkResults},
 	{"result/not_kept", "an effect without a result taken for one whose result is missing", checkNoResult},
 	{"result/not_shared", "a caller that changes the record by writing into a slice", checkResultCopies},

@@ -89,7 +89,7 @@ func (w *walker) step() error {
 		}
 		// What has become uncertain is not forgotten that soon.
 		expire := w.rng.IntN(4) == 0 && w.model.reach(change) != dedup.StateUncertain
-		say("ends %v, landed=%t, not begun=%t, expire=%t", change.State, change.Landed, change.NotBegun, expire)
+		say("ends %v, landed=%t, not begun=%t, unused=%t, expire=%t", change.State, change.Landed, change.NotBegun, change.Unused, expire)
 		return w.finish(o, change, expire)
 	default:
 		say("forgets")
@@ -179,7 +179,12 @@ func (w *walker) randomChange(o *owner) dedup.Change {
 		}
 	}
 	if change.State == dedup.StateReleased {
-		change.NotBegun = w.rng.IntN(3) == 0
+		switch w.rng.IntN(3) {
+		case 0:
+			change.NotBegun = true
+		case 1:
+			change.Unused = true
+		}
 	} else {
 		change.Result = fmt.Appendf(nil, "%s %d", change.State, w.rng.IntN(1000))
 	}

@@ -161,8 +161,8 @@ type FinishArgs struct {
 	Result []byte
 	// Uncertain is how long the record is kept at least when it ends as uncertain.
 	Uncertain time.Duration
-	// NotBegun: see dedup.Change.
-	NotBegun bool
+	// NotBegun and Unused: see dedup.Change.
+	NotBegun, Unused bool
 }
 
 // NewFinish ends an attempt.
@@ -170,7 +170,7 @@ func NewFinish(key string, a *FinishArgs) Call {
 	return Call{Script: Finish, Key: key, Args: []any{
 		string(a.Token[:]), a.State, max(Millis(a.Keep), 1), bit(a.Landed), a.Fence, a.Attempt, bit(a.NoResult),
 		a.Fingerprint, a.Origin, a.Label, bit(a.Result != nil), string(a.Result),
-		max(Millis(a.Uncertain), 1), bit(a.NotBegun),
+		max(Millis(a.Uncertain), 1), bit(a.NotBegun), bit(a.Unused),
 	}}
 }
 

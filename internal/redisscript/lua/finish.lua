@@ -9,12 +9,13 @@
 --          11 1 when there is a result  12 the result
 --          13 ms to keep it when it ends as uncertain
 --          14 not_begun: 1 when its irreversible part has not begun after all
---          15 arguments of the buckets
---          19 the generation to add to, or that of now if it is later; none to write a
+--          15 unused: 1 when its turn never came, and it does not count
+--          16 arguments of the buckets
+--          20 the generation to add to, or that of now if it is later; none to write a
 --          record
---          20 ms for which a record is left beside the member, so that this very change
+--          21 ms for which a record is left beside the member, so that this very change
 --          is recognised when it is sent again, 0 for none
---          21 added: 1 when an earlier command of this change has added the member
+--          22 added: 1 when an earlier command of this change has added the member
 -- Returns  {answer, ms left, ms since the end, record}, where answer is one of
 --          held     the owner's write is on record; the record comes without the result
 --          again    the same write was on record already, with its result
@@ -41,14 +42,14 @@ if state == RELEASED and old and old.danger and ARGV[14] ~= '1' then
   state, keep = UNCERTAIN, math.max(keep, old.ttl, tonumber(ARGV[13]))
 end
 
-local b = view(15)
+local b = view(16)
 local done, problem = seen(b, now)
 if problem then
   return problem
 end
 local into, added = nil, false
 if b then
-  into, added = tonumber(ARGV[19]), ARGV[21] == '1'
+  into, added = tonumber(ARGV[20]), ARGV[22] == '1'
   if into then
     into = math.max(into, math.floor(now / b.window)) -- a caller's clock may be behind
   end
@@ -96,6 +97,9 @@ local r = {
 if old then
   if held then
     r.fence, r.attempt = old.fence, old.attempt
+    if ARGV[15] == '1' then
+      r.attempt = math.max(old.attempt - 1, 0)
+    end
   else
     r.fence, r.attempt = math.max(old.fence, fence), math.max(old.attempt, r.attempt)
   end
@@ -112,7 +116,7 @@ else
 end
 if into then
   add(b, into)
-  local receipt = tonumber(ARGV[20])
+  local receipt = tonumber(ARGV[21])
   if not held and old and old.state == IN_PROGRESS then
     receipt = math.max(receipt, old.ttl) -- whose owner is to find it
   end

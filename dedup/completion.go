@@ -1,0 +1,43 @@
+package dedup
+
+// Completion is one item of [Deduper.CompleteBatch].
+type Completion struct {
+	// Claim that ends.
+	Claim *Claim
+	// Result to keep, when Err is nil.
+	Result []byte
+	// Err of the handler: nil completes, one for which IsPermanent is true fails, any
+	// other releases the claim; see [NotBegun] for one that has declared [Danger].
+	Err error
+	// With is for the store, and written together with the record or not at all: what it
+	// may be is said by the store that offers it. A store that does not know it refuses the
+	// item with an [*InputError] and writes nothing. Only where Err is nil. Default nil.
+	With any
+	// Unused says that the turn of the claim never came, and its handler was not called: the
+	// claim is released, whatever Err is, and does not count as an attempt. Who claims ahead
+	// of need gives back with it what he does not come to, or messages that nobody has seen
+	// would use up their attempts. (An attempt is counted when claiming: one whose process
+	// dies has counted.) A key that was dangerous before is uncertain again; Danger by the
+	// attempt itself, a Result or With is an [*InputError]. Default false.
+	Unused bool
+	// noResult marks a result that could not be encoded.
+	noResult bool
+}
+
+// checkUnused refuses what contradicts Completion.Unused.
+func (c *Claim) checkUnused(item *Completion) error {
+	reason := ""
+	switch {
+	case !item.Unused:
+		return nil
+	case item.Result != nil:
+		reason = "is set, and so is Result"
+	case item.With != nil:
+		reason = "is set, and so is With"
+	case c.declared.Load():
+		reason = "is set, and the attempt has declared Danger"
+	default:
+		return nil
+	}
+	return &InputError{Field: "Completion.Unused", Reason: reason}
+}

@@ -1,0 +1,114 @@
+package deduptest
+
+import (
+	"errors"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// unused is the change of an attempt whose turn never came.
+func (o *owner) unused() dedup.Change {
+	change := o.change(dedup.StateReleased)
+	change.Unused = true
+	return change
+}
+
+// wantUncounted insists on what is left of a claim of o whose turn never came.
+func (c *check) wantUncounted(what string, rec dedup.Record, o *owner) {
+	c.Helper()
+	c.wantState(what, rec, dedup.StateReleased)
+	c.wantClaim(what, rec, o.attempt-1, o.fence)
+	c.wantRemaining(what, rec, long)
+}
+
+// checkUnused gives claims back unstarted, between attempts that were started.
+func checkUnused(c *check) {
+	id, steps := newID(), []byte("charge")
+	fence := uint64(0)
+	for started := range 3 {
+		for range 2 {
+			o := c.acquire(id, long, long)
+			if o.attempt != started+1 || o.fence <= fence {
+				c.Errorf("a claim after %d attempts and others that were never begun: want attempt %d and a fence above %d, got %d and %d",
+					started, started+1, fence, o.attempt, o.fence)
+			}
+			fence = o.fence
+			a := o.mustFinish(o.unused())
+			c.wantUncounted("the answer to an attempt that was never begun", a.Record, o)
+			c.wantUncounted("an attempt that was never begun", c.lookup(id), o)
+		}
+		o := c.acquire(id, long, long)
+		o.mustNote(steps)
+		o.mustFinish(o.change(dedup.StateReleased))
+		fence = o.fence
+	}
+	c.wantSteps("after attempts that were never begun", c.lookup(id), steps)
+}
+
+// checkUnusedAgain sends it again, and sends it late.
+func checkUnusedAgain(c *check) {
+	id := newID()
+	for range 2 {
+		o := c.acquire(id, long, long)
+		o.mustFinish(o.change(dedup.StateReleased))
+		// An attempt has one end, and this one was counted.
+		o.mustFinish(o.unused())
+		c.wantClaim("a release, and then not begun", c.lookup(id), o.attempt, o.fence)
+	}
+	o := c.acquire(id, long, long)
+	for range 3 {
+		c.wantUncounted("an attempt that was never begun, said again", o.mustFinish(o.unused()).Record, o)
+	}
+	c.wantUncounted("an attempt that was never begun, said three times", c.lookup(id), o)
+
+	late := c.acquire(id, c.h.Lease, long)
+	if late.attempt != 3 {
+		c.Errorf("after two attempts and one that was never begun: got attempt %d", late.attempt)
+	}
+	c.pass(c.h.Lease)
+	next := c.acquire(id, long, long)
+	before := c.lookup(id)
+	for _, old := range []*owner{o, late} {
+		c.wantEnd("not begun, from an owner that was taken over", old.finish(old.unused()), false, false)
+	}
+	c.wantUnchanged("not begun, from an owner that was taken over", before, c.lookup(id))
+	next.mustFinish(next.change(dedup.StateSucceeded))
+}
+
+// checkUnusedDanger gives claims of dangerous keys back unstarted: what an earlier
+// attempt has declared is still to be found out about.
+func checkUnusedDanger(c *check) {
+	for crash, way := range ways {
+		id := c.uncertain(newID(), crash).id
+		for range 2 {
+			next := c.stranger(id)
+			c.wantOutcome("a claim to find out", next.take(long), dedup.Acquired)
+			if next.attempt != 2 {
+				c.Errorf("a claim to find out %s: got attempt %d", way, next.attempt)
+			}
+			for range 2 {
+				a := next.mustFinish(next.unused())
+				c.wantState("a claim to find out that was never begun", a.Record, dedup.StateUncertain)
+			}
+			next.attempt--
+			c.wantUncertain("a claim to find out that was never begun", next)
+		}
+	}
+}
+
+// checkUnusedRefused says of ends that they were never begun, and of an attempt that was
+// never begun what only one that was could know.
+func checkUnusedRefused(c *check) {
+	var input *dedup.InputError
+	for _, state := range c.ends() {
+		o := c.acquire(newID(), long, long)
+		before := c.lookup(o.id)
+		change := o.change(state)
+		change.Unused, change.NotBegun = true, state == dedup.StateReleased
+		if a := c.finishes(change)[0]; !errors.As(a.Err, &input) || a.Held || a.Written {
+			c.Errorf("Unused with %v and NotBegun=%t was answered %s and %v", state, change.NotBegun, describe(a), a.Err)
+		}
+		c.wantUnchanged("a Change that contradicts itself", before, c.lookup(o.id))
+		o.mustFinish(o.change(state))
+	}
+}
