@@ -64,6 +64,11 @@ type Config struct {
 	// ID finds the id of a message. Default: DefaultID.
 	ID IDFunc
 
+	// Positions gives an id to the messages in which ID finds none: their position. To
+	// tell messages by nothing else let ID be FirstOf(). Default nil: such a message
+	// cannot be processed (ErrNoID) and goes to Park.
+	Positions *Positions
+
 	// Scope separates consumer groups that have different effects of one message and
 	// share a namespace; usually the name of the group. Default: none.
 	Scope string

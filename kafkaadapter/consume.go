@@ -88,6 +88,13 @@ func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama
 	if committer == nil {
 		return errors.New("kafkaadapter: ConsumeClaim without Setup")
 	}
+	if positions := a.cfg.Positions; positions != nil {
+		// An error ends the session, and the next one tries again: without the look-up
+		// the messages of a topic that is another one by now could be taken for done.
+		if err := positions.assigned(claim.Topic()); err != nil {
+			return err
+		}
+	}
 	var open valve
 	p, err := partition.New(&a.partitions, partition.Assignment{
 		Topic: claim.Topic(), Partition: claim.Partition(), Generation: session.GenerationID(),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +18,7 @@ import (
 // The headers that a dead letter has beside those of its message.
 const (
 	// HeaderID has the id of the message, under which it was claimed. It is missing where
-	// there is none.
+	// there is none, or none that a Deduper takes.
 	HeaderID = "onceward-id"
 	// HeaderTopic, HeaderPartition and HeaderOffset say where the message lay.
 	HeaderTopic     = "onceward-topic"
@@ -29,8 +30,8 @@ const (
 	HeaderAttempts = "onceward-attempts"
 	// HeaderError says why it could not be processed, in at most 1 KiB.
 	HeaderError = "onceward-error"
-	// HeaderTooLarge has the size of a value that the dead-letter topic did not take; the
-	// letter is empty then.
+	// HeaderTooLarge has the size of the value of a message that the dead-letter topic did
+	// not take; the letter is empty then.
 	HeaderTooLarge = "onceward-value-too-large"
 )
 
@@ -60,8 +61,9 @@ type DeadLetterConfig struct {
 //
 // A crash, or the end of ctx, between the letter and its acknowledgement sends it twice:
 // HeaderTopic, HeaderPartition and HeaderOffset are the same in both. A letter that is too
-// large for the topic goes without its value and says so; the value stays where the
-// position says, for as long as its topic keeps it.
+// large for the topic goes without its value, and if that is not enough without key and
+// headers, and says so; they stay where the position says, for as long as its topic keeps
+// them.
 //
 // An [*dedup.InputError] names a field that is missing.
 func DeadLetters(cfg DeadLetterConfig) (park func(context.Context, *Message, error) error, err error) {
@@ -86,10 +88,22 @@ func (c *DeadLetterConfig) park(ctx context.Context, m *Message, reason error) e
 	if !tooLarge(err) {
 		return err
 	}
-	short := letter(topic, m, reason)
-	short.Value = sarama.ByteEncoder{}
-	short.Headers = append(short.Headers, header(HeaderTooLarge, strconv.Itoa(len(m.Value))))
-	return c.send(ctx, short)
+	if err := c.send(ctx, short(topic, m, reason)); !tooLarge(err) {
+		return err
+	}
+	// It is not the value: a header or a key of a megabyte must not hold up its lane for ever.
+	bare := short(topic, m, reason)
+	bare.Key = nil
+	bare.Headers = slices.DeleteFunc(bare.Headers, func(h sarama.RecordHeader) bool { return !isOwn(&h) })
+	return c.send(ctx, bare)
+}
+
+// short is a letter without its value.
+func short(topic string, m *Message, reason error) *sarama.ProducerMessage {
+	out := letter(topic, m, reason)
+	out.Value = sarama.ByteEncoder{}
+	out.Headers = append(out.Headers, header(HeaderTooLarge, strconv.Itoa(len(m.Value))))
+	return out
 }
 
 // send returns at the latest when ctx ends: sarama's producer knows no context.
@@ -127,7 +141,7 @@ func letter(topic string, m *Message, reason error) *sarama.ProducerMessage {
 			out.Headers = append(out.Headers, *h)
 		}
 	}
-	if m.ID != "" {
+	if isKey(m.ID) { // another one may have any size, and was not claimed
 		out.Headers = append(out.Headers, header(HeaderID, m.ID))
 	}
 	out.Headers = append(out.Headers,

@@ -3,6 +3,7 @@ package kafkaadapter
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -166,6 +167,55 @@ func TestDeadLetterThatIsTooLarge(t *testing.T) {
 			}
 			if got := p.sent()[0]; len(got.Value) != 0 || got.Value == nil || lastHeader(got, HeaderTooLarge) != "1000" {
 				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// A header of a megabyte comes to the letter once, not once more as the id, and one that
+// the topic does not take goes without it: the message must not hold up its key for ever.
+func TestDeadLetterOfAHugeHeader(t *testing.T) {
+	huge := strings.Repeat("x", 1<<20)
+	size := func(m *sarama.ProducerMessage) (n int) {
+		for _, h := range m.Headers {
+			n += len(h.Key) + len(h.Value)
+		}
+		return n
+	}
+	for name, row := range map[string]struct{ limit, headers int }{
+		"that fits":         {1<<20 + 2048, 1},
+		"that does not fit": {1 << 20, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &fakeProducer{}
+			var log strings.Builder
+			p.failing(func(m *sarama.ProducerMessage) error {
+				if size(m) > row.limit {
+					return sarama.ErrMessageSizeTooLarge
+				}
+				return nil
+			})
+			inBubble(t, 1, nil, func(_ *rig, c *Config) {
+				c.Park = deadLetters(t, p)
+				c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			}, func(r *rig) {
+				r.group.finished = nil // a message without a usable id has no record
+				r.group.add(message(huge, "k"))
+				r.after(time.Second)
+				r.wantCommitted(1)
+			})
+			letters := p.sent()
+			if len(letters) != 1 {
+				t.Fatalf("%d letters", len(letters))
+			}
+			if n := len(lastHeader(letters[0], "message-id")); n != row.headers*len(huge) {
+				t.Errorf("the header has %d bytes", n)
+			}
+			if id := lastHeader(letters[0], HeaderID); id != "" {
+				t.Errorf("an id of %d bytes that was never claimed", len(id))
+			}
+			if why := lastHeader(letters[0], HeaderError); why == "" || len(why) > 1<<10 || log.Len() > 1<<12 {
+				t.Errorf("the reason has %d bytes, the log %d", len(why), log.Len())
 			}
 		})
 	}

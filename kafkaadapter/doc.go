@@ -26,6 +26,10 @@
 // another run, in which it does not look new. [RetryAfter] lets a handler say when a
 // message that failed comes again.
 //
+// The id comes from Config.ID. What has none of its own is told apart by its position with
+// Config.Positions, or cannot be processed. The key of a message is not an id ([KafkaKey]
+// says when it is), and what is no key of a Deduper, [Hashed] makes one of.
+//
 // The adapter and its check of sarama's settings come before the consumer group:
 //
 //	a, err := kafkaadapter.New(kafkaadapter.Config{Deduper: d, Handler: handle})

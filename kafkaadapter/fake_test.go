@@ -37,6 +37,7 @@ type fakeGroup struct {
 	generation int32
 	session    *fakeSession
 	refuse     []error // of the next calls of Consume
+	rewind     bool    // an operator resets the group to the start before the next session
 	joins      int
 }
 
@@ -92,6 +93,12 @@ func (g *fakeGroup) rebalance() {
 	g.session.cancel(errors.New("rebalance"))
 }
 
+// replay is a rebalance after which everything is delivered again.
+func (g *fakeGroup) replay() {
+	g.change(func() { g.rewind = true })
+	g.rebalance()
+}
+
 // Consume implements sarama.ConsumerGroup.
 func (g *fakeGroup) Consume(ctx context.Context, _ []string, h sarama.ConsumerGroupHandler) error {
 	g.mu.Lock()
@@ -106,6 +113,10 @@ func (g *fakeGroup) Consume(ctx context.Context, _ []string, h sarama.ConsumerGr
 	s := &fakeSession{group: g, generation: g.generation, handler: h, claims: map[int32]*fakeClaim{}}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	g.session = s
+	if g.rewind {
+		g.rewind = false
+		clear(g.committed)
+	}
 	g.marked = maps.Clone(g.committed)
 	partitions := slices.Sorted(maps.Keys(g.log))
 	g.mu.Unlock()

@@ -5,11 +5,15 @@ import (
 	"strings"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/dedup"
 )
 
 // IDFunc finds the id of a message: what makes two deliveries the same message. It
 // reports false when the message carries none. It must depend on nothing but the
-// message, and is called concurrently. A message on which it panics cannot be processed.
+// message, and is called concurrently. A message on which it panics cannot be processed,
+// nor can one whose id is no key of a Deduper: 1-255 bytes of printable UTF-8. [Hashed]
+// makes one of any other.
 type IDFunc func(*sarama.ConsumerMessage) (id string, ok bool)
 
 // Header takes the id from the first of the named headers that is present with a
@@ -27,24 +31,17 @@ func Header(names ...string) IDFunc {
 	}
 }
 
-// CloudEvents takes the id from the headers of the Kafka protocol binding of
-// CloudEvents 1.0 in binary mode. The id alone is unique per source only, so both are
-// joined; each must be present.
-func CloudEvents() IDFunc {
-	return func(m *sarama.ConsumerMessage) (string, bool) {
-		source, id := lastHeader(m, "ce_source"), lastHeader(m, "ce_id")
-		if source == "" || id == "" {
-			return "", false
-		}
-		// A source is a URI reference, where a space is written so. A bare one would let
-		// "a b" with "c" be taken for "a" with "b c", and one of the two be skipped.
-		return strings.ReplaceAll(source, " ", "%20") + " " + id, true
-	}
-}
-
 // DebeziumOutbox takes the id from the header "id" that Debezium's outbox event router
 // sets for the purpose of removing duplicates.
 func DebeziumOutbox() IDFunc { return Header("id") }
+
+// KafkaKey takes the message's key, if it has one that is not empty. Use it only where the
+// producer makes a key for each event. Usually a key names an entity, such as a customer:
+// then every update of it after the first is taken for a duplicate, and dropped, for the
+// whole window.
+func KafkaKey() IDFunc {
+	return func(m *sarama.ConsumerMessage) (string, bool) { return string(m.Key), len(m.Key) > 0 }
+}
 
 // FirstOf takes the first id that one of the functions finds.
 func FirstOf(funcs ...IDFunc) IDFunc {
@@ -82,8 +79,23 @@ func (a *Adapter) idOf(m *sarama.ConsumerMessage) (id string, err error) {
 		}
 	}()
 	id, ok := a.cfg.ID(m)
+	if ok {
+		return id, nil
+	}
+	if hook := a.cfg.Observer.MissingID; hook != nil {
+		hook(m)
+	}
+	if a.cfg.Positions != nil {
+		id, ok = a.cfg.Positions.id(m)
+	}
 	if !ok && !a.cfg.Unclaimed {
 		return id, ErrNoID
 	}
 	return id, nil
+}
+
+// isKey reports whether a Deduper takes the id.
+func isKey(id string) bool {
+	_, err := dedup.NewID("n", "", id)
+	return err == nil
 }

@@ -1,8 +1,11 @@
 package kafkaadapter
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/IBM/sarama"
 )
@@ -23,7 +26,7 @@ func headers(pairs ...string) *sarama.ConsumerMessage {
 func TestIDs(t *testing.T) {
 	huge := strings.Repeat("x", 1<<20)
 	withNil := headers("message-id", "1")
-	withNil.Headers = append(withNil.Headers, nil)
+	withNil.Headers = append(withNil.Headers, nil, &sarama.RecordHeader{}, &sarama.RecordHeader{Value: []byte("nameless")})
 	for _, c := range []struct {
 		name string
 		find IDFunc
@@ -41,8 +44,14 @@ func TestIDs(t *testing.T) {
 		{"empty value", Header("a"), headers("a", ""), ""},
 		{"empty value, second name", Header("a", "b"), headers("a", "", "b", "2"), "2"},
 		{"nil value", Header("a"), headers("a", "nil"), ""},
-		{"nil header", Header("message-id"), withNil, "1"},
+		{"nil header, and one of nothing", Header("message-id"), withNil, "1"},
 		{"huge value, refused later", Header("a"), headers("a", huge), huge},
+		{"repeated: an empty one first", Header("a"), headers("a", "", "a", "2"), "2"},
+		{"repeated in another case", Header("a"), headers("a", "1", "A", "2"), "2"},
+		{"key", KafkaKey(), headers(), "entity"},
+		{"nil key", KafkaKey(), &sarama.ConsumerMessage{}, ""},
+		{"empty key", KafkaKey(), &sarama.ConsumerMessage{Key: []byte{}}, ""},
+		{"binary key", KafkaKey(), &sarama.ConsumerMessage{Key: []byte{0, 255}}, "\x00\xff"},
 		{"CloudEvents", CloudEvents(), headers("ce_id", "7", "ce_source", "/shop"), "/shop 7"},
 		{"CloudEvents without source", CloudEvents(), headers("ce_id", "7"), ""},
 		{"CloudEvents without id", CloudEvents(), headers("ce_source", "/shop"), ""},
@@ -64,11 +73,27 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// Different events have different ids, whatever is in their source.
-func TestCloudEventsAreTold(t *testing.T) {
-	a, _ := CloudEvents()(headers("ce_source", "a b", "ce_id", "c"))
-	b, _ := CloudEvents()(headers("ce_source", "a", "ce_id", "b c"))
-	if a == b {
-		t.Errorf("two events have the id %q", a)
+// An adapter tells of every message without an id, whatever becomes of it.
+func TestMissingIDIsTold(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"parked":     func(c *Config) { c.Park = func(context.Context, *Message, error) error { return nil } },
+		"positioned": func(c *Config) { c.Positions = positionsOf(t, "u") },
+		"unclaimed":  func(c *Config) { c.Unclaimed = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var missing []int64
+			inBubble(t, 1, nil, func(r *rig, c *Config) {
+				r.group.finished = nil
+				c.Observer.MissingID = func(m *sarama.ConsumerMessage) { missing = append(missing, m.Offset) }
+				change(c)
+			}, func(r *rig) {
+				r.group.add(message("a", ""), &sarama.ConsumerMessage{Key: []byte("k")}, message("b", ""))
+				r.after(time.Second)
+				r.wantCommitted(3)
+			})
+			if !slices.Equal(missing, []int64{1}) {
+				t.Errorf("told of %v, want 1", missing)
+			}
+		})
 	}
 }

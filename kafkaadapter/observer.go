@@ -13,6 +13,9 @@ import (
 type Observer struct {
 	// Delivered: a message came from the broker, before anything else is done with it.
 	Delivered func(m *sarama.ConsumerMessage)
+	// MissingID: Config.ID found no id in the message. What becomes of it is up to
+	// Config.Positions and Config.Park.
+	MissingID func(m *sarama.ConsumerMessage)
 	// Skipped: the message is done already; cause tells why it came again.
 	Skipped func(m *Message, cause dedup.Cause)
 	// Handled: the handler ran for took and returned err.

@@ -48,7 +48,7 @@ func Replay(ctx context.Context, d *dedup.Deduper, scope string, m *sarama.Consu
 	case lastHeader(m, HeaderTopic) == "":
 		return nil, fmt.Errorf("%w: it has no header %q", ErrNoLetter, HeaderTopic)
 	case lastHeader(m, HeaderTooLarge) != "":
-		return nil, fmt.Errorf("%w: its value of %s bytes was too large, and lies at %s/%s@%s", ErrNoLetter,
+		return nil, fmt.Errorf("%w: it was too large, with a value of %s bytes, and lies at %s/%s@%s", ErrNoLetter,
 			lastHeader(m, HeaderTooLarge), lastHeader(m, HeaderTopic), lastHeader(m, HeaderPartition), lastHeader(m, HeaderOffset))
 	}
 	if id := lastHeader(m, HeaderID); id != "" {

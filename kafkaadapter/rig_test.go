@@ -108,6 +108,15 @@ func (r *rig) times(id string) int {
 	return r.runs[id]
 }
 
+func (r *rig) totalRuns() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, runs := range r.runs {
+		n += runs
+	}
+	return n
+}
+
 // after lets time pass until everybody waits again.
 func (r *rig) after(d time.Duration) {
 	time.Sleep(d)
