@@ -56,6 +56,10 @@ var table = map[string]rule{
 	"kafkaadapter/internal/partition": {
 		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/flow"},
 	},
+	"kafkaadapter/txn": {
+		imports: []string{"dedup", "internal/backoff", sarama},
+		tests:   []string{"kafkaadapter"},
+	},
 	"kafkaadapter/internal/flow": {
 		imports: []string{"internal/backoff"},
 		tests:   []string{"dedup"},

@@ -1,0 +1,402 @@
+package kafka_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/kafkaadapter/txn"
+)
+
+// stage is a broker with an input topic, an output topic of as many partitions, and a
+// topic for dead letters. What is produced for an input goes to the output partition of
+// the same number and names the input's position.
+type stage struct {
+	t             *testing.T
+	brokers       []string
+	in, out, dead string
+	group         string
+	partitions    int32
+	sent          map[int32][]string
+
+	mu     sync.Mutex
+	failed map[string]int // by topic/partition error text
+}
+
+// newStage makes the topics; prefix keeps tests on one real broker apart.
+func newStage(t *testing.T, brokers []string, prefix string, partitions int32) *stage {
+	t.Helper()
+	s := &stage{
+		t: t, brokers: brokers, partitions: partitions, sent: map[int32][]string{}, failed: map[string]int{},
+		in: prefix + "in", out: prefix + "out", dead: prefix + "dead", group: prefix + "streamed",
+	}
+	for _, topic := range []string{s.in, s.out, s.dead} {
+		createTopic(t, brokers, topic, partitions, 1)
+	}
+	return s
+}
+
+// produce spreads n inputs over the partitions.
+func (s *stage) produce(n int) {
+	s.t.Helper()
+	var records []record
+	for i := range n {
+		records = append(records, record{id: idOf(i), partition: partitionsOf(int(s.partitions), i), key: idOf(i), value: []byte(idOf(i))})
+	}
+	produceAt(s.t, s.brokers, s.in, s.sent, records)
+}
+
+// stream has one output per input.
+func (s *stage) stream(m *sarama.ConsumerMessage) *sarama.ProducerMessage {
+	return &sarama.ProducerMessage{Topic: s.out, Partition: m.Partition, Value: sarama.StringEncoder(fmt.Sprintf("%d@%d", m.Partition, m.Offset))}
+}
+
+// processor is one member of the group.
+type processor struct {
+	net, producerNet *tapDialer // of the group's client and of the producers'
+	group            sarama.ConsumerGroup
+	cancel           context.CancelFunc
+	done             chan error
+}
+
+// processorConfig changes what join makes.
+type processorConfig struct {
+	txn      *txn.Config
+	consumer *sarama.Config
+}
+
+// join starts a member with short timeouts.
+func (s *stage) join(change ...func(*processorConfig)) *processor {
+	s.t.Helper()
+	m := &processor{net: newTap(), producerNet: newTap(), done: make(chan error, 1)}
+	consumer, producers := clientConfig(), clientConfig()
+	for cfg, tap := range map[*sarama.Config]*tapDialer{consumer: m.net, producers: m.producerNet} {
+		cfg.Net.Proxy.Enable, cfg.Net.Proxy.Dialer = true, tap
+		cfg.Producer.Transaction.Retry.Backoff = 10 * time.Millisecond
+		cfg.Producer.Retry.Backoff = 10 * time.Millisecond
+		cfg.Metadata.Retry.Backoff = 20 * time.Millisecond
+	}
+	mc := processorConfig{consumer: consumer, txn: &txn.Config{
+		Brokers: s.brokers, Client: producers, Group: s.group, TransactionTimeout: time.Second, Drain: time.Second,
+		BatchMax: 20, BatchWait: time.Millisecond, RetryBase: 5 * time.Millisecond, RetryMax: 100 * time.Millisecond,
+		Handler: txn.PerMessage(func(_ context.Context, m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+			return []*sarama.ProducerMessage{s.stream(m)}, nil
+		}),
+		Observer: txn.Observer{Failed: func(_ string, _ int32, err error) { s.note(err) }},
+	}}
+	for _, f := range change {
+		f(&mc)
+	}
+	p, err := txn.New(*mc.txn)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := p.CheckConfig(consumer); err != nil {
+		s.t.Fatal(err)
+	}
+	if m.group, err = sarama.NewConsumerGroup(s.brokers, s.group, consumer); err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
+	m.cancel = cancel
+	go func() { m.done <- p.Run(ctx, m.group, []string{s.in}) }()
+	return m
+}
+
+func (s *stage) note(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	s.failed[text]++
+}
+
+// failures is what made runs fail, and how often.
+func (s *stage) failures() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+	for _, text := range slices.Sorted(maps.Keys(s.failed)) {
+		all = append(all, fmt.Sprintf("%d x %s", s.failed[text], text))
+	}
+	return strings.Join(all, "; ")
+}
+
+// leave stops the member as a deployment would.
+func (m *processor) leave(t *testing.T) {
+	t.Helper()
+	m.cancel()
+	if err := <-m.done; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	_ = m.group.Close()
+}
+
+// crash cuts the member off in the middle of whatever it does; its goroutines live on and
+// reach nobody.
+func (m *processor) crash() {
+	m.net.kill()
+	m.producerNet.kill()
+	m.cancel()
+	go func() {
+		<-m.done
+		_ = m.group.Close()
+	}()
+}
+
+// positions is what the group has committed.
+func (s *stage) positions() (map[int32]int64, error) {
+	admin, err := sarama.NewClusterAdmin(s.brokers, clientConfig())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = admin.Close() }()
+	var partitions []int32
+	for p := range s.partitions {
+		partitions = append(partitions, p)
+	}
+	offsets, err := admin.ListConsumerGroupOffsets(s.group, map[string][]int32{s.in: partitions})
+	if err != nil {
+		return nil, err
+	}
+	at := map[int32]int64{}
+	for _, p := range partitions {
+		block := offsets.GetBlock(s.in, p)
+		if block == nil || block.Err != sarama.ErrNoError {
+			return nil, fmt.Errorf("partition %d: %+v", p, block)
+		}
+		at[p] = max(block.Offset, 0)
+	}
+	return at, nil
+}
+
+// wantCommittedToEnd waits until the group has processed all that was produced.
+func (s *stage) wantCommittedToEnd(limit time.Duration) {
+	s.t.Helper()
+	eventually(s.t, limit, func() (bool, string) {
+		at, err := s.positions()
+		for p, ids := range s.sent {
+			if err != nil || at[p] != int64(len(ids)) {
+				return false, fmt.Sprintf("%v, partition %d is committed to %d of %d; %s", err, p, at[p], len(ids), s.failures())
+			}
+		}
+		return true, ""
+	})
+}
+
+// wantCommitted waits until n inputs are committed.
+func (s *stage) wantCommitted(n int64, limit time.Duration) {
+	s.t.Helper()
+	eventually(s.t, limit, func() (bool, string) {
+		at, err := s.positions()
+		total := int64(0)
+		for _, offset := range at {
+			total += offset
+		}
+		return err == nil && total >= n, fmt.Sprint(at, err, s.failures())
+	})
+}
+
+// wantOutputOnce requires that nobody is at work, and that a read_committed reader sees the
+// output of every input below the committed offsets once, in order, and nothing else.
+func (s *stage) wantOutputOnce() {
+	s.t.Helper()
+	outputs := s.read(s.out)
+	at, err := s.positions()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for p := range s.partitions {
+		var want []string
+		for offset := range at[p] {
+			want = append(want, fmt.Sprintf("%d@%d", p, offset))
+		}
+		if got := outputs[p]; !slices.Equal(got, want) {
+			s.t.Errorf("partition %d is committed to %d and has %d outputs: %s", p, at[p], len(got), difference(got, want))
+		}
+	}
+}
+
+// difference says what is lost, twice or out of place.
+func difference(got, want []string) string {
+	count := map[string]int{}
+	for _, v := range got {
+		count[v]++
+	}
+	var odd []string
+	for _, v := range want {
+		if count[v] != 1 {
+			odd = append(odd, fmt.Sprintf("%s: %d times", v, count[v]))
+		}
+		delete(count, v)
+	}
+	for v := range count {
+		odd = append(odd, v+": not committed")
+	}
+	if odd == nil {
+		return "out of order"
+	}
+	return fmt.Sprintf("%d wrong, %s", len(odd), strings.Join(odd[:min(8, len(odd))], ", "))
+}
+
+// read returns the committed messages of a topic. A message of its own comes last in each
+// partition; it is not visible before every transaction ahead of it has ended, so one that
+// hangs fails the test.
+func (s *stage) read(topic string) map[int32][]string {
+	s.t.Helper()
+	const last = "last"
+	for p := range s.partitions {
+		producer, err := sarama.NewSyncProducer(s.brokers, clientConfig())
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		_, _, err = producer.SendMessage(&sarama.ProducerMessage{Topic: topic, Partition: p, Value: sarama.StringEncoder(last)})
+		_ = producer.Close()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	reader, err := sarama.NewConsumer(s.brokers, clientConfig())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = reader.Close() }()
+	all := map[int32][]string{}
+	deadline := time.After(20 * time.Second)
+	for p := range s.partitions {
+		pc, err := reader.ConsumePartition(topic, p, sarama.OffsetOldest)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for value := ""; value != last; {
+			select {
+			case m := <-pc.Messages():
+				if value = string(m.Value); value != last {
+					all[p] = append(all[p], value)
+				}
+			case <-deadline:
+				s.t.Fatalf("partition %d of %s: a transaction hangs; %d messages so far", p, topic, len(all[p]))
+			}
+		}
+		_ = pc.Close()
+	}
+	return all
+}
+
+// What a tapDialer may do to a request.
+type verdict int
+
+const (
+	pass      verdict = iota
+	loseReply         // the broker gets it and answers, and the connection breaks
+	cutHere           // the connection breaks before it
+	holdReply         // the answer waits until the tap is released
+)
+
+// tapDialer dials connections on which requests can be held up by their kind.
+type tapDialer struct {
+	mu      sync.Mutex
+	conns   map[net.Conn]bool
+	dead    bool
+	judge   func(key int16) verdict
+	release chan struct{}
+}
+
+func newTap() *tapDialer {
+	return &tapDialer{conns: map[net.Conn]bool{}, release: make(chan struct{})}
+}
+
+// tap has every request judged from now on, nil none.
+func (d *tapDialer) tap(judge func(key int16) verdict) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.judge = judge
+}
+
+// kill cuts all connections, and there will be no other.
+func (d *tapDialer) kill() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dead = true
+	for conn := range d.conns {
+		_ = conn.Close()
+	}
+}
+
+// revive undoes a kill.
+func (d *tapDialer) revive() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dead = false
+}
+
+// Dial implements golang.org/x/net/proxy.Dialer.
+func (d *tapDialer) Dial(network, addr string) (net.Conn, error) {
+	conn, err := net.DialTimeout(network, addr, 5*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.dead {
+		_ = conn.Close()
+		return nil, errCut
+	}
+	d.conns[conn] = true
+	return &tappedConn{Conn: conn, dialer: d}, nil
+}
+
+// tappedConn judges requests as they are written: sarama writes one at a time, whole.
+type tappedConn struct {
+	net.Conn
+	dialer *tapDialer
+	mu     sync.Mutex
+	then   verdict // of the request on its way
+}
+
+var errTapped = errors.New("connection lost")
+
+// Write implements net.Conn.
+func (c *tappedConn) Write(b []byte) (int, error) {
+	c.dialer.mu.Lock()
+	judge := c.dialer.judge
+	c.dialer.mu.Unlock()
+	if judge == nil || len(b) < 6 {
+		return c.Conn.Write(b)
+	}
+	v := judge(int16(binary.BigEndian.Uint16(b[4:])))
+	if v == cutHere {
+		_ = c.Close()
+		return 0, errTapped
+	}
+	c.mu.Lock()
+	c.then = v
+	c.mu.Unlock()
+	return c.Conn.Write(b)
+}
+
+// Read implements net.Conn.
+func (c *tappedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.mu.Lock()
+	v := c.then
+	c.then = pass
+	c.mu.Unlock()
+	switch v {
+	case loseReply:
+		_ = c.Close()
+		return 0, errTapped
+	case holdReply:
+		<-c.dialer.release
+	}
+	return n, err
+}

@@ -1,0 +1,115 @@
+package txn
+
+import (
+	"errors"
+
+	"github.com/IBM/sarama"
+)
+
+// producer is what is used of a transactional sarama.SyncProducer.
+type producer interface {
+	BeginTxn() error
+	SendMessages(msgs []*sarama.ProducerMessage) error
+	AddOffsetsToTxnWithGroupMetadata(offsets map[string][]*sarama.PartitionOffsetMetadata, group *sarama.ConsumerGroupMetadata) error
+	CommitTxn() error
+	AbortTxn() error
+	TxnStatus() sarama.ProducerTxnStatusFlag
+	Close() error
+}
+
+// broker is what a claim asks of the cluster besides producing. No method knows a context:
+// sarama's do not.
+type broker interface {
+	// member returns an error that isStale knows when the group does not have this member
+	// in this generation (any more), and nil when it does.
+	member(m *sarama.ConsumerGroupMetadata) error
+	// producer makes a producer. When it is there, every transaction that an older one of
+	// its transactional id had begun is decided: InitProducerId aborts what is open, waits
+	// for what is being committed, and fences what comes later.
+	producer() (producer, error)
+	// committed is the offset up to which the group has processed a partition, -1 for
+	// none. It fails while a transaction with an offset of the partition is open.
+	committed(topic string, partition int32) (int64, error)
+	close()
+}
+
+// cluster is a broker that is there.
+type cluster struct {
+	client sarama.Client
+	group  string
+}
+
+// connect makes a claim's client. Its configuration carries the transactional id.
+func connect(brokers []string, cfg *sarama.Config, group string) (broker, error) {
+	client, err := sarama.NewClient(brokers, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &cluster{client: client, group: group}, nil
+}
+
+func (c *cluster) close() { _ = c.client.Close() }
+
+func (c *cluster) producer() (producer, error) { return sarama.NewSyncProducerFromClient(c.client) }
+
+// member sends a heartbeat, as franz-go does before it commits. It counts like sarama's own.
+func (c *cluster) member(m *sarama.ConsumerGroupMetadata) error {
+	return c.ask(func(b *sarama.Broker) error {
+		resp, err := b.Heartbeat(&sarama.HeartbeatRequest{
+			Version: 4, GroupId: c.group, MemberId: m.MemberID, GenerationId: m.GenerationID, GroupInstanceId: m.GroupInstanceID,
+		})
+		switch {
+		case err != nil:
+			return err
+		case resp.Err == sarama.ErrNoError, resp.Err == sarama.ErrRebalanceInProgress:
+			return nil // until the rebalance is complete the generation is the current one
+		default:
+			return resp.Err
+		}
+	})
+}
+
+func (c *cluster) committed(topic string, partition int32) (offset int64, err error) {
+	err = c.ask(func(b *sarama.Broker) error {
+		req := sarama.NewOffsetFetchRequest(c.client.Config().Version, c.group, map[string][]int32{topic: {partition}})
+		req.RequireStable = true
+		resp, err := b.FetchOffset(req)
+		if err != nil {
+			return err
+		}
+		if e := resp.GroupError(); e != sarama.ErrNoError {
+			return e
+		}
+		block := resp.GetBlock(topic, partition)
+		switch {
+		case block == nil:
+			return sarama.ErrIncompleteResponse
+		case block.Err != sarama.ErrNoError:
+			return block.Err
+		}
+		offset = block.Offset
+		return nil
+	})
+	return offset, err
+}
+
+// ask sends a request to the group's coordinator. After an error that another coordinator
+// may not have, the next request looks for it anew; asking again is the caller's matter.
+func (c *cluster) ask(f func(*sarama.Broker) error) error {
+	coordinator, err := c.client.Coordinator(c.group)
+	if err != nil {
+		return err
+	}
+	err = f(coordinator)
+	var answer sarama.KError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &answer):
+		_ = coordinator.Close() // the connection is of no use any more
+		_ = c.client.RefreshCoordinator(c.group)
+	case errors.Is(err, sarama.ErrNotCoordinatorForConsumer), errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable):
+		_ = c.client.RefreshCoordinator(c.group)
+	}
+	return err
+}

@@ -1,0 +1,121 @@
+package txn
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// buffer holds the messages of a claim that are received and not yet committed, in order.
+// One goroutine adds, another works off. It asks for a pause when it has two batches, and
+// for an end of it when it has half of one; what has been fetched by then still comes in.
+type buffer struct {
+	batchMax, batchBytes int
+	pause                func(on bool)
+
+	mu      sync.Mutex
+	pending []*sarama.ConsumerMessage
+	bytes   int
+	floor   int64 // what lies below is committed
+	paused  bool
+	added   chan struct{} // has one when something was added
+}
+
+func newBuffer(batchMax, batchBytes int, pause func(bool)) *buffer {
+	return &buffer{batchMax: batchMax, batchBytes: batchBytes, pause: pause, added: make(chan struct{}, 1)}
+}
+
+func sizeOf(m *sarama.ConsumerMessage) int { return len(m.Key) + len(m.Value) }
+
+// add appends a message, unless it is known to be committed.
+func (b *buffer) add(m *sarama.ConsumerMessage) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if m.Offset < b.floor {
+		return
+	}
+	b.pending = append(b.pending, m)
+	b.bytes += sizeOf(m)
+	if !b.paused && (len(b.pending) >= 2*b.batchMax || b.bytes >= 2*b.batchBytes) {
+		b.setPaused(true)
+	}
+	select {
+	case b.added <- struct{}{}:
+	default:
+	}
+}
+
+// committed drops what lies below the offset next: it must not be processed again.
+func (b *buffer) committed(next int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.floor = max(b.floor, next)
+	n := slices.IndexFunc(b.pending, func(m *sarama.ConsumerMessage) bool { return m.Offset >= b.floor })
+	if n < 0 {
+		n = len(b.pending)
+	}
+	for _, m := range b.pending[:n] {
+		b.bytes -= sizeOf(m)
+	}
+	b.pending = slices.Delete(b.pending, 0, n)
+	if b.paused && len(b.pending) <= b.batchMax/2 && b.bytes <= b.batchBytes/2 {
+		b.setPaused(false)
+	}
+}
+
+func (b *buffer) setPaused(on bool) {
+	b.paused = on
+	b.pause(on)
+}
+
+// resume ends a pause at the end of a claim: sarama keeps it for the next one.
+func (b *buffer) resume() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.paused {
+		b.setPaused(false)
+	}
+}
+
+// head is the next batch of at most limit messages, and whether it is full.
+func (b *buffer) head(limit int) (batch []*sarama.ConsumerMessage, full bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n, bytes := 0, 0
+	for n < len(b.pending) && n < limit {
+		bytes += sizeOf(b.pending[n])
+		if n > 0 && bytes > b.batchBytes {
+			break
+		}
+		n++
+	}
+	full = n == limit || n < len(b.pending) || bytes >= b.batchBytes
+	return slices.Clone(b.pending[:n]), full
+}
+
+// next waits for a message, and then up to wait for a full batch. It returns nothing when
+// ctx has ended, even when there is something.
+func (b *buffer) next(ctx context.Context, limit int, wait time.Duration) []*sarama.ConsumerMessage {
+	var late <-chan time.Time
+	for ctx.Err() == nil {
+		batch, full := b.head(limit)
+		if full {
+			return batch
+		}
+		if len(batch) > 0 && late == nil {
+			timer := time.NewTimer(wait)
+			defer timer.Stop()
+			late = timer.C
+		}
+		select {
+		case <-b.added:
+		case <-late:
+			return batch
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package txn
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+func sized(offset int64, size int) *sarama.ConsumerMessage {
+	return &sarama.ConsumerMessage{Offset: offset, Key: make([]byte, size/2), Value: make([]byte, size-size/2)}
+}
+
+// A batch is bounded by count and by bytes, and holds one message at least.
+func TestBatchBounds(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		sizes []int
+		limit int
+		want  int
+		full  bool
+	}{
+		{"nothing", nil, 4, 0, false},
+		{"few", []int{10, 10}, 4, 2, false},
+		{"count", []int{1, 1, 1, 1, 1}, 4, 4, true},
+		{"limit", []int{1, 1, 1, 1, 1}, 2, 2, true},
+		{"bytes", []int{60, 40, 1}, 4, 2, true},
+		{"bytes, too many", []int{60, 41}, 4, 1, true},
+		{"large one alone", []int{500, 1}, 4, 1, true},
+		{"large one last", []int{1, 500}, 4, 1, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			b := newBuffer(4, 100, func(bool) {})
+			for i, size := range row.sizes {
+				b.add(sized(int64(i), size))
+			}
+			if batch, full := b.head(row.limit); len(batch) != row.want || full != row.full {
+				t.Errorf("%d messages, full %v; want %d, %v", len(batch), full, row.want, row.full)
+			}
+		})
+	}
+}
+
+func TestPausesByBytes(t *testing.T) {
+	on := false
+	b := newBuffer(100, 100, func(p bool) { on = p })
+	for i := range 4 {
+		b.add(sized(int64(i), 49))
+	}
+	if on {
+		t.Error("paused below twice a batch")
+	}
+	b.add(sized(4, 49))
+	if !on {
+		t.Error("not paused")
+	}
+	if b.committed(3); !on {
+		t.Error("resumed with more than half a batch")
+	}
+	if b.committed(4); on || b.bytes != 49 {
+		t.Errorf("paused %v with %d bytes", on, b.bytes)
+	}
+}
+
+// Gaps in the offsets are nothing special, and what is committed does not come in again.
+func TestCommittedIsDropped(t *testing.T) {
+	b := newBuffer(10, 1000, func(bool) {})
+	for _, o := range []int64{3, 7, 20} {
+		b.add(sized(o, 1))
+	}
+	b.committed(8)
+	b.committed(-1)
+	b.add(sized(7, 1))
+	batch, _ := b.head(10)
+	if len(batch) != 1 || batch[0].Offset != 20 || b.bytes != 1 {
+		t.Errorf("%d left, %d bytes", len(batch), b.bytes)
+	}
+	b.committed(30)
+	b.add(sized(29, 1))
+	b.add(sized(30, 1))
+	if batch, _ := b.head(10); len(batch) != 1 || batch[0].Offset != 30 {
+		t.Errorf("%d left", len(batch))
+	}
+}
+
+func TestBatchWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBuffer(3, 1000, func(bool) {})
+		began := time.Now()
+		go func() {
+			for i := range 5 {
+				time.Sleep(6 * time.Second)
+				b.add(sized(int64(i), 1))
+			}
+		}()
+		if batch := b.next(t.Context(), 3, 10*time.Second); len(batch) != 2 || time.Since(began) != 16*time.Second {
+			t.Errorf("%d messages after %v", len(batch), time.Since(began))
+		}
+		if batch := b.next(t.Context(), 3, 10*time.Second); len(batch) != 3 || time.Since(began) != 18*time.Second {
+			t.Errorf("%d messages after %v", len(batch), time.Since(began))
+		}
+		time.Sleep(time.Minute)
+	})
+}

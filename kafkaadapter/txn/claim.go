@@ -1,0 +1,93 @@
+package txn
+
+import (
+	"context"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// claim is one partition while it is ours.
+type claim struct {
+	session sarama.ConsumerGroupSession
+	claim   sarama.ConsumerGroupClaim
+	worker  *worker
+	stop    context.CancelFunc      // of worker.stopping
+	cancel  context.CancelCauseFunc // of worker.handling
+}
+
+// ConsumeClaim implements sarama.ConsumerGroupHandler: it processes one partition until
+// it is revoked, the session ends, or a message cannot be processed.
+func (p *Processor) ConsumeClaim(session sarama.ConsumerGroupSession, sc sarama.ConsumerGroupClaim) error {
+	c := p.newClaim(session, sc)
+	defer c.stop()
+	defer c.worker.buffer.resume()
+	done := make(chan error, 1)
+	go func() {
+		err := errHandlerExited
+		defer func() { done <- err }()
+		err = c.worker.run()
+	}()
+	err, abandoned := c.consume(done)
+	// After this line the partition may become another's.
+	c.worker.over.Store(true)
+	c.cancel(ErrRevoked)
+	if hook := p.cfg.Observer.Revoked; hook != nil {
+		hook(sc.Topic(), sc.Partition(), abandoned)
+	}
+	if isFatal(err) {
+		p.stop(err)
+	}
+	return err
+}
+
+func (p *Processor) newClaim(session sarama.ConsumerGroupSession, sc sarama.ConsumerGroupClaim) *claim {
+	topic, partition := sc.Topic(), sc.Partition()
+	c := &claim{session: session, claim: sc}
+	var stopping, handling context.Context
+	stopping, c.stop = context.WithCancel(session.Context())
+	// A handler may go on after the session's end, for the time that Drain gives it.
+	handling, c.cancel = context.WithCancelCause(context.WithoutCancel(session.Context()))
+	c.worker = &worker{
+		cfg: &p.cfg, topic: topic, partition: partition, stopping: stopping, handling: handling,
+		buffer: newBuffer(p.cfg.BatchMax, p.cfg.BatchBytes, func(on bool) { p.pause(topic, partition, on) }),
+		dial:   func() (broker, error) { return p.dial(p.cfg.transactionalID(topic, partition)) },
+		meta:   func() *sarama.ConsumerGroupMetadata { return p.metadata(session) },
+	}
+	return c
+}
+
+// consume takes what comes in until the worker ends, or the partition is given up.
+func (c *claim) consume(done <-chan error) (err error, abandoned bool) {
+	for {
+		select {
+		case m, ok := <-c.claim.Messages():
+			if !ok {
+				return c.drain(done)
+			}
+			c.worker.buffer.add(m)
+		case <-c.session.Context().Done():
+			return c.drain(done)
+		case err := <-done:
+			return err, false
+		}
+	}
+}
+
+// drain gives the worker the time to end what it has begun, and no more: a handler that
+// does not listen, or a broker that does not answer, must not keep the group from
+// rebalancing.
+func (c *claim) drain(done <-chan error) (err error, abandoned bool) {
+	c.stop()
+	budget := c.worker.cfg.Drain
+	interrupt := time.AfterFunc(budget-budget/5, func() { c.cancel(ErrRevoked) })
+	defer interrupt.Stop()
+	deadline := time.NewTimer(budget)
+	defer deadline.Stop()
+	select {
+	case err := <-done:
+		return err, false
+	case <-deadline.C:
+		return nil, true
+	}
+}

@@ -1,0 +1,206 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// What a handler does with its time after the partition is revoked, and what comes of it.
+func TestDrain(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		takes     time.Duration
+		deaf      bool // does not listen to its context
+		held      time.Duration
+		outputs   []string
+		abandoned bool
+	}{
+		{name: "returns in time", takes: 5 * time.Second, held: 5 * time.Second, outputs: outputsOf(0, 4)},
+		{name: "listens", takes: time.Minute, held: 8 * time.Second},
+		{name: "returns too late to count", takes: 9 * time.Second, deaf: true, held: 9 * time.Second},
+		{name: "does not listen", takes: time.Minute, deaf: true, held: 10 * time.Second, abandoned: true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newFakeCluster(t)
+				abandoned := !row.abandoned
+				r := start(t, c, func(cfg *Config) {
+					cfg.Observer.Revoked = func(_ string, _ int32, a bool) { abandoned = a }
+					cfg.Handler = func(ctx context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+						done := ctx.Done()
+						if row.deaf {
+							done = nil
+						}
+						select {
+						case <-done:
+						case <-time.After(row.takes):
+						}
+						return PerMessage(upper)(context.WithoutCancel(ctx), batch)
+					}
+				})
+				r.feed(0, 8)
+				synctest.Wait()
+				began := time.Now()
+				if err := r.leave(); err != nil {
+					t.Error(err)
+				}
+				if held := time.Since(began); held != row.held || abandoned != row.abandoned {
+					t.Errorf("held for %v, abandoned %v; want %v, %v", held, abandoned, row.held, row.abandoned)
+				}
+				time.Sleep(time.Hour) // what was abandoned ends, and changes nothing
+				if !slices.Equal(c.outputs, row.outputs) {
+					t.Errorf("committed %v, want %v", c.outputs, row.outputs)
+				}
+				c.wantClosed()
+			})
+		})
+	}
+}
+
+// A commit that a broker does not answer holds nobody up.
+func TestDrainDoesNotWaitForABroker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster(t)
+		r := start(t, c, func(cfg *Config) {
+			cfg.Handler = func(context.Context, []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+				return []*sarama.ProducerMessage{{Value: slowEncoder{}}}, nil
+			}
+		})
+		r.feed(0, 4)
+		synctest.Wait()
+		began := time.Now()
+		if err := r.leave(); err != nil || time.Since(began) != 10*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		time.Sleep(time.Hour)
+		if len(c.outputs) > 0 || c.log() != "dial member init committed begin send abort" {
+			t.Errorf("committed %v: %s", c.outputs, c.log())
+		}
+		c.wantClosed()
+	})
+}
+
+// slowEncoder makes sending last.
+type slowEncoder struct{}
+
+func (slowEncoder) Encode() ([]byte, error) {
+	time.Sleep(time.Minute)
+	return nil, nil
+}
+func (slowEncoder) Length() int { return 0 }
+
+// Under cooperative rebalancing a partition is revoked while its session lives.
+func TestRevokedPartitionOfALivingSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster(t)
+		r := start(t, c)
+		r.feed(0, 3)
+		time.Sleep(time.Minute)
+		close(r.claim.messages)
+		if err := <-r.done; err != nil {
+			t.Error(err)
+		}
+		if !slices.Equal(c.outputs, outputsOf(0, 3)) {
+			t.Errorf("committed %v", c.outputs)
+		}
+		c.wantClosed()
+	})
+}
+
+// A wait between two attempts ends with the claim.
+func TestRevokedWhileWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster(t)
+		r := start(t, c, func(cfg *Config) {
+			cfg.Handler, cfg.RetryBase, cfg.RetryMax = failing(errors.New("not now"), 0), 100*time.Hour, 100*time.Hour
+		})
+		r.feed(0, 1)
+		time.Sleep(time.Second)
+		began := time.Now()
+		if err := r.leave(); err != nil || time.Since(began) != 0 {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// A handler that ends its goroutine stops the consumer.
+func TestHandlerExits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster(t)
+		r := start(t, c, func(cfg *Config) {
+			cfg.Handler = func(context.Context, []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+				runtime.Goexit()
+				return nil, nil
+			}
+		})
+		r.feed(0, 1)
+		if err := <-r.done; !errors.Is(err, errHandlerExited) || r.processor.fatalError() == nil {
+			t.Errorf("the claim returned %v", err)
+		}
+		c.wantClosed()
+	})
+}
+
+// The intake never blocks: a partition whose handler is behind is paused, and resumed.
+func TestPausedWhileBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster(t)
+		var paused []bool
+		release := make(chan struct{})
+		r := start(t, c, func(cfg *Config) {
+			cfg.Observer.Paused = func(_ string, _ int32, on bool) { paused = append(paused, on) }
+			cfg.Handler = func(ctx context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+				<-release
+				return PerMessage(upper)(ctx, batch)
+			}
+		})
+		r.feed(0, 7)
+		synctest.Wait()
+		if len(paused) != 0 {
+			t.Errorf("paused too early: %v", paused)
+		}
+		r.feed(7, 20) // what had been fetched already
+		synctest.Wait()
+		if !slices.Equal(paused, []bool{true}) {
+			t.Errorf("paused %v", paused)
+		}
+		close(release)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !slices.Equal(paused, []bool{true, false}) || !slices.Equal(c.committedOutputs(), outputsOf(0, 20)) {
+			t.Errorf("paused %v, committed %v", paused, c.outputs)
+		}
+		if err := r.leave(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A pause ends with the claim: sarama keeps it for the next claim of the partition.
+func TestPauseEndsWithTheClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster(t)
+		var paused []bool
+		r := start(t, c, func(cfg *Config) {
+			cfg.Observer.Paused = func(_ string, _ int32, on bool) { paused = append(paused, on) }
+			cfg.Handler = func(ctx context.Context, _ []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+				<-ctx.Done()
+				return nil, nil
+			}
+		})
+		r.feed(0, 8)
+		if err := r.leave(); err != nil || !slices.Equal(paused, []bool{true, false}) {
+			t.Errorf("%v, paused %v", err, paused)
+		}
+		if c.offset != -1 {
+			t.Errorf("committed to %d", c.offset)
+		}
+	})
+}

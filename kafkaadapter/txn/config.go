@@ -1,0 +1,164 @@
+package txn
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Config configures a [Processor].
+type Config struct {
+	// Brokers are the addresses to start from. Required.
+	Brokers []string
+
+	// Client is the configuration of the producers' clients: SASL, TLS, timeouts,
+	// compression, partitioner and the rest of it; that of the consumer group will do.
+	// Of a copy, these are set: Producer.Idempotent, Producer.RequiredAcks (WaitForAll),
+	// Producer.Return, Producer.Transaction.ID and .Timeout, and Net.MaxOpenRequests (1).
+	// Its Version must be 2.5 at least. Required.
+	Client *sarama.Config
+
+	// Group is the id of the consumer group. Required.
+	Group string
+
+	// InstanceID is the group's Consumer.Group.InstanceId, for static membership. Default:
+	// that of Client.
+	InstanceID string
+
+	// Handler turns messages into messages. Required.
+	Handler Handler
+
+	// DeadLetter returns the message to produce in place of the outputs of a message that
+	// cannot be processed, usually to a dead-letter topic; it is committed with the message's
+	// offset. Returning nil stops Run. It may be called more than once for a message, and
+	// concurrently. Default nil: Run returns an *UnprocessableError.
+	DeadLetter func(m *sarama.ConsumerMessage, reason error) *sarama.ProducerMessage
+
+	// Attempts is how many times in a row a batch, and then the message alone, may fail
+	// before its error counts as permanent. The runs are counted by each claim in memory.
+	// Default 0: no cap.
+	Attempts int
+
+	// IDPrefix begins the transactional ids: prefix/group/topic/partition. A broker with
+	// ACLs must allow the client to write ids of this prefix. All members of a group must
+	// have the same one, without a slash. Default "onceward".
+	IDPrefix string
+
+	// BatchMax is the most messages in one transaction. Default 500.
+	BatchMax int
+
+	// BatchBytes is the most bytes of keys and values in one transaction; a larger message
+	// comes alone. Default 1 MiB.
+	BatchBytes int
+
+	// BatchWait is how long an incomplete batch waits for more. Default 10 ms.
+	BatchWait time.Duration
+
+	// TransactionTimeout is after how long a broker aborts a transaction that its producer
+	// neither commits nor aborts, give or take the broker's own interval (10 s by
+	// default). It must not exceed the group's session timeout: what a crashed member
+	// left open should be over when its partitions are given away. Default 30 s.
+	TransactionTimeout time.Duration
+
+	// Timeout bounds one run of Handler; sarama has no limit of its own. Default 0:
+	// none.
+	Timeout time.Duration
+
+	// Drain is the most time that giving up a partition takes. A running handler has four
+	// fifths of it to return, and its output is committed in the rest. It must be shorter
+	// than the group's rebalance timeout by a second. Default 10 s.
+	Drain time.Duration
+
+	// RetryBase and RetryMax bound the backoff after an error, with full jitter.
+	// Default 100 ms and 10 s, or the other one where that is beyond it.
+	RetryBase, RetryMax time.Duration
+
+	// AllowSkip lets CheckConfig accept Consumer.Offsets.Initial = OffsetNewest, which skips
+	// what arrived before the group's first commit. Default false.
+	AllowSkip bool
+
+	// Observer is told what happens. Default: nobody.
+	Observer Observer
+
+	// Logger gets warnings. Default: discarded.
+	Logger *slog.Logger
+}
+
+func (c Config) complete() (Config, error) {
+	c.setDefaults()
+	for _, f := range []struct {
+		name string
+		n    int
+	}{{"Attempts", c.Attempts}, {"BatchMax", c.BatchMax}, {"BatchBytes", c.BatchBytes}} {
+		if f.n < 0 {
+			return c, bad(f.name, "is %d; it must not be negative", f.n)
+		}
+	}
+	for _, f := range []struct {
+		name string
+		d    time.Duration
+	}{{"BatchWait", c.BatchWait}, {"TransactionTimeout", c.TransactionTimeout}, {"Timeout", c.Timeout}, {"Drain", c.Drain}, {"RetryMax", c.RetryMax}, {"RetryBase", c.RetryBase}} {
+		if f.d < 0 {
+			return c, bad(f.name, "is %v; it must not be negative", f.d)
+		}
+	}
+	switch {
+	case len(c.Brokers) == 0:
+		return c, bad("Brokers", "is empty")
+	case slices.Contains(c.Brokers, ""):
+		return c, bad("Brokers", "has an empty address")
+	case c.Group == "":
+		return c, bad("Group", "is empty")
+	case c.Handler == nil:
+		return c, bad("Handler", "is nil")
+	case strings.Contains(c.IDPrefix, "/"):
+		return c, bad("IDPrefix", "is %q; it must not contain a slash", c.IDPrefix)
+	case c.TransactionTimeout < time.Millisecond:
+		return c, bad("TransactionTimeout", "is %v, below Kafka's millisecond", c.TransactionTimeout)
+	case c.RetryBase > c.RetryMax:
+		return c, bad("RetryBase", "is %v, above RetryMax (%v)", c.RetryBase, c.RetryMax)
+	}
+	return c, c.checkClient()
+}
+
+// bad names a field of Config.
+func bad(field, format string, args ...any) error {
+	return &dedup.InputError{Field: "txn.Config." + field, Reason: fmt.Sprintf(format, args...)}
+}
+
+func (c *Config) setDefaults() {
+	if c.IDPrefix == "" {
+		c.IDPrefix = "onceward"
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.InstanceID == "" && c.Client != nil {
+		c.InstanceID = c.Client.Consumer.Group.InstanceId
+	}
+	setDefault(&c.BatchMax, 500)
+	setDefault(&c.BatchBytes, 1<<20)
+	setDefault(&c.BatchWait, 10*time.Millisecond)
+	setDefault(&c.TransactionTimeout, 30*time.Second)
+	setDefault(&c.Drain, 10*time.Second)
+	setDefault(&c.RetryMax, max(10*time.Second, c.RetryBase))
+	setDefault(&c.RetryBase, min(100*time.Millisecond, c.RetryMax))
+}
+
+func setDefault[T int | time.Duration](p *T, v T) {
+	if *p == 0 {
+		*p = v
+	}
+}
+
+// transactionalID is the same for every owner of a partition, so that each fences the one
+// before. A topic's name has no slash, so different partitions have different ids.
+func (c *Config) transactionalID(topic string, partition int32) string {
+	return fmt.Sprintf("%s/%s/%s/%d", c.IDPrefix, c.Group, topic, partition)
+}

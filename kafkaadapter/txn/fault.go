@@ -1,0 +1,65 @@
+package txn
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// action is what follows a run of a batch.
+type action uint8
+
+const (
+	// advance: the transaction is committed.
+	advance action = iota
+	// again: the transaction is aborted, for certain. The same messages run again, with
+	// the same producer.
+	again
+	// renew: the producer is of no use, or does not know what became of its transaction. It
+	// is dropped; the next one ends the transaction one way or the other, and the committed
+	// offset tells which.
+	renew
+)
+
+// isStale tells that the group does not have us as a member in our generation.
+func isStale(err error) bool {
+	return errors.Is(err, sarama.ErrIllegalGeneration) || errors.Is(err, sarama.ErrUnknownMemberId) || errors.Is(err, sarama.ErrFencedInstancedId)
+}
+
+// refused tells from an error of CommitTxn that it was not made: the group coordinator
+// refused the offsets, and sarama ends no transaction after that. After every other error
+// the request to end it may have been sent, and its answer lost; AbortTxn must not follow
+// then, for it might meet a transaction that is committed.
+func refused(err error, status sarama.ProducerTxnStatusFlag) bool {
+	return status&sarama.ProducerTxnFlagAbortableError != 0 &&
+		(isStale(err) || errors.Is(err, sarama.ErrGroupAuthorizationFailed))
+}
+
+// unsendable blames the messages for an error of SendMessages that they would meet each
+// time. All other errors are the cluster's.
+func unsendable(err error) error {
+	var all sarama.ProducerErrors
+	_ = errors.As(err, &all)
+	for _, one := range all {
+		if neverFits(one.Err) {
+			return &runError{dedup.Permanent(fmt.Errorf("txn: a message to %s cannot be produced: %w", one.Msg.Topic, one.Err))}
+		}
+	}
+	if len(all) > 0 { // which says how many, and does not unwrap
+		err = all[0].Err
+	}
+	return fmt.Errorf("txn: produce: %w", err)
+}
+
+// neverFits recognises the broker's refusals, and sarama's own, some of which have no type.
+func neverFits(err error) bool {
+	var encoding sarama.PacketEncodingError
+	var configured sarama.ConfigurationError
+	return errors.Is(err, sarama.ErrMessageSizeTooLarge) || errors.Is(err, sarama.ErrInvalidTopic) ||
+		errors.Is(err, sarama.ErrInvalidRecord) || errors.Is(err, sarama.ErrInvalidPartition) || errors.As(err, &encoding) ||
+		errors.As(err, &configured) && strings.Contains(string(configured), "MaxMessageBytes")
+}

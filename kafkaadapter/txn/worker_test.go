@@ -1,0 +1,264 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Whatever fails, and wherever, the output of each message is committed once, in order,
+// and what follows the fault is what the state of the producer allows.
+func TestFaultAndWhatFollows(t *testing.T) {
+	const (
+		begin = "member init committed "
+		whole = "begin send offsets commit"
+	)
+	refusal := func(err error) []fault { return []fault{{err: err, status: abortable}} }
+	for _, row := range []struct {
+		name   string
+		script map[string][]fault
+		want   string // calls after the dial
+	}{
+		{"nothing", nil, begin + whole},
+		{"produce, abortable", map[string][]fault{"send": refusal(sarama.ErrNotEnoughReplicas)}, begin + "begin send abort " + whole},
+		{"produce, abortable twice", map[string][]fault{"send": {{err: io.EOF, status: abortable}, {err: io.EOF, status: abortable}}},
+			begin + "begin send abort begin send abort " + whole},
+		{"produce, fenced", map[string][]fault{"send": {{err: sarama.ErrProducerFenced, status: fatal}}},
+			begin + "begin send " + begin + whole},
+		{"abort fails", map[string][]fault{"send": refusal(io.EOF), "abort": {{err: io.EOF}}}, begin + "begin send abort " + begin + whole},
+		{"begin fails", map[string][]fault{"begin": {{err: sarama.ErrTransitionNotAllowed}}}, begin + "begin " + begin + whole},
+		{"offsets refused locally", map[string][]fault{"offsets": {{err: sarama.ErrTransactionNotReady, status: abortable}}}, begin + "begin send offsets abort " + whole},
+		{"commit, illegal generation", map[string][]fault{"commit": refusal(sarama.ErrIllegalGeneration)}, begin + whole + " abort " + begin + whole},
+		{"commit, unknown member", map[string][]fault{"commit": refusal(sarama.ErrUnknownMemberId)}, begin + whole + " abort " + begin + whole},
+		{"commit, no right to the group", map[string][]fault{"commit": refusal(sarama.ErrGroupAuthorizationFailed)}, begin + whole + " abort " + begin + whole},
+		{"commit, fatal", map[string][]fault{"commit": {{err: sarama.ErrProducerFenced, status: fatal}}}, begin + whole + " " + begin + whole},
+		{"commit, abortable but perhaps sent", map[string][]fault{"commit": {{err: sarama.ErrUnknownProducerID, status: abortable}}}, begin + whole + " " + begin + whole},
+		{"commit, lost before it was made", map[string][]fault{"commit": {{err: io.EOF, status: sarama.ProducerTxnFlagEndTransaction}}}, begin + whole + " " + begin + whole},
+		{"commit, made but its answer lost", map[string][]fault{"commit": {{err: io.EOF, status: sarama.ProducerTxnFlagEndTransaction, landed: true}}}, begin + whole + " " + begin[:len(begin)-1]},
+		{"heartbeat fails", map[string][]fault{"member": {{err: io.EOF}}}, "member " + begin + whole},
+		{"no producer", map[string][]fault{"init": {{err: sarama.ErrConcurrentTransactions}}}, "member init " + begin + whole},
+		{"unstable offset", map[string][]fault{"committed": {{err: sarama.ErrUnstableOffsetCommit}, {err: sarama.ErrUnstableOffsetCommit}}}, begin + "committed committed " + whole},
+		{"no offset", map[string][]fault{"committed": {{err: sarama.ErrNotCoordinatorForConsumer}}}, begin + begin + whole},
+		{"commit lost and then everything else", map[string][]fault{
+			"commit": {{err: io.EOF, status: sarama.ProducerTxnFlagEndTransaction, landed: true}}, "member": {{}, {err: io.EOF}}, "init": {{}, {err: io.EOF}}, "committed": {{}, {err: io.EOF}},
+		}, begin + whole + " member member init " + begin + begin[:len(begin)-1]},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newFakeCluster(t)
+				for call, faults := range row.script {
+					c.script[call] = faults
+				}
+				r := start(t, c)
+				r.feed(10, 14)
+				time.Sleep(time.Minute)
+				if got := strings.TrimPrefix(c.log(), "dial "); got != row.want {
+					t.Errorf("calls:\n%s\nwant:\n%s", got, row.want)
+				}
+				r.feed(14, 15)
+				time.Sleep(time.Minute)
+				if err := r.leave(); err != nil {
+					t.Errorf("the claim returned %v", err)
+				}
+				if got, want := c.committedOutputs(), outputsOf(10, 15); !slices.Equal(got, want) || c.offset != 15 {
+					t.Errorf("committed %v to %d, want %v to 15", got, c.offset, want)
+				}
+				c.wantClosed()
+			})
+		})
+	}
+}
+
+// One that is no member of the group any more fences nobody and commits nothing.
+func TestStaleMemberEndsItsClaim(t *testing.T) {
+	for _, stale := range []error{sarama.ErrIllegalGeneration, sarama.ErrUnknownMemberId, sarama.ErrFencedInstancedId} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newFakeCluster(t)
+			c.script["commit"] = []fault{{err: stale, status: abortable}}
+			c.script["member"] = []fault{{}, {err: stale}}
+			r := start(t, c)
+			r.feed(0, 4)
+			if err := <-r.done; !errors.Is(err, ErrStale) || !errors.Is(err, stale) {
+				t.Errorf("the claim returned %v", err)
+			}
+			if want := "dial member init committed begin send offsets commit abort member"; c.log() != want {
+				t.Errorf("calls %s\nwant  %s", c.log(), want)
+			}
+			if len(c.outputs) > 0 {
+				t.Errorf("committed %v", c.outputs)
+			}
+			c.wantClosed()
+		})
+	}
+}
+
+// sarama asks for the first offset before the claim begins. What an earlier session of the
+// same generation commits after that, before it is fenced, is not processed again.
+func TestLateCommitBeforeTheFirstProducer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster(t)
+		c.offset = 10
+		c.zombie = func() { c.offset, c.outputs = 12, outputsOf(10, 12) }
+		r := start(t, c)
+		r.feed(10, 14)
+		time.Sleep(time.Minute)
+		if err := r.leave(); err != nil {
+			t.Error(err)
+		}
+		if want := outputsOf(10, 14); !slices.Equal(c.outputs, want) {
+			t.Errorf("committed %v, want %v", c.outputs, want)
+		}
+	})
+}
+
+// failing is a handler that refuses the messages of some offsets.
+func failing(err error, offsets ...int64) Handler {
+	return PerMessage(func(ctx context.Context, m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+		if slices.Contains(offsets, m.Offset) {
+			return nil, err
+		}
+		return upper(ctx, m)
+	})
+}
+
+func deadLetter(m *sarama.ConsumerMessage, reason error) *sarama.ProducerMessage {
+	return &sarama.ProducerMessage{Topic: "dead", Value: sarama.StringEncoder("dead " + string(m.Value))}
+}
+
+// A message that cannot be processed is alone in its transaction, which carries its dead
+// letter; its neighbours are processed, in order.
+func TestDeadLetterTakesTheMessagesPlace(t *testing.T) {
+	never := dedup.Permanent(errors.New("no such account"))
+	tooLarge := sarama.ProducerErrors{{Msg: &sarama.ProducerMessage{Topic: "out"}, Err: sarama.ErrMessageSizeTooLarge}}
+	for _, row := range []struct {
+		name   string
+		change func(*Config)
+		script map[string][]fault
+	}{
+		{name: "permanent", change: func(c *Config) { c.Handler = failing(never, 12) }},
+		{name: "attempts are used up", change: func(c *Config) { c.Handler, c.Attempts = failing(errors.New("not now"), 12), 3 }},
+		{name: "a panic counts", change: func(c *Config) {
+			c.Attempts = 2
+			c.Handler = PerMessage(func(ctx context.Context, m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+				if m.Offset == 12 {
+					panic("twelve")
+				}
+				return upper(ctx, m)
+			})
+		}},
+		{name: "too slow", change: func(c *Config) {
+			c.Attempts, c.Timeout = 2, time.Second
+			c.Handler = PerMessage(func(ctx context.Context, m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+				if m.Offset == 12 {
+					<-ctx.Done()
+				}
+				return upper(ctx, m) // which would be half an output
+			})
+		}},
+		{name: "a nil output", change: func(c *Config) {
+			c.Attempts = 1
+			c.Handler = PerMessage(func(ctx context.Context, m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+				if m.Offset == 12 {
+					return []*sarama.ProducerMessage{nil}, nil
+				}
+				return upper(ctx, m)
+			})
+		}},
+		// What is sent: 10 to 13, the first half of that, 12 to 15, 12 and 13, 12.
+		{name: "output too large", change: func(*Config) {}, script: map[string][]fault{"send": {
+			{err: tooLarge, status: abortable}, {}, {err: tooLarge, status: abortable}, {err: tooLarge, status: abortable}, {err: tooLarge, status: abortable},
+		}}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newFakeCluster(t)
+				for call, faults := range row.script {
+					c.script[call] = faults
+				}
+				var dead []int64
+				r := start(t, c, row.change, func(cfg *Config) {
+					cfg.DeadLetter = deadLetter
+					cfg.Observer.DeadLettered = func(m *sarama.ConsumerMessage, _ error) { dead = append(dead, m.Offset) }
+				})
+				r.feed(10, 18)
+				time.Sleep(time.Hour)
+				if err := r.leave(); err != nil {
+					t.Error(err)
+				}
+				want := append(append(outputsOf(10, 12), "dead v12"), outputsOf(13, 18)...)
+				if !slices.Equal(c.outputs, want) || c.offset != 18 || !slices.Equal(dead, []int64{12}) {
+					t.Errorf("committed %v to %d, dead %v\nwant %v to 18", c.outputs, c.offset, dead, want)
+				}
+				c.wantClosed()
+			})
+		})
+	}
+}
+
+// Where a message cannot be processed and nothing takes it, Run stops: it is never skipped,
+// and what lies before it is committed.
+func TestUnprocessableStops(t *testing.T) {
+	never := dedup.Permanent(errors.New("no such account"))
+	for _, row := range []struct {
+		name   string
+		letter func(*sarama.ConsumerMessage, error) *sarama.ProducerMessage
+		script map[string][]fault
+	}{
+		{name: "no dead letters"},
+		{name: "no letter", letter: func(*sarama.ConsumerMessage, error) *sarama.ProducerMessage { return nil }},
+		{name: "panic", letter: func(*sarama.ConsumerMessage, error) *sarama.ProducerMessage { panic("no") }},
+		{name: "letter too large", letter: deadLetter, script: map[string][]fault{"send": {
+			{}, {err: sarama.ProducerErrors{{Msg: &sarama.ProducerMessage{Topic: "dead"}, Err: sarama.ErrMessageSizeTooLarge}}, status: abortable},
+		}}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newFakeCluster(t)
+				for call, faults := range row.script {
+					c.script[call] = faults
+				}
+				r := start(t, c, func(cfg *Config) { cfg.Handler, cfg.DeadLetter = failing(never, 12), row.letter })
+				r.feed(10, 14)
+				var stop *UnprocessableError
+				if err := <-r.done; !errors.As(err, &stop) || stop.Topic != topic || stop.Partition != 3 || stop.Offset != 12 || !errors.Is(err, never) {
+					t.Errorf("the claim returned %v", err)
+				}
+				if want := outputsOf(10, 12); !slices.Equal(c.outputs, want) || c.offset != 12 {
+					t.Errorf("committed %v to %d, want %v to 12", c.outputs, c.offset, want)
+				}
+				if r.processor.fatalError() == nil {
+					t.Error("Run would go on")
+				}
+				c.wantClosed()
+			})
+		})
+	}
+}
+
+// A cluster that is down makes no message permanent, whatever the cap.
+func TestOutageCountsNoAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster(t)
+		for range 10 {
+			c.script["send"] = append(c.script["send"], fault{err: sarama.ProducerErrors{{Err: sarama.ErrOutOfBrokers}}, status: abortable})
+		}
+		r := start(t, c, func(cfg *Config) { cfg.Attempts, cfg.DeadLetter = 2, deadLetter })
+		r.feed(0, 4)
+		time.Sleep(time.Hour)
+		if err := r.leave(); err != nil {
+			t.Error(err)
+		}
+		if want := outputsOf(0, 4); !slices.Equal(c.outputs, want) {
+			t.Errorf("committed %v, want %v", c.outputs, want)
+		}
+	})
+}
