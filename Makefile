@@ -58,8 +58,12 @@ bench: ## run the benchmarks of every module
 bench-redis: ## the Redis path beside its limits and peers, into bench/results and README.md (BENCHFLAGS=-quick)
 	@go -C bench run ./cmd/redisbench -out results/redis.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
+.PHONY: bench-kafka
+bench-kafka: ## the Kafka adapter beside what binds it, into bench/results and README.md (BENCHFLAGS=-quick)
+	@go -C bench run ./cmd/kafkabench -out results/kafka.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
+
 .PHONY: bench-table
-bench-table: ## put the table of bench/results/redis.json into README.md
+bench-table: ## put the tables of bench/results into README.md
 	@go -C bench run ./cmd/benchtable -write
 
 .PHONY: servers-install

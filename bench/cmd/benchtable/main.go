@@ -1,5 +1,5 @@
-// Command benchtable puts the table of a results file into the README, or tells whether it
-// is there.
+// Command benchtable puts the tables of results files into the README, or tells whether they
+// are there.
 //
 //	benchtable -write      from the folder bench; without -write it only compares
 package main
@@ -10,19 +10,22 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/report"
 )
 
 func main() {
-	results := flag.String("results", "results/redis.json", "results file")
+	results := flag.String("results", "results/redis.json,results/kafka.json", "results files")
 	readme := flag.String("readme", "../README.md", "file with the table's markers")
 	write := flag.Bool("write", false, "write the table; default: fail if it differs")
 	flag.Parse()
-	if err := run(*results, *readme, *write); err != nil {
-		fmt.Fprintln(os.Stderr, "benchtable:", err)
-		os.Exit(1)
+	for file := range strings.SplitSeq(*results, ",") {
+		if err := run(file, *readme, *write); err != nil {
+			fmt.Fprintln(os.Stderr, "benchtable:", err)
+			os.Exit(1)
+		}
 	}
 }
 

@@ -17,17 +17,27 @@ func (g Group) rows(s Setup, samples map[string][]Sample) []Row {
 }
 
 func (g Group) row(p Pair, samples map[string][]Sample) Row {
-	ours, theirs := samples[p.Side], samples[p.Against]
-	mine, other := pick(ours, p.Metric), pick(theirs, p.Metric)
+	ours := samples[p.Side]
+	mine, other := pick(ours, p.Metric), pick(samples[p.Against], p.Metric)
+	if p.Or != "" {
+		other = slower(other, pick(samples[p.Or], p.Metric))
+	}
 	r := Row{
 		Name: p.Name, Value: Median(mine), Unit: p.Metric.Unit(), Against: p.Against, Rounds: len(mine),
 		Goal: p.Goal.String(), Workload: g.Workload, Side: p.Side, X: g.X,
 		ClientUS: Median(pick(ours, clientMicros)), ServerUS: Median(pick(ours, ServerMicros)),
 		Allocs: Median(pick(ours, Allocs)), P50Micros: Median(pick(ours, P50)), P99Micros: Median(pick(ours, P99)),
 	}
+	if p.Metric == Messages {
+		r.BrokerUS = Median(pick(ours, brokerMicros))
+		r.Binds = binds(r)
+	}
 	if p.Against != "" {
 		if p.Text != "" {
 			r.Against = p.Text
+		}
+		if theirs := pick(samples[p.Against], p.Metric); p.Or != "" && Median(pick(samples[p.Or], p.Metric)) < Median(theirs) {
+			r.Against = p.Or
 		}
 		ratios := Paired(mine, other)
 		r.AgainstValue, r.Ratio, r.Spread = Median(other), Median(ratios), Spread(ratios)
@@ -39,14 +49,30 @@ func (g Group) row(p Pair, samples map[string][]Sample) Row {
 	return r
 }
 
-const clientMicros Metric = -1
+// slower is the smaller of two rates, round by round.
+func slower(a, b []float64) []float64 {
+	least := make([]float64, min(len(a), len(b)))
+	for i := range least {
+		least[i] = min(a[i], b[i])
+	}
+	return least
+}
+
+// Figures of a Sample that rows have beside their metric.
+const (
+	clientMicros Metric = -1 - iota
+	brokerMicros
+)
 
 func pick(samples []Sample, m Metric) []float64 {
 	v := make([]float64, len(samples))
 	for i, s := range samples {
-		if m == clientMicros {
+		switch m {
+		case clientMicros:
 			v[i] = s.ClientUS
-		} else {
+		case brokerMicros:
+			v[i] = s.BrokerUS
+		default:
 			v[i] = s.of(m)
 		}
 	}

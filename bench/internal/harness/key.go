@@ -2,6 +2,7 @@ package harness
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 )
@@ -19,6 +20,21 @@ func FreshKeys(n int) []string {
 		id := first + uint64(i)
 		low := (id ^ keyRun) * 0x9e3779b97f4a7c15 // odd, so distinct ids stay distinct
 		keys[i] = fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", uint32(low>>32), uint16(low>>16), uint16(low), uint16(keyRun>>48), keyRun&0xffffffffffff)
+	}
+	return keys
+}
+
+// recentSpan is how far back a duplicate lies at most.
+const recentSpan = 10_000
+
+// Recent returns n keys of which share per cent repeat one that came at least gap before, so
+// that it is finished. The first gap keys are new.
+func Recent(n, share, gap int) []string {
+	keys := FreshKeys(n)
+	for i := gap; i < n; i++ {
+		if rand.IntN(100) < share {
+			keys[i] = keys[i-gap-rand.IntN(min(i-gap+1, recentSpan))]
+		}
 	}
 	return keys
 }

@@ -12,6 +12,7 @@ type Sample struct {
 	Rate     float64 // keys/s
 	ClientUS float64 // CPU of this process, us per key
 	ServerUS float64 // CPU of Redis's thread, us per key; 0: unknown
+	BrokerUS float64 // CPU of the broker's process, us per key; 0: unknown
 	Allocs   float64 // per key
 	P50, P99 float64 // us; 0: not measured
 }
@@ -47,6 +48,8 @@ func per(unit, rate float64) float64 {
 type Meter struct {
 	// ServerCPU returns the CPU time that Redis's thread has used. Nil: unknown.
 	ServerCPU func(context.Context) (time.Duration, error)
+	// BrokerCPU returns the CPU time that the broker's process has used. Nil: unknown.
+	BrokerCPU func(context.Context) (time.Duration, error)
 }
 
 // Time prepares a side and times it over the keys.
@@ -61,36 +64,70 @@ func (m Meter) Time(ctx context.Context, s Side, keys []string) (Sample, error) 
 		}
 	}
 	runtime.GC() // the garbage of one side is not the next one's burden
-	server, err := m.serverCPU(ctx)
+	before, err := m.Read(ctx)
 	if err != nil {
 		return Sample{}, err
 	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	client, began := processCPU(), time.Now()
 	if err := s.Run(ctx, t); err != nil {
 		return Sample{}, err
 	}
-	elapsed, client := time.Since(began), processCPU()-client
-	runtime.ReadMemStats(&after)
-	serverNow, err := m.serverCPU(ctx)
+	after, err := m.Read(ctx)
 	if err != nil {
 		return Sample{}, err
 	}
-	n := float64(len(keys))
-	sample := Sample{
-		Rate: n / elapsed.Seconds(), ClientUS: micros(client) / n, ServerUS: micros(serverNow-server) / n,
-		Allocs: float64(after.Mallocs-before.Mallocs) / n,
-	}
+	sample := before.To(after, len(keys))
 	sample.P50, sample.P99 = percentiles(t.Latency)
 	return sample, nil
 }
 
-func (m Meter) serverCPU(ctx context.Context) (time.Duration, error) {
-	if m.ServerCPU == nil {
+// Reading is where clocks and counters stood. Taking it costs a round trip and stops the
+// world, and what lies between two readings is none of that: it goes from the end of the
+// first to the beginning of the second.
+type Reading struct {
+	began, ended   clock
+	server, broker time.Duration
+	mallocs        uint64
+}
+
+type clock struct {
+	at     time.Time
+	client time.Duration // CPU of this process
+}
+
+func readClock() clock { return clock{at: time.Now(), client: processCPU()} }
+
+// Read reads clocks and counters, in one round trip to the server.
+func (m Meter) Read(ctx context.Context) (Reading, error) {
+	r := Reading{began: readClock()}
+	var err error
+	if r.server, err = cpu(ctx, m.ServerCPU); err != nil {
+		return Reading{}, err
+	}
+	if r.broker, err = cpu(ctx, m.BrokerCPU); err != nil {
+		return Reading{}, err
+	}
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	r.mallocs = memory.Mallocs
+	r.ended = readClock()
+	return r, nil
+}
+
+func cpu(ctx context.Context, read func(context.Context) (time.Duration, error)) (time.Duration, error) {
+	if read == nil {
 		return 0, nil
 	}
-	return m.ServerCPU(ctx)
+	return read(ctx)
+}
+
+// To is what n keys took between two readings.
+func (r Reading) To(after Reading, n int) Sample {
+	each := 1 / float64(n)
+	return Sample{
+		Rate:     float64(n) / after.began.at.Sub(r.ended.at).Seconds(),
+		ClientUS: micros(after.began.client-r.ended.client) * each, ServerUS: micros(after.server-r.server) * each,
+		BrokerUS: micros(after.broker-r.broker) * each, Allocs: float64(after.mallocs-r.mallocs) * each,
+	}
 }
 
 func percentiles(latency []time.Duration) (p50, p99 float64) {

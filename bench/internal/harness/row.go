@@ -39,9 +39,12 @@ type Row struct {
 	X         float64 `json:"x"`                   // the parameter that the family varies
 	ClientUS  float64 `json:"client_us,omitempty"` // CPU microseconds per key of this process
 	ServerUS  float64 `json:"server_us,omitempty"` // CPU microseconds per key of Redis's thread
+	BrokerUS  float64 `json:"broker_us,omitempty"` // CPU microseconds per message of the broker's process
 	Allocs    float64 `json:"allocs,omitempty"`    // heap allocations per key of this process
 	P50Micros float64 `json:"p50_us,omitempty"`    // latency of one call, microseconds
 	P99Micros float64 `json:"p99_us,omitempty"`    // latency of one call, microseconds
+	// Binds says which processor the side's rate is bounded by, and how busy each was.
+	Binds string `json:"binds,omitempty"`
 }
 
 // Find returns the first row of one side of one family at x that is in unit.

@@ -37,11 +37,12 @@ const (
 	Allocs                     // heap allocations per key
 	P50                        // latency of one call, us
 	P99                        // latency of one call, us
+	Messages                   // messages/s of a consumer; more is better
 )
 
 // Unit is the metric's, as rows have it.
 func (m Metric) Unit() string {
-	return [...]string{"keys/s", "ns/key", "us/key", "server CPU us/key", "allocations/key", "us (p50)", "us (p99)"}[m]
+	return [...]string{"keys/s", "ns/key", "us/key", "server CPU us/key", "allocations/key", "us (p50)", "us (p99)", "messages/s"}[m]
 }
 
 // Pair is one row to be: a metric of a side, against that of another.
@@ -49,9 +50,12 @@ type Pair struct {
 	Name    string // of the row
 	Side    string
 	Against string // a side's name; empty: compared with nothing
-	Text    string // how the row calls Against; default: its name
-	Metric  Metric
-	Goal    Goal
+	// Or is another side: in each round the slower of the two is what counts, and the row
+	// names the one that was slower in the median.
+	Or     string
+	Text   string // how the row calls Against; default: its name
+	Metric Metric
+	Goal   Goal
 }
 
 // Group is one workload at one parameter.

@@ -35,11 +35,27 @@ var sideStyle = map[string]chart.Series{
 	"rueidis":                     {Color: 1},
 	"rueidis DoMulti":             {Color: 1},
 	"rueidis, MaxFlushDelay 20µs": {Color: 3},
+
+	"adapter, rich":                          {Color: 0, Bold: true},
+	"adapter, seen-only":                     {Color: 2, Bold: true},
+	"adapter, unclaimed":                     {Color: 4},
+	"Redis batches without Kafka, rich":      {Color: 0, Dashed: true},
+	"Redis batches without Kafka, seen-only": {Color: 2, Dashed: true},
+	bareLoop:                                 {Color: 7, Dashed: true},
+	"naive SET NX, effect, SET":              {Color: 6},
 }
 
 // figures are those that the rows have something for.
 func figures(r harness.Results) []figure {
-	all := []figure{
+	all := ofRedis(r)
+	if r.Area == areaKafka {
+		all = ofKafka(r)
+	}
+	return slices.DeleteFunc(all, func(f figure) bool { return empty(f.drawer) })
+}
+
+func ofRedis(r harness.Results) []figure {
+	return []figure{
 		{"batch", "New keys, claimed and completed in batches; two batches under way.", chart.Lines{
 			Title: "Throughput by batch size", XLabel: "keys per batch", YLabel: "keys/s", LogX: true,
 			Series: sides(r, "batch", keysPerSecond),
@@ -67,7 +83,6 @@ func figures(r harness.Results) []figure {
 		{"memory", "What Redis allocates for a finished key, by how it is kept.", memory(r)},
 		{"peers", "Sixteen callers, one new key per call; those that ask Redis.", peers(r)},
 	}
-	return slices.DeleteFunc(all, func(f figure) bool { return empty(f.drawer) })
 }
 
 func empty(d drawer) bool {

@@ -51,6 +51,7 @@ func HTML(w io.Writer, r harness.Results, drawn []Drawn) error {
 	}
 	err := page.Execute(w, map[string]any{
 		"Results": r, "Goals": goals, "Reached": reached, "Sections": sections, "Figures": drawn,
+		"Brokers": r.Area == areaKafka,
 	})
 	if err != nil {
 		return fmt.Errorf("report: %w", err)

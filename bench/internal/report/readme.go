@@ -9,34 +9,61 @@ import (
 	"github.com/onceward/onceward/bench/internal/harness"
 )
 
-// The lines between which the README's table stands.
-const (
-	begin = "<!-- table of bench/results/redis.json: make bench-table -->"
-	end   = "<!-- end of table -->"
-)
+// The lines between which the README's table of an area stands.
+func begin(area string) string {
+	return "<!-- table of bench/results/" + area + ".json: make bench-table -->"
+}
+
+const end = "<!-- end of table -->"
 
 // Table is the README's table: what has a goal, of the layout that people get who want
 // speed; the page has the rest.
 func Table(r harness.Results) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Commit %s, %s; go-redis %s, Redis %s. Ratios are medians of %s (smallest to largest).\n",
-		r.Commit, r.Machine, r.Versions["go-redis"], r.Versions["redis"], rounds(r))
+	fmt.Fprintf(&b, "Commit %s, %s; %sgo-redis %s, Redis %s. Ratios are medians of %s (smallest to largest).\n",
+		r.Commit, r.Machine, sarama(r), r.Versions["go-redis"], r.Versions["redis"], rounds(r))
 	if len(r.LeftOut) > 0 {
 		fmt.Fprintf(&b, "Left out: %s.\n", strings.Join(r.LeftOut, "; "))
 	}
 	b.WriteByte('\n')
+	if r.Area == areaKafka {
+		consumers(&b, r)
+		return b.String()
+	}
 	b.WriteString("| work | beside | reached | goal | |\n|---|---|---|---|---|\n")
 	for _, row := range r.Rows {
 		if row.Goal == "" || strings.Contains(row.Side, "onceward rich") {
 			continue
 		}
-		verdict := "missed"
-		if row.OK {
-			verdict = "yes"
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", cell(row.Name), cell(row.Against), reached(row), cell(row.Goal), verdict)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", cell(row.Name), cell(row.Against), reached(row), cell(row.Goal), verdict(row))
 	}
 	return b.String()
+}
+
+// consumers is the table of rates: what is done, by whom, and beside which of its limits.
+func consumers(b *strings.Builder, r harness.Results) {
+	b.WriteString("| work | who | messages/s | allocations per message | beside | ratio | goal | |\n|---|---|---|---|---|---|---|---|\n")
+	for _, row := range r.Rows {
+		if row.Goal == "" {
+			continue
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s (%s/s) | %s | %s | %s |\n", cell(row.Name), cell(row.Side), number(row.Value), number(row.Allocs),
+			cell(row.Against), number(row.AgainstValue), reached(row), cell(row.Goal), verdict(row))
+	}
+}
+
+func sarama(r harness.Results) string {
+	if v := r.Versions["sarama"]; v != "" {
+		return "sarama " + v + ", "
+	}
+	return ""
+}
+
+func verdict(r harness.Row) string {
+	if r.OK {
+		return "yes"
+	}
+	return "missed"
 }
 
 // rounds says how often what was compared has been timed.
@@ -68,6 +95,7 @@ func cell(text string) string {
 
 // Replace returns a README with the table of results between the markers.
 func Replace(readme []byte, r harness.Results) ([]byte, error) {
+	begin := begin(r.Area)
 	head, rest, ok := bytes.Cut(readme, []byte(begin+"\n"))
 	_, tail, closed := bytes.Cut(rest, []byte(end))
 	if !ok || !closed {

@@ -15,53 +15,71 @@ import (
 )
 
 const (
-	resultsFile = "../../results/redis.json"
-	readmeFile  = "../../../README.md"
+	resultsDir = "../../results"
+	readmeFile = "../../../README.md"
 )
 
+// areas are the results that are checked in, with how many figures they give and a line of
+// their table.
+var areas = map[string]struct {
+	figures int
+	line    string
+}{
+	"redis": {7, "| 256 callers, new keys |"},
+	"kafka": {3, "| 4 partitions, 100 B, 0 % duplicates | adapter, rich |"},
+}
+
+func resultsFile(area string) string { return filepath.Join(resultsDir, area+".json") }
+
 // The README's figures are those of the newest run, and nobody types them.
-func TestReadmeHasTheTable(t *testing.T) {
-	r, err := harness.Read(resultsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+func TestReadmeHasTheTables(t *testing.T) {
 	readme, err := os.ReadFile(readmeFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := Replace(readme, r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(want, readme) {
-		t.Error("README.md does not have the table of bench/results/redis.json: make bench-table")
-	}
-	if !strings.Contains(string(want), "| 256 callers, new keys |") {
-		t.Error("the table lacks what it is about")
+	for area, expected := range areas {
+		r, err := harness.Read(resultsFile(area))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := Replace(readme, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(want, readme) {
+			t.Errorf("README.md does not have the table of %s: make bench-table", resultsFile(area))
+		}
+		if !strings.Contains(string(want), expected.line) {
+			t.Errorf("%s: the table lacks what it is about", area)
+		}
 	}
 }
 
 // The page and the figures that are checked in are those of the results that are.
 func TestResultsAreRendered(t *testing.T) {
-	r, err := harness.Read(resultsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "redis.json")
-	if err := Write(r, file); err != nil {
-		t.Fatal(err)
-	}
-	kept, drawn := pageOf(t, filepath.Dir(resultsFile)), pageOf(t, filepath.Dir(file))
-	if kept != drawn {
-		t.Error("results/redis.html is not what results/redis.json gives: redisbench -render results/redis.json")
-	}
-	if n := len(figures(r)); n < 7 {
-		t.Errorf("%d figures", n)
-	}
-	for _, f := range figures(r) {
-		for _, ext := range []string{".svg", ".png"} {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(resultsFile), "redis", f.name+ext)); err != nil {
-				t.Error(err)
+	for area, expected := range areas {
+		r, err := harness.Read(resultsFile(area))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Area != area {
+			t.Errorf("%s is of the area %q", resultsFile(area), r.Area)
+		}
+		file := filepath.Join(t.TempDir(), area+".json")
+		if err := Write(r, file); err != nil {
+			t.Fatal(err)
+		}
+		if kept, drawn := pageOf(t, resultsDir, area), pageOf(t, filepath.Dir(file), area); kept != drawn {
+			t.Errorf("results/%s.html is not what results/%s.json gives: %sbench -render results/%s.json", area, area, area, area)
+		}
+		if n := len(figures(r)); n < expected.figures {
+			t.Errorf("%s: %d figures", area, n)
+		}
+		for _, f := range figures(r) {
+			for _, ext := range []string{".svg", ".png"} {
+				if _, err := os.Stat(filepath.Join(resultsDir, area, f.name+ext)); err != nil {
+					t.Error(err)
+				}
 			}
 		}
 	}
@@ -69,9 +87,9 @@ func TestResultsAreRendered(t *testing.T) {
 
 // pageOf returns the page in dir without the insides of its drawings: their last digits depend on
 // the processor.
-func pageOf(t *testing.T, dir string) string {
+func pageOf(t *testing.T, dir, area string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, "redis.html"))
+	data, err := os.ReadFile(filepath.Join(dir, area+".html"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,6 +152,7 @@ Left out: x & y.
 }
 
 func TestReplace(t *testing.T) {
+	begin := begin("redis")
 	readme := []byte("head\n" + begin + "\n\nold\n\n" + end + "\ntail\n")
 	got, err := Replace(readme, sample)
 	if err != nil {

@@ -202,3 +202,13 @@ func requests(keys []string) []dedup.Request {
 func unexpected(key string, c *dedup.Claim) error {
 	return fmt.Errorf("%s: outcome %v: %w", key, c.Outcome, errors.Join(c.Err()))
 }
+
+// OpenDeduper connects the configuration with that layout for other packages' workloads,
+// over a namespace of its own; shut closes it with its client.
+func OpenDeduper(ctx context.Context, addr string, kind redisadapter.Layout, with ...func(*dedup.Config)) (d *dedup.Deduper, shut func(), err error) {
+	o, err := lookup(kind).open(ctx, addr, 0, with...)
+	if err != nil {
+		return nil, nil, err
+	}
+	return o.Deduper, o.close, nil
+}

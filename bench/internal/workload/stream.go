@@ -3,7 +3,6 @@ package workload
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/dedup"
@@ -52,7 +51,7 @@ func (e *Env) openStream(ctx context.Context, m mode, share int, title string) (
 	}
 	s := harness.Setup{
 		Multiple: multiple, MinKeys: 10 * gap, // the first gap has no duplicates
-		Keys: func(n int) []string { return recent(n, share, gap) },
+		Keys: func(n int) []string { return harness.Recent(n, share, gap) },
 		Pairs: []harness.Pair{{
 			Name: fmt.Sprintf("%s, local cache", title), Side: cacheOn, Against: cacheOff, Text: "the same without", Goal: m.goals[share],
 		}},
@@ -75,19 +74,4 @@ func (e *Env) openStream(ctx context.Context, m mode, share int, title string) (
 	}
 	s.Close = opened.all
 	return s, nil
-}
-
-// recentSpan is how far back a duplicate lies at most.
-const recentSpan = 10_000
-
-// recent returns keys of which share per cent repeat one that came at least gap before, so
-// that it is finished.
-func recent(n, share, gap int) []string {
-	keys := harness.FreshKeys(n)
-	for i := gap; i < n; i++ {
-		if rand.IntN(100) < share {
-			keys[i] = keys[i-gap-rand.IntN(min(i-gap+1, recentSpan))]
-		}
-	}
-	return keys
 }
