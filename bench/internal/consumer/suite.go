@@ -23,7 +23,7 @@ const (
 )
 
 // redisSide is the name of the side that has a layout's batches and no Kafka.
-func redisSide(layout string) string { return "Redis batches without Kafka, " + layout }
+func redisSide(layout string) string { return "Redis batches, " + layout }
 
 // adapterSide is the name of the side that has the adapter over a layout.
 func adapterSide(layout string) string { return "adapter, " + layout }

@@ -1,5 +1,7 @@
 package harness
 
+import "runtime"
+
 // rows are the group's pairs, then every side that no pair is about.
 func (g Group) rows(s Setup, samples map[string][]Sample) []Row {
 	var rows []Row
@@ -30,7 +32,8 @@ func (g Group) row(p Pair, samples map[string][]Sample) Row {
 	}
 	if p.Metric == Messages {
 		r.BrokerUS = Median(pick(ours, brokerMicros))
-		r.Binds = binds(r)
+		r.BusyUS = Median(pick(ours, busyMicros))
+		r.Binds = binds(r, runtime.NumCPU())
 	}
 	if p.Against != "" {
 		if p.Text != "" {
@@ -62,6 +65,7 @@ func slower(a, b []float64) []float64 {
 const (
 	clientMicros Metric = -1 - iota
 	brokerMicros
+	busyMicros
 )
 
 func pick(samples []Sample, m Metric) []float64 {
@@ -72,6 +76,8 @@ func pick(samples []Sample, m Metric) []float64 {
 			v[i] = s.ClientUS
 		case brokerMicros:
 			v[i] = s.BrokerUS
+		case busyMicros:
+			v[i] = s.BusyUS
 		default:
 			v[i] = s.of(m)
 		}

@@ -13,6 +13,7 @@ type Sample struct {
 	ClientUS float64 // CPU of this process, us per key
 	ServerUS float64 // CPU of Redis's thread, us per key; 0: unknown
 	BrokerUS float64 // CPU of the broker's process, us per key; 0: unknown
+	BusyUS   float64 // CPU of everything on this machine, us per key; 0: unknown
 	Allocs   float64 // per key
 	P50, P99 float64 // us; 0: not measured
 }
@@ -92,9 +93,10 @@ type Reading struct {
 type clock struct {
 	at     time.Time
 	client time.Duration // CPU of this process
+	busy   time.Duration // CPU of everything on this machine
 }
 
-func readClock() clock { return clock{at: time.Now(), client: processCPU()} }
+func readClock() clock { return clock{at: time.Now(), client: processCPU(), busy: machineCPU()} }
 
 // Read reads clocks and counters, in one round trip to the server.
 func (m Meter) Read(ctx context.Context) (Reading, error) {
@@ -126,7 +128,8 @@ func (r Reading) To(after Reading, n int) Sample {
 	return Sample{
 		Rate:     float64(n) / after.began.at.Sub(r.ended.at).Seconds(),
 		ClientUS: micros(after.began.client-r.ended.client) * each, ServerUS: micros(after.server-r.server) * each,
-		BrokerUS: micros(after.broker-r.broker) * each, Allocs: float64(after.mallocs-r.mallocs) * each,
+		BrokerUS: micros(after.broker-r.broker) * each, BusyUS: micros(after.began.busy-r.ended.busy) * each,
+		Allocs: float64(after.mallocs-r.mallocs) * each,
 	}
 }
 

@@ -40,6 +40,7 @@ type Row struct {
 	ClientUS  float64 `json:"client_us,omitempty"` // CPU microseconds per key of this process
 	ServerUS  float64 `json:"server_us,omitempty"` // CPU microseconds per key of Redis's thread
 	BrokerUS  float64 `json:"broker_us,omitempty"` // CPU microseconds per message of the broker's process
+	BusyUS    float64 `json:"busy_us,omitempty"`   // CPU microseconds per message of the whole machine, other programs included
 	Allocs    float64 `json:"allocs,omitempty"`    // heap allocations per key of this process
 	P50Micros float64 `json:"p50_us,omitempty"`    // latency of one call, microseconds
 	P99Micros float64 `json:"p99_us,omitempty"`    // latency of one call, microseconds

@@ -36,13 +36,13 @@ var sideStyle = map[string]chart.Series{
 	"rueidis DoMulti":             {Color: 1},
 	"rueidis, MaxFlushDelay 20µs": {Color: 3},
 
-	"adapter, rich":                          {Color: 0, Bold: true},
-	"adapter, seen-only":                     {Color: 2, Bold: true},
-	"adapter, unclaimed":                     {Color: 4},
-	"Redis batches without Kafka, rich":      {Color: 0, Dashed: true},
-	"Redis batches without Kafka, seen-only": {Color: 2, Dashed: true},
-	bareLoop:                                 {Color: 7, Dashed: true},
-	"naive SET NX, effect, SET":              {Color: 6},
+	"adapter, rich":             {Color: 0, Bold: true},
+	"adapter, seen-only":        {Color: 2, Bold: true},
+	"adapter, unclaimed":        {Color: 4},
+	"Redis batches, rich":       {Color: 0, Dashed: true},
+	"Redis batches, seen-only":  {Color: 2, Dashed: true},
+	bareLoop:                    {Color: 7, Dashed: true},
+	"naive SET NX, effect, SET": {Color: 6},
 }
 
 // figures are those that the rows have something for.

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/onceward/onceward/bench/internal/chart"
 	"github.com/onceward/onceward/bench/internal/harness"
@@ -27,7 +28,7 @@ func ofKafka(r harness.Results) []figure {
 			},
 		})
 	}
-	return append(all, figure{"consumers", "New messages, 4 partitions, values of 100 bytes.", consumersAt(r, "4 partitions, 100 B")})
+	return append(all, figure{"consumers", "New messages, 4 partitions, values of 100 bytes; the Redis batches are without Kafka.", consumersAt(r, "4 partitions, 100 B")})
 }
 
 // consumersAt are the rates of all sides without duplicates.
@@ -40,7 +41,14 @@ func consumersAt(r harness.Results, workload string) chart.Bars {
 			continue
 		}
 		told[row.Side] = true
-		b.Bars = append(b.Bars, chart.Bar{Name: row.Side, Value: row.Value, Color: sideStyle[row.Side].Color})
+		b.Bars = append(b.Bars, chart.Bar{Name: row.Side, Value: row.Value, Color: consumerColor(row.Side)})
 	}
 	return b
+}
+
+func consumerColor(side string) int {
+	if strings.HasPrefix(side, "adapter") {
+		return 0
+	}
+	return 6
 }
