@@ -13,7 +13,7 @@ func binds(r Row, cores int) string {
 	client, redis, broker := cpu(r.ClientUS), cpu(r.ServerUS), cpu(r.BrokerUS)
 	ours := client + redis + broker
 	others := max(0, cpu(r.BusyUS)-ours)
-	limit := "nothing is busy, it waits"
+	limit := "no processor is full, it waits in part"
 	switch {
 	case redis >= full:
 		limit = "the thread of Redis"

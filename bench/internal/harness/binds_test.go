@@ -18,7 +18,7 @@ func TestBinds(t *testing.T) {
 		{"with those of others", 8, 2, 1, 18, "CPU of the client (of 2 cores: client 0.80, Redis 0.20, broker 0.10, other programs 0.70)"},
 		{"broker", 5, 2, 11, 18, "CPU of the broker ("},
 		{"Redis and not its thread alone", 5, 8, 4, 18, "CPU of Redis ("},
-		{"round trips", 5, 2, 1, 8, "nothing is busy, it waits ("},
+		{"round trips", 5, 2, 1, 8, "no processor is full, it waits in part ("},
 		{"the machine is unknown", 12, 5, 1, 0, "CPU of the client (of 2 cores: client 1.20, Redis 0.50, broker 0.10, other programs 0.00)"},
 	} {
 		got := binds(Row{Value: rate, ClientUS: c.client, ServerUS: c.redis, BrokerUS: c.broker, BusyUS: c.busy}, 2)

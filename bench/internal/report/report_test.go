@@ -151,6 +151,43 @@ Left out: x & y.
 	}
 }
 
+var consumed = harness.Results{
+	Area: "kafka", Commit: "abc", Machine: "2 cores", Versions: map[string]string{"sarama": "1", "go-redis": "9", "redis": "7"},
+	Rows: []harness.Row{
+		{Name: "4 partitions", Workload: "w", Side: "adapter, rich", Value: 80_000, Unit: "messages/s", Against: "Redis batches, rich", AgainstValue: 100_000, Ratio: 0.81, Spread: [2]float64{0.7, 0.9}, Rounds: 5, Goal: ">= 0.8x (stretch 0.9x)", OK: true, Allocs: 21, BrokerUS: 0.25, Binds: "CPU of the client (...)"},
+		{Name: "4 partitions", Workload: "w", Side: "bare sarama loop", Value: 1.5e6, Unit: "messages/s"},
+	},
+}
+
+func TestTableOfConsumers(t *testing.T) {
+	got := Table(consumed)
+	want := `Commit abc, 2 cores; sarama 1, go-redis 9, Redis 7. Ratios are medians of 5 interleaved rounds (smallest to largest).
+
+| work | who | messages/s | allocations per message | beside | ratio | goal | |
+|---|---|---|---|---|---|---|---|
+| 4 partitions | adapter, rich | 80 k | 21.0 | Redis batches, rich (100 k/s) | 0.81x (0.70x to 0.90x) | >= 0.8x (stretch 0.9x) | yes |
+`
+	if got != want {
+		t.Errorf("table\n%s\nwant\n%s", got, want)
+	}
+}
+
+// What bounds a consumer stands on the page.
+func TestPageOfConsumers(t *testing.T) {
+	var text bytes.Buffer
+	if err := HTML(&text, consumed, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"broker CPU us", "bound by", "CPU of the client (...)", ">0.25<"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(text.String(), "p99") {
+		t.Error("the page has latencies, which nobody measured")
+	}
+}
+
 func TestReplace(t *testing.T) {
 	begin := begin("redis")
 	readme := []byte("head\n" + begin + "\n\nold\n\n" + end + "\ntail\n")
