@@ -23,11 +23,12 @@ type Adapter struct {
 	cfg        Config
 	retry      backoff.Policy
 	partitions partition.Config
+	client     commitClient // nil: the sessions commit
 
 	mu       sync.Mutex
 	group    sarama.ConsumerGroup // of Run; nil with Consume alone
 	halt     context.CancelFunc   // ends Run's consuming
-	sessions map[sarama.ConsumerGroupSession]*flow.Committer
+	sessions map[sarama.ConsumerGroupSession]*sessionState
 	fatal    error
 }
 
@@ -49,12 +50,16 @@ func New(cfg Config) (*Adapter, error) {
 		return nil, err
 	}
 	retry := backoff.Policy{Base: cfg.RetryBase, Cap: cfg.RetryMax}
-	return &Adapter{
+	a := &Adapter{
 		cfg:        cfg,
 		retry:      retry,
 		partitions: partitionConfig(cfg, retry),
-		sessions:   make(map[sarama.ConsumerGroupSession]*flow.Committer),
-	}, nil
+		sessions:   make(map[sarama.ConsumerGroupSession]*sessionState),
+	}
+	if cfg.CommitClient != nil {
+		a.client = realClient{cfg.CommitClient}
+	}
+	return a, nil
 }
 
 // Run consumes the topics until ctx ends, and then returns nil after its partitions
@@ -178,47 +183,6 @@ func (a *Adapter) groupError(err error) {
 	if hook := a.cfg.Observer.GroupError; hook != nil {
 		hook(err)
 	}
-}
-
-// Setup implements sarama.ConsumerGroupHandler: it starts the session's committer.
-func (a *Adapter) Setup(session sarama.ConsumerGroupSession) error {
-	committer, err := flow.NewCommitter(flow.CommitterConfig{
-		Interval: a.cfg.CommitEvery,
-		Count:    a.cfg.CommitCount,
-		Repeat:   commitRepeat,
-		Mark: func(topic string, partition int32, offset int64) {
-			if hook := a.cfg.Observer.Committing; hook != nil {
-				hook(topic, partition, offset)
-			}
-			session.MarkOffset(topic, partition, offset, "")
-		},
-		Commit: session.Commit,
-	})
-	if err != nil {
-		return err
-	}
-	committer.Start()
-	a.mu.Lock()
-	a.sessions[session] = committer
-	a.mu.Unlock()
-	return nil
-}
-
-// Cleanup implements sarama.ConsumerGroupHandler: it commits what is finished and stops
-// the session's committer.
-func (a *Adapter) Cleanup(session sarama.ConsumerGroupSession) error {
-	a.mu.Lock()
-	committer := a.sessions[session]
-	delete(a.sessions, session)
-	a.mu.Unlock()
-	if committer == nil {
-		return nil
-	}
-	// The session's context has ended by now; its commit still counts, and must not
-	// keep the group from rebalancing.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(session.Context()), partition.CommitTimeout)
-	defer cancel()
-	return committer.Stop(ctx)
 }
 
 // isFatal tells what must stop the consumer from what another session may mend.

@@ -112,6 +112,19 @@ type Config struct {
 	// CommitCount commits earlier when so many messages are finished. Default 1000.
 	CommitCount int
 
+	// CommitClient commits offsets over a connection of its own, which must not be the one
+	// that the consumer group was made from: sarama's session makes one attempt, does not
+	// tell what became of it, and waits for the fetches of its connection. Answers go to
+	// Observer.Committed and CommitFailed, and one that fences this member off ends its
+	// partitions at once, with ErrFenced. Make it of the group's sarama.Config: a static
+	// member is known by its InstanceId. It belongs to the caller and must live as long as
+	// the consumer. Default nil: the session commits.
+	CommitClient sarama.Client
+
+	// Group is the name of the consumer group that CommitClient commits for. Required
+	// with it.
+	Group string
+
 	// Drain is how long the running handlers of a revoked partition may go on before
 	// they are cancelled. It must be shorter than the group's rebalance timeout, by 3 s at
 	// least: those that listen come back after that, and the last commit is made.
@@ -167,6 +180,12 @@ func (c Config) complete() (Config, error) {
 		return c, bad("Unclaimed", "is set together with Deduper")
 	case c.Order > Unordered:
 		return c, bad("Order", "is %d; ByKey, ByPartition and Unordered are known", c.Order)
+	case c.CommitClient != nil && c.CommitClient.Closed():
+		return c, bad("CommitClient", "is closed")
+	case c.CommitClient != nil && !c.CommitClient.Config().Version.IsAtLeast(sarama.V0_11_0_0):
+		return c, bad("CommitClient", "has Version %v in its Config; it needs 0.11", c.CommitClient.Config().Version)
+	case c.CommitClient != nil && c.Group == "":
+		return c, bad("Group", "is empty; CommitClient commits for it")
 	case scopeFault(c.Scope) != "":
 		return c, bad("Scope", "%s", scopeFault(c.Scope))
 	case c.LowWater >= c.HighWater:

@@ -82,10 +82,8 @@ func (a *Adapter) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama
 }
 
 func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
-	a.mu.Lock()
-	committer := a.sessions[session]
-	a.mu.Unlock()
-	if committer == nil {
+	state := a.session(session)
+	if state == nil {
 		return errors.New("kafkaadapter: ConsumeClaim without Setup")
 	}
 	if positions := a.cfg.Positions; positions != nil {
@@ -98,7 +96,7 @@ func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama
 	var open valve
 	p, err := partition.New(&a.partitions, partition.Assignment{
 		Topic: claim.Topic(), Partition: claim.Partition(), Generation: session.GenerationID(),
-		Context: session.Context(), Committer: committer, Halt: a.stopRun,
+		Context: state.assigned, Committer: state.committer, Halt: a.stopRun,
 		Pause: func(on bool) {
 			if paused := a.pause(claim.Topic(), claim.Partition(), on); !paused {
 				open.set(!on)
@@ -112,7 +110,11 @@ func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama
 		return err
 	}
 	intake := a.intake(p, claim, &open)
-	return cmp.Or(p.End(), intake)
+	ended := p.End()
+	if state.commits != nil {
+		state.commits.forget(claim.Topic(), claim.Partition())
+	}
+	return cmp.Or(ended, intake, context.Cause(state.fenced))
 }
 
 // intake takes messages until the channel closes or the partition ends. It never waits for

@@ -26,6 +26,12 @@ type Observer struct {
 	Parked func(m *Message, reason error)
 	// Committing: offset is the next to read of a partition, as it is being committed.
 	Committing func(topic string, partition int32, offset int64)
+	// Committed: the group's coordinator has this offset. Told with Config.CommitClient
+	// alone, like CommitFailed.
+	Committed func(topic string, partition int32, offset int64)
+	// CommitFailed: an attempt to commit was refused, with a sarama.KError, or failed on
+	// its way; it is repeated. ErrRequestTimedOut may have been applied.
+	CommitFailed func(topic string, partition int32, err error)
 	// Revoked: a partition was given up. Returned messages were not started, or not
 	// finished in time, and their claims were released; abandoned handlers still run,
 	// under their own lease.

@@ -22,7 +22,9 @@ type rig struct {
 	dedup *dedup.Deduper
 	a     *Adapter
 	stop  context.CancelFunc
-	ended chan error
+
+	coordinator *fakeCoordinator // takes the commits, if set by the test's change
+	ended       chan error
 
 	mu   sync.Mutex
 	runs map[string]int
@@ -64,6 +66,9 @@ func newRig(t *testing.T, partitions int32, handler Handler, change func(*rig, *
 	var err error
 	if r.a, err = New(cfg); err != nil {
 		t.Fatal(err)
+	}
+	if r.coordinator != nil {
+		r.a.client = r.coordinator
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop

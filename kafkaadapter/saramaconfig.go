@@ -69,6 +69,8 @@ func (a *Adapter) CheckConfig(c *sarama.Config) error {
 		return bad("Consumer.Group.ResetInvalidOffsets", "is on: an invalid offset would silently skip messages; set kafkaadapter.Config.AllowSkip if that is meant")
 	case a.cfg.Drain > group.Rebalance.Timeout-partition.Handover:
 		return bad("Consumer.Group.Rebalance.Timeout", "is %v, less than kafkaadapter.Config.Drain (%v) and %v: the partition would be given away while handlers run", group.Rebalance.Timeout, a.cfg.Drain, partition.Handover)
+	case a.cfg.CommitClient != nil && a.cfg.CommitClient.Config().Consumer.Group.InstanceId != group.InstanceId:
+		return bad("Consumer.Group.InstanceId", "is %q, and %q in the configuration of CommitClient: its commits would be refused", group.InstanceId, a.cfg.CommitClient.Config().Consumer.Group.InstanceId)
 	case c.Consumer.Fetch.Max != 0:
 		return bad("Consumer.Fetch.Max", "is %d: a larger message would be skipped; it must be 0", c.Consumer.Fetch.Max)
 	case !c.Version.IsAtLeast(sarama.V0_11_0_0):

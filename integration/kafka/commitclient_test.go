@@ -1,0 +1,273 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+// commitLog is what the hooks of a commit client were told.
+type commitLog struct {
+	mu        sync.Mutex
+	marked    map[int32]time.Time // when the last offset was due
+	slowest   time.Duration       // from there to its confirmation
+	confirmed int
+	failed    []error
+	fenced    []error
+}
+
+func (l *commitLog) note(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+}
+
+func (l *commitLog) failures(code sarama.KError) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, err := range l.failed {
+		if errors.Is(err, code) {
+			n++
+		}
+	}
+	return n
+}
+
+// observe adds to the hooks of a member.
+func (l *commitLog) observe(o *kafkaadapter.Observer) {
+	l.marked = map[int32]time.Time{}
+	o.Committing = func(_ string, p int32, _ int64) { l.note(func() { l.marked[p] = time.Now() }) }
+	o.Committed = func(_ string, p int32, _ int64) {
+		l.note(func() { l.confirmed, l.slowest = l.confirmed+1, max(l.slowest, time.Since(l.marked[p])) })
+	}
+	o.CommitFailed = func(_ string, _ int32, err error) { l.note(func() { l.failed = append(l.failed, err) }) }
+	told := o.GroupError
+	o.GroupError = func(err error) {
+		if errors.Is(err, kafkaadapter.ErrFenced) {
+			l.note(func() { l.fenced = append(l.fenced, err) })
+		}
+		if told != nil {
+			told(err)
+		}
+	}
+}
+
+// lateClient is a sarama.Client that is made when the member's connections can be cut.
+type lateClient struct {
+	sarama.Client
+	config *sarama.Config
+}
+
+// Config implements sarama.Client.
+func (l *lateClient) Config() *sarama.Config { return l.config }
+
+// Closed implements sarama.Client.
+func (l *lateClient) Closed() bool { return l.Client != nil && l.Client.Closed() }
+
+// committing is the flavor with a commit client, which the crash of a member cuts off, too.
+func (f flavor) committing(log *commitLog) flavor {
+	start := f.start
+	f.name += ", commit client"
+	f.start = func(t *testing.T, mc memberConfig) *member {
+		t.Helper()
+		late := &lateClient{config: clientConfig()}
+		adapter, client := mc.adapter, mc.client
+		mc.adapter = func(c *kafkaadapter.Config) {
+			if adapter != nil {
+				adapter(c)
+			}
+			c.CommitClient, c.Group = late, mc.group
+			if log != nil {
+				log.observe(&c.Observer)
+			}
+		}
+		mc.client = func(c *sarama.Config) {
+			if client != nil {
+				client(c)
+			}
+			var err error
+			if late.Client, err = sarama.NewClient(mc.brokers, c); err != nil {
+				t.Fatal(err)
+			}
+			late.config = c
+			t.Cleanup(func() { _ = late.Close() })
+		}
+		return start(t, mc)
+	}
+	return f
+}
+
+// What holds of commits holds of those over a client of their own.
+func TestCommitClient(t *testing.T) {
+	for _, f := range []flavor{eager, cooperative} {
+		for name, scenario := range map[string]func(*testing.T, flavor){
+			"crash":      crashBetweenRecordAndCommit,
+			"refused":    refusedCommitsAreRepeated,
+			"timed out":  commitAppliedButTimedOut,
+			"gaps":       committedAcrossGaps,
+			"moves":      coordinatorMoves,
+			"static":     commitsOfAStaticMember,
+			"rebalances": rebalancesDoNotFence,
+		} {
+			t.Run(f.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				scenario(t, f.committing(nil))
+			})
+		}
+	}
+}
+
+// A refusal that goes on for ever stops no handler, and comes to the hook by its code. When
+// it ends, everything is committed, without a message that would bring the next commit.
+func TestCommitClientRefusedForEver(t *testing.T) {
+	for _, c := range []struct {
+		refusal *kerr.Error
+		code    sarama.KError
+		fences  bool
+	}{
+		{kerr.NotCoordinator, sarama.ErrNotCoordinatorForConsumer, false},
+		{kerr.CoordinatorLoadInProgress, sarama.ErrOffsetsLoadInProgress, false},
+		{kerr.RebalanceInProgress, sarama.ErrRebalanceInProgress, false},
+		{kerr.OffsetMetadataTooLarge, sarama.ErrOffsetMetadataTooLarge, false},
+		{kerr.GroupAuthorizationFailed, sarama.ErrGroupAuthorizationFailed, false},
+		{kerr.UnknownMemberID, sarama.ErrUnknownMemberId, true},
+		{kerr.IllegalGeneration, sarama.ErrIllegalGeneration, true},
+		{kerr.FencedInstanceID, sarama.ErrFencedInstancedId, true},
+	} {
+		t.Run(c.refusal.Message, func(t *testing.T) {
+			t.Parallel()
+			var log commitLog
+			s := cooperative.committing(&log).scene(t, 3, 1)
+			refused := s.cluster.Fault(commitFault(c.refusal, -1))
+			s.produce(numbered(0, 0, 300)...)
+			m := s.join(nil)
+			eventually(t, 15*time.Second, func() (bool, string) {
+				return s.totalEffects() == 300 && refused.Hits() >= 3, fmt.Sprintf("%d effects, %d refusals", s.totalEffects(), refused.Hits())
+			})
+			if at := s.committed(0); at != 0 {
+				t.Errorf("%d is committed", at)
+			}
+			refused.Remove()
+			s.wantCommittedToEnd(10 * time.Second)
+			s.wantAll(time.Second, m)
+			if n := log.failures(c.code); n < 3 {
+				t.Errorf("%d failures with %v, the broker refused %d; all: %v", n, c.code, refused.Hits(), log.failed)
+			}
+			if fenced := len(log.fenced) > 0; fenced != c.fences {
+				t.Errorf("fenced with %v", log.fenced)
+			}
+		})
+	}
+}
+
+// Members come and go while offsets are committed all the time. Between the moment that
+// the coordinator counts the generation up and the one that a member hears of it, its
+// commits are refused; that does not fence it.
+func rebalancesDoNotFence(t *testing.T, f flavor) {
+	s := f.scene(t, 3, 4)
+	var log commitLog
+	s.cluster.ControlKey(int16(kmsg.SyncGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
+		s.cluster.KeepControl()
+		s.cluster.SleepControl(func() { <-time.After(150 * time.Millisecond) })
+		return nil, nil, false
+	})
+	work := func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, time.Millisecond) }
+	watched := func(mc *memberConfig) {
+		before := mc.adapter
+		mc.adapter = func(c *kafkaadapter.Config) {
+			if before != nil {
+				before(c)
+			}
+			log.observe(&c.Observer)
+			c.CommitEvery, c.CommitCount, c.Workers = 10*time.Millisecond, 5, 1
+		}
+	}
+	first := s.join(work, watched)
+	for p := range int32(4) {
+		s.produce(numbered(p, int(p)*2000, 1500)...)
+	}
+	for range 2 {
+		eventually(t, 10*time.Second, func() (bool, string) { return s.committed(0) > 0, "nothing is committed" })
+		second := s.join(work)
+		s.wantMembers(2)
+		second.leave(t)
+		s.wantMembers(1)
+	}
+	s.wantAll(30*time.Second, first)
+	if len(log.fenced) > 0 {
+		t.Errorf("fenced: %v", log.fenced)
+	}
+	old := log.failures(sarama.ErrIllegalGeneration)
+	t.Logf("%d confirmed, %d refused for their generation", log.confirmed, old)
+	if f.steady && old == 0 {
+		t.Error("no commit met the change of the generation: this has shown nothing")
+	}
+}
+
+// A static member commits under its instance id.
+func commitsOfAStaticMember(t *testing.T, f flavor) {
+	s := f.scene(t, 1, 1)
+	s.produce(numbered(0, 0, 100)...)
+	m := s.join(nil, func(mc *memberConfig) { mc.instance = "pod-1" })
+	s.wantCommittedToEnd(10 * time.Second)
+	if members := s.cluster.GroupInfo(sceneGroup).Members; len(members) != 1 || members[0].InstanceID == nil {
+		t.Errorf("members %+v", members)
+	}
+	s.wantAll(time.Second, m)
+	if epoch := s.cluster.GroupInfo(sceneGroup).Commits[sceneTopic][0].LeaderEpoch; epoch != -1 {
+		t.Errorf("committed with leader epoch %d, which is not known", epoch)
+	}
+}
+
+// While the coordinator also leads the partition and a fetch is open, a commit of sarama's
+// session waits for the fetch. One over its own connection does not; and handlers wait for
+// neither of them.
+func TestCommitsDoNotWaitForFetches(t *testing.T) {
+	const poll = time.Second // below the session timeout: heartbeats wait for fetches, too
+	for name, c := range map[string]struct {
+		with func(flavor, *commitLog) flavor
+		want func(time.Duration) bool
+	}{
+		"session": {func(f flavor, _ *commitLog) flavor { return f }, func(d time.Duration) bool { return d > poll/2 }},
+		"client":  {func(f flavor, l *commitLog) flavor { return f.committing(l) }, func(d time.Duration) bool { return d < poll/2 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log commitLog
+			s := c.with(eager, &log).scene(t, 1, 1)
+			var handled []time.Duration
+			var produced time.Time
+			m := s.join(func(context.Context, *kafkaMessage) error {
+				s.note(func() { handled = append(handled, time.Since(produced)) })
+				return nil
+			}, func(mc *memberConfig) { mc.client = func(c *sarama.Config) { c.Consumer.MaxWaitTime = poll } })
+			s.produce(numbered(0, 0, 1)...)
+			s.wantCommittedToEnd(20 * time.Second)
+			var took []time.Duration
+			for i := 1; i <= 3; i++ {
+				s.note(func() { produced = time.Now() })
+				s.produce(numbered(0, i, 1)...)
+				s.wantCommittedToEnd(10 * time.Second)
+				took = append(took, time.Since(produced))
+			}
+			if slowest := slices.Max(took); !c.want(slowest) {
+				t.Errorf("commits took %v", took)
+			}
+			s.wantAll(5*time.Second, m)
+			if slowest := slices.Max(handled[1:]); slowest > poll/2 {
+				t.Errorf("messages were handled after %v", handled[1:])
+			}
+			t.Logf("handled after %v, committed after %v", handled[1:], took)
+		})
+	}
+}
