@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,9 +29,10 @@ type stage struct {
 	group         string
 	partitions    int32
 	sent          map[int32][]string
+	reads         int
 
 	mu     sync.Mutex
-	failed map[string]int // by topic/partition error text
+	failed map[string]int // runs, by error
 }
 
 // newStage makes the topics; prefix keeps tests on one real broker apart.
@@ -71,8 +73,9 @@ type processor struct {
 
 // processorConfig changes what join makes.
 type processorConfig struct {
-	txn      *txn.Config
-	consumer *sarama.Config
+	txn         *txn.Config
+	consumer    *sarama.Config
+	producerNet *tapDialer
 }
 
 // join starts a member with short timeouts.
@@ -86,7 +89,7 @@ func (s *stage) join(change ...func(*processorConfig)) *processor {
 		cfg.Producer.Retry.Backoff = 10 * time.Millisecond
 		cfg.Metadata.Retry.Backoff = 20 * time.Millisecond
 	}
-	mc := processorConfig{consumer: consumer, txn: &txn.Config{
+	mc := processorConfig{consumer: consumer, producerNet: m.producerNet, txn: &txn.Config{
 		Brokers: s.brokers, Client: producers, Group: s.group, TransactionTimeout: time.Second, Drain: time.Second,
 		BatchMax: 20, BatchWait: time.Millisecond, RetryBase: 5 * time.Millisecond, RetryMax: 100 * time.Millisecond,
 		Handler: txn.PerMessage(func(_ context.Context, m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
@@ -253,7 +256,9 @@ func difference(got, want []string) string {
 // hangs fails the test.
 func (s *stage) read(topic string) map[int32][]string {
 	s.t.Helper()
-	const last = "last"
+	const sentinel = "last "
+	s.reads++
+	last := fmt.Sprint(sentinel, s.reads)
 	for p := range s.partitions {
 		producer, err := sarama.NewSyncProducer(s.brokers, clientConfig())
 		if err != nil {
@@ -280,7 +285,7 @@ func (s *stage) read(topic string) map[int32][]string {
 		for value := ""; value != last; {
 			select {
 			case m := <-pc.Messages():
-				if value = string(m.Value); value != last {
+				if value = string(m.Value); !strings.HasPrefix(value, sentinel) {
 					all[p] = append(all[p], value)
 				}
 			case <-deadline:
@@ -299,27 +304,52 @@ const (
 	pass      verdict = iota
 	loseReply         // the broker gets it and answers, and the connection breaks
 	cutHere           // the connection breaks before it
-	holdReply         // the answer waits until the tap is released
 )
 
-// tapDialer dials connections on which requests can be held up by their kind.
+// tapDialer dials connections that break at requests of a kind.
 type tapDialer struct {
-	mu      sync.Mutex
-	conns   map[net.Conn]bool
-	dead    bool
-	judge   func(key int16) verdict
-	release chan struct{}
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+	dead  bool
+	judge func(key int16) verdict
+	final bool          // the first connection that breaks is the last
+	died  chan struct{} // closed then
 }
 
 func newTap() *tapDialer {
-	return &tapDialer{conns: map[net.Conn]bool{}, release: make(chan struct{})}
+	return &tapDialer{conns: map[net.Conn]bool{}, died: make(chan struct{})}
 }
 
-// tap has every request judged from now on, nil none.
+// tap has every request judged from now on.
 func (d *tapDialer) tap(judge func(key int16) verdict) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.judge = judge
+}
+
+// dieAt has the process lose all its connections at the n-th request of a kind.
+func (d *tapDialer) dieAt(key int16, n int64, how verdict) {
+	d.mu.Lock()
+	d.final = true
+	d.mu.Unlock()
+	var seen atomic.Int64
+	d.tap(func(k int16) verdict {
+		if k == key && seen.Add(1) == n {
+			return how
+		}
+		return pass
+	})
+}
+
+// broke notes that a connection broke as it was meant to.
+func (d *tapDialer) broke() {
+	d.mu.Lock()
+	final := d.final
+	d.mu.Unlock()
+	if final {
+		d.kill()
+		close(d.died)
+	}
 }
 
 // kill cuts all connections, and there will be no other.
@@ -376,6 +406,7 @@ func (c *tappedConn) Write(b []byte) (int, error) {
 	v := judge(int16(binary.BigEndian.Uint16(b[4:])))
 	if v == cutHere {
 		_ = c.Close()
+		c.dialer.broke()
 		return 0, errTapped
 	}
 	c.mu.Lock()
@@ -391,12 +422,10 @@ func (c *tappedConn) Read(b []byte) (int, error) {
 	v := c.then
 	c.then = pass
 	c.mu.Unlock()
-	switch v {
-	case loseReply:
+	if v == loseReply && err == nil {
 		_ = c.Close()
+		c.dialer.broke()
 		return 0, errTapped
-	case holdReply:
-		<-c.dialer.release
 	}
 	return n, err
 }

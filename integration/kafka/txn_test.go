@@ -1,0 +1,330 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/kafkaadapter/txn"
+)
+
+// transactional are the requests that a transaction is made of.
+var transactional = []kmsg.Key{kmsg.AddPartitionsToTxn, kmsg.Produce, kmsg.AddOffsetsToTxn, kmsg.TxnOffsetCommit, kmsg.EndTxn}
+
+// cooperatively makes a member rebalance in the cooperative way.
+func cooperatively(pc *processorConfig) {
+	pc.consumer.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyCooperativeSticky()}
+}
+
+var streamProtocols = map[string]func(*processorConfig){"eager": func(*processorConfig) {}, "cooperative": cooperatively}
+
+// Members come, go and crash while transactions are aborted, producers fenced and
+// coordinators moved: a reader sees every output once, and in order.
+func TestStreamedThroughRebalances(t *testing.T) {
+	for name, protocol := range streamProtocols {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const n = 4000
+			c := embedded(t)
+			s := newStage(t, c.ListenAddrs(), "", 4)
+			s.produce(n)
+			for key, err := range map[kmsg.Key]*kerr.Error{
+				kmsg.Produce: kerr.TransactionAbortable, kmsg.TxnOffsetCommit: kerr.IllegalGeneration, kmsg.AddOffsetsToTxn: kerr.ProducerFenced, kmsg.EndTxn: kerr.InvalidProducerEpoch,
+			} {
+				c.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Err: err, Count: -1, When: func(kmsg.Request) bool { return rand.IntN(40) == 0 }})
+			}
+			first := s.join(protocol)
+			s.wantCommitted(n/10, 30*time.Second)
+			second := s.join(protocol)
+			s.wantCommitted(2*n/10, 30*time.Second)
+			third := s.join(protocol)
+			c.ShufflePartitionLeaders()
+			s.wantCommitted(4*n/10, 30*time.Second)
+			second.leave(t)
+			c.RehashCoordinators()
+			s.wantCommitted(6*n/10, 30*time.Second)
+			third.crash()
+			s.wantCommittedToEnd(60 * time.Second)
+			first.leave(t)
+			s.wantOutputOnce()
+			t.Log(s.failures())
+		})
+	}
+}
+
+// A member dies at any request of a transaction, before it or after it: its transaction is
+// seen whole or not at all, offsets and outputs, also while nobody has taken over.
+func TestStreamedCrashInATransaction(t *testing.T) {
+	how := map[string]verdict{"before": cutHere, "after": loseReply}
+	for protocol, rebalance := range streamProtocols {
+		for when, v := range how {
+			for _, key := range transactional {
+				t.Run(fmt.Sprint(protocol, " ", when, " ", key.Name()), func(t *testing.T) {
+					t.Parallel()
+					s := newStage(t, embeddedNodes(t, 1).ListenAddrs(), "", 2)
+					s.produce(400)
+					victim := s.join(rebalance, func(pc *processorConfig) { pc.producerNet.dieAt(int16(key), 7, v) })
+					select {
+					case <-victim.producerNet.died:
+					case <-time.After(20 * time.Second):
+						t.Fatal("the request was not sent")
+					}
+					victim.crash()
+					s.wantOutputOnce() // waits for the transactions that are left open
+					left, err := s.positions()
+					if err != nil {
+						t.Fatal(err)
+					}
+					survivor := s.join(rebalance)
+					s.wantCommittedToEnd(30 * time.Second)
+					survivor.leave(t)
+					s.wantOutputOnce()
+					t.Logf("the victim left %v", left)
+				})
+			}
+		}
+	}
+}
+
+// The answer to a commit is lost, and sarama gives up: whether it was made or not, the same
+// session goes on from the truth, and processes nothing twice.
+func TestStreamedCommitInDoubt(t *testing.T) {
+	for _, how := range []struct {
+		name string
+		v    verdict
+	}{{"not made", cutHere}, {"made", loseReply}} {
+		t.Run(how.name, func(t *testing.T) {
+			t.Parallel()
+			const n = 400
+			s := newStage(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
+			s.produce(n)
+			var ends, sessions, resumed atomic.Int64
+			m := s.join(func(pc *processorConfig) {
+				pc.txn.Client.Producer.Transaction.Retry.Max = 1
+				pc.txn.Observer.Resumed = func(string, int32, int64) { resumed.Add(1) }
+				pc.txn.Observer.Revoked = func(string, int32, bool) { sessions.Add(1) }
+			})
+			m.producerNet.tap(func(key int16) verdict {
+				if key != int16(kmsg.EndTxn) {
+					return pass
+				}
+				// All attempts at every fifth commit.
+				if k := ends.Add(1) % 10; k == 5 || k == 6 {
+					return how.v
+				}
+				return pass
+			})
+			s.wantCommittedToEnd(30 * time.Second)
+			if resumed.Load() < 3 || sessions.Load() > 0 {
+				t.Errorf("%d producers, %d sessions ended", resumed.Load(), sessions.Load())
+			}
+			m.leave(t)
+			s.wantOutputOnce()
+			if !strings.Contains(s.failures(), "txn: commit: ") {
+				t.Errorf("no commit was in doubt: %s", s.failures())
+			}
+		})
+	}
+}
+
+// An owner of the past comes back when another has done its work. The generation alone
+// fences it, and so does the transactional id.
+func TestStreamedZombie(t *testing.T) {
+	for protocol, rebalance := range streamProtocols {
+		for _, row := range []struct {
+			name, prefix string // of the zombie
+			want         string
+		}{
+			{"by its generation", "another", "The provided member is not known in the current generation"},
+			{"by its transactional id", "", "txn: produce: "},
+		} {
+			t.Run(protocol+" "+row.name, func(t *testing.T) {
+				t.Parallel()
+				fenceZombie(t, rebalance, row.prefix, row.want)
+			})
+		}
+	}
+}
+
+func fenceZombie(t *testing.T, rebalance func(*processorConfig), prefix, want string) {
+	s := newStage(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
+	s.produce(100)
+	working, release := make(chan struct{}), make(chan struct{})
+	zombie := s.join(rebalance, func(pc *processorConfig) {
+		pc.txn.IDPrefix, pc.txn.Drain = prefix, 4*time.Second
+		inner := pc.txn.Handler
+		var runs atomic.Int64
+		pc.txn.Handler = func(ctx context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+			if runs.Add(1) == 2 {
+				close(working)
+				<-release // whatever becomes of the partition
+			}
+			return inner(ctx, batch)
+		}
+	})
+	<-working
+	zombie.net.kill() // its heartbeats; its producer stays connected
+	heir := s.join(rebalance)
+	s.wantCommittedToEnd(20 * time.Second)
+	close(release)
+	eventually(t, 10*time.Second, func() (bool, string) { return strings.Contains(s.failures(), want), s.failures() })
+	zombie.net.revive()
+	zombie.leave(t)
+	heir.leave(t)
+	s.wantOutputOnce()
+	s.wantCommittedToEnd(time.Second)
+	t.Log(s.failures())
+}
+
+// Somebody else takes a live member's transactional id: the member takes it back, for its
+// group knows it.
+func TestStreamedFencedByID(t *testing.T) {
+	t.Parallel()
+	const n = 2000
+	s := newStage(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
+	s.produce(n)
+	m := s.join()
+	for i := range int64(5) {
+		s.wantCommitted(i*n/10, 20*time.Second)
+		cfg := clientConfig()
+		cfg.Producer.Idempotent, cfg.Net.MaxOpenRequests = true, 1
+		cfg.Producer.Transaction.ID = "onceward/" + s.group + "/" + s.in + "/0"
+		other, err := sarama.NewSyncProducer(s.brokers, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = other.Close()
+	}
+	s.wantCommittedToEnd(30 * time.Second)
+	m.leave(t)
+	s.wantOutputOnce()
+	if s.failures() == "" {
+		t.Error("nobody was fenced")
+	}
+	t.Log(s.failures())
+}
+
+// What cannot be processed is in the dead-letter topic once, and nowhere else.
+func TestStreamedDeadLetters(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	c := embeddedNodes(t, 1)
+	s := newStage(t, c.ListenAddrs(), "", 2)
+	s.produce(n)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: kerr.InvalidProducerEpoch, Count: -1, When: func(kmsg.Request) bool { return rand.IntN(10) == 0 }})
+	m := s.join(func(pc *processorConfig) {
+		pc.txn.Handler = txn.PerMessage(func(_ context.Context, m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+			switch m.Offset % 50 {
+			case 7:
+				return nil, dedup.Permanent(errors.New("never"))
+			case 30: // larger than the client sends
+				big := s.stream(m)
+				big.Value = sarama.ByteEncoder(make([]byte, 2<<20))
+				return []*sarama.ProducerMessage{big}, nil
+			}
+			return []*sarama.ProducerMessage{s.stream(m)}, nil
+		})
+		pc.txn.DeadLetter = func(m *sarama.ConsumerMessage, _ error) *sarama.ProducerMessage {
+			letter := s.stream(m)
+			letter.Topic = s.dead
+			return letter
+		}
+	})
+	s.wantCommittedToEnd(30 * time.Second)
+	m.leave(t)
+	out, dead := s.read(s.out), s.read(s.dead)
+	for p := range s.partitions {
+		for offset := range int64(len(s.sent[p])) {
+			topic, other := out, dead
+			if k := offset % 50; k == 7 || k == 30 {
+				topic, other = dead, out
+			}
+			want := fmt.Sprintf("%d@%d", p, offset)
+			if a, b := strings.Count(" "+strings.Join(topic[p], " ")+" ", " "+want+" "), strings.Count(" "+strings.Join(other[p], " ")+" ", " "+want+" "); a != 1 || b != 0 {
+				t.Errorf("%s is %d times where it belongs, and %d times elsewhere", want, a, b)
+			}
+		}
+	}
+}
+
+// Input that was written in transactions has gaps, and what was aborted is not processed.
+func TestStreamedFromTransactions(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
+	cfg := clientConfig()
+	cfg.Producer.Idempotent, cfg.Net.MaxOpenRequests, cfg.Producer.Transaction.ID = true, 1, "upstream"
+	p, err := sarama.NewSyncProducer(s.brokers, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	var want []string
+	for i := range 6 {
+		if err := p.BeginTxn(); err != nil {
+			t.Fatal(err)
+		}
+		var offsets []string
+		for range 5 {
+			_, offset, err := p.SendMessage(&sarama.ProducerMessage{Topic: s.in, Value: sarama.StringEncoder("v")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			offsets = append(offsets, fmt.Sprint("0@", offset))
+		}
+		end := p.AbortTxn
+		if i%2 == 0 {
+			end, want = p.CommitTxn, append(want, offsets...)
+		}
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := s.join()
+	s.wantCommitted(29, 20*time.Second) // 24 to 28 are the last committed, and a marker follows every five
+	m.leave(t)
+	if got := s.read(s.out)[0]; strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("outputs %v, want %v", got, want)
+	}
+}
+
+// Against Apache Kafka: members come, leave and crash in a transaction.
+func TestStreamedOnApacheKafka(t *testing.T) {
+	const n = 2000
+	brokers := servertest.Kafka(t)
+	s := newStage(t, brokers, strings.ReplaceAll(servertest.Prefix(t), ":", "-"), 4)
+	s.produce(n)
+	slow := func(pc *processorConfig) { // as a broker's own limits are
+		pc.consumer.Consumer.Group.Session.Timeout = 6 * time.Second
+		pc.consumer.Consumer.Group.Heartbeat.Interval = time.Second
+		pc.consumer.Consumer.Group.Rebalance.Timeout = 10 * time.Second
+		pc.txn.TransactionTimeout = 5 * time.Second
+	}
+	victim := s.join(slow)
+	s.wantCommitted(n/10, 60*time.Second)
+	survivor := s.join(slow)
+	s.wantCommitted(2*n/10, 60*time.Second)
+	victim.producerNet.dieAt(int16(kmsg.EndTxn), 2, loseReply)
+	s.produce(n) // so that there is something left to do
+	select {
+	case <-victim.producerNet.died:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the victim ended no transaction")
+	}
+	victim.crash()
+	s.wantCommittedToEnd(90 * time.Second)
+	survivor.leave(t)
+	s.wantOutputOnce()
+	t.Log(s.failures())
+}
