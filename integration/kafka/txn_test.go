@@ -259,6 +259,36 @@ func TestStreamedDeadLetters(t *testing.T) {
 	}
 }
 
+// Without dead letters Run stops, with every message before the bad one committed.
+func TestStreamedStops(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
+	s.produce(100)
+	m := s.join(func(pc *processorConfig) {
+		inner := pc.txn.Handler
+		pc.txn.Handler = func(ctx context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+			if batch[0].Offset <= 70 && batch[len(batch)-1].Offset >= 70 {
+				return nil, dedup.Permanent(errors.New("never"))
+			}
+			return inner(ctx, batch)
+		}
+	})
+	defer func() { _ = m.group.Close() }()
+	var stop *txn.UnprocessableError
+	select {
+	case err := <-m.done:
+		if !errors.As(err, &stop) || stop.Topic != s.in || stop.Partition != 0 || stop.Offset != 70 {
+			t.Errorf("Run returned %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("Run goes on")
+	}
+	s.wantOutputOnce()
+	if at, err := s.positions(); err != nil || at[0] != 70 {
+		t.Errorf("committed %v, %v", at, err)
+	}
+}
+
 // Input that was written in transactions has gaps, and what was aborted is not processed.
 func TestStreamedFromTransactions(t *testing.T) {
 	t.Parallel()

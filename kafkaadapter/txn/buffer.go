@@ -12,20 +12,23 @@ import (
 // buffer holds the messages of a claim that are received and not yet committed, in order.
 // One goroutine adds, another works off. It asks for a pause when it has two batches, and
 // for an end of it when it has half of one; what has been fetched by then still comes in.
+// Where nobody can pause the partition, it must not be read meanwhile.
 type buffer struct {
 	batchMax, batchBytes int
-	pause                func(on bool)
+	pause                func(on bool) (done bool)
 
 	mu      sync.Mutex
 	pending []*sarama.ConsumerMessage
 	bytes   int
 	floor   int64 // what lies below is committed
 	paused  bool
+	blocked bool          // paused, but nobody could
 	added   chan struct{} // has one when something was added
+	freed   chan struct{} // has one when a pause has ended
 }
 
-func newBuffer(batchMax, batchBytes int, pause func(bool)) *buffer {
-	return &buffer{batchMax: batchMax, batchBytes: batchBytes, pause: pause, added: make(chan struct{}, 1)}
+func newBuffer(batchMax, batchBytes int, pause func(bool) bool) *buffer {
+	return &buffer{batchMax: batchMax, batchBytes: batchBytes, pause: pause, added: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
 }
 
 func sizeOf(m *sarama.ConsumerMessage) int { return len(m.Key) + len(m.Value) }
@@ -42,8 +45,12 @@ func (b *buffer) add(m *sarama.ConsumerMessage) {
 	if !b.paused && (len(b.pending) >= 2*b.batchMax || b.bytes >= 2*b.batchBytes) {
 		b.setPaused(true)
 	}
+	wake(b.added)
+}
+
+func wake(c chan struct{}) {
 	select {
-	case b.added <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -68,7 +75,18 @@ func (b *buffer) committed(next int64) {
 
 func (b *buffer) setPaused(on bool) {
 	b.paused = on
-	b.pause(on)
+	done := b.pause(on)
+	b.blocked = on && !done
+	if !on {
+		wake(b.freed)
+	}
+}
+
+// isBlocked tells that the partition must not be read until freed has one.
+func (b *buffer) isBlocked() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.blocked
 }
 
 // resume ends a pause at the end of a claim: sarama keeps it for the next one.

@@ -31,7 +31,7 @@ func TestBatchBounds(t *testing.T) {
 		{"large one last", []int{1, 500}, 4, 1, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			b := newBuffer(4, 100, func(bool) {})
+			b := newBuffer(4, 100, func(bool) bool { return true })
 			for i, size := range row.sizes {
 				b.add(sized(int64(i), size))
 			}
@@ -44,7 +44,7 @@ func TestBatchBounds(t *testing.T) {
 
 func TestPausesByBytes(t *testing.T) {
 	on := false
-	b := newBuffer(100, 100, func(p bool) { on = p })
+	b := newBuffer(100, 100, func(p bool) bool { on = p; return true })
 	for i := range 4 {
 		b.add(sized(int64(i), 49))
 	}
@@ -65,7 +65,7 @@ func TestPausesByBytes(t *testing.T) {
 
 // Gaps in the offsets are nothing special, and what is committed does not come in again.
 func TestCommittedIsDropped(t *testing.T) {
-	b := newBuffer(10, 1000, func(bool) {})
+	b := newBuffer(10, 1000, func(bool) bool { return true })
 	for _, o := range []int64{3, 7, 20} {
 		b.add(sized(o, 1))
 	}
@@ -86,7 +86,7 @@ func TestCommittedIsDropped(t *testing.T) {
 
 func TestBatchWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBuffer(3, 1000, func(bool) {})
+		b := newBuffer(3, 1000, func(bool) bool { return true })
 		began := time.Now()
 		go func() {
 			for i := range 5 {

@@ -50,7 +50,7 @@ func (p *Processor) newClaim(session sarama.ConsumerGroupSession, sc sarama.Cons
 	handling, c.cancel = context.WithCancelCause(context.WithoutCancel(session.Context()))
 	c.worker = &worker{
 		cfg: &p.cfg, topic: topic, partition: partition, stopping: stopping, handling: handling,
-		buffer: newBuffer(p.cfg.BatchMax, p.cfg.BatchBytes, func(on bool) { p.pause(topic, partition, on) }),
+		buffer: newBuffer(p.cfg.BatchMax, p.cfg.BatchBytes, func(on bool) bool { return p.pause(topic, partition, on) }),
 		dial:   func() (broker, error) { return p.dial(p.cfg.transactionalID(topic, partition)) },
 		meta:   func() *sarama.ConsumerGroupMetadata { return p.metadata(session) },
 	}
@@ -59,13 +59,19 @@ func (p *Processor) newClaim(session sarama.ConsumerGroupSession, sc sarama.Cons
 
 // consume takes what comes in until the worker ends, or the partition is given up.
 func (c *claim) consume(done <-chan error) (err error, abandoned bool) {
+	buffer := c.worker.buffer
 	for {
+		messages := c.claim.Messages()
+		if buffer.isBlocked() {
+			messages = nil
+		}
 		select {
-		case m, ok := <-c.claim.Messages():
+		case m, ok := <-messages:
 			if !ok {
 				return c.drain(done)
 			}
-			c.worker.buffer.add(m)
+			buffer.add(m)
+		case <-buffer.freed:
 		case <-c.session.Context().Done():
 			return c.drain(done)
 		case err := <-done:

@@ -3,6 +3,7 @@ package txn
 import (
 	"context"
 	"errors"
+	"io"
 	"runtime"
 	"slices"
 	"testing"
@@ -114,20 +115,31 @@ func TestRevokedPartitionOfALivingSession(t *testing.T) {
 	})
 }
 
-// A wait between two attempts ends with the claim.
+// Every wait ends with the claim.
 func TestRevokedWhileWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newFakeCluster(t)
-		r := start(t, c, func(cfg *Config) {
-			cfg.Handler, cfg.RetryBase, cfg.RetryMax = failing(errors.New("not now"), 0), 100*time.Hour, 100*time.Hour
+	for name, script := range map[string]map[string][]fault{
+		"between two attempts":   {"send": {{err: io.EOF, status: abortable}}},
+		"for a broker":           {"dial": {{err: io.EOF}}},
+		"for a stable offset":    {"committed": {{err: sarama.ErrUnstableOffsetCommit}}},
+		"for nothing in special": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newFakeCluster(t)
+				if script != nil {
+					c.script = script
+				}
+				r := start(t, c, func(cfg *Config) { cfg.RetryBase, cfg.RetryMax = 1000*time.Hour, 1000*time.Hour })
+				r.feed(0, 1)
+				time.Sleep(time.Second)
+				began := time.Now()
+				if err := r.leave(); err != nil || time.Since(began) != 0 {
+					t.Errorf("%v after %v", err, time.Since(began))
+				}
+				c.wantClosed()
+			})
 		})
-		r.feed(0, 1)
-		time.Sleep(time.Second)
-		began := time.Now()
-		if err := r.leave(); err != nil || time.Since(began) != 0 {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-	})
+	}
 }
 
 // A handler that ends its goroutine stops the consumer.
@@ -149,39 +161,76 @@ func TestHandlerExits(t *testing.T) {
 }
 
 // The intake never blocks: a partition whose handler is behind is paused, and resumed.
+// Where nobody can pause it, it is not read.
 func TestPausedWhileBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newFakeCluster(t)
-		var paused []bool
-		release := make(chan struct{})
-		r := start(t, c, func(cfg *Config) {
-			cfg.Observer.Paused = func(_ string, _ int32, on bool) { paused = append(paused, on) }
-			cfg.Handler = func(ctx context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
-				<-release
-				return PerMessage(upper)(ctx, batch)
-			}
-		})
-		r.feed(0, 7)
-		synctest.Wait()
-		if len(paused) != 0 {
-			t.Errorf("paused too early: %v", paused)
-		}
-		r.feed(7, 20) // what had been fetched already
-		synctest.Wait()
-		if !slices.Equal(paused, []bool{true}) {
-			t.Errorf("paused %v", paused)
-		}
-		close(release)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if !slices.Equal(paused, []bool{true, false}) || !slices.Equal(c.committedOutputs(), outputsOf(0, 20)) {
-			t.Errorf("paused %v, committed %v", paused, c.outputs)
-		}
-		if err := r.leave(); err != nil {
-			t.Error(err)
+	for _, row := range []struct {
+		name string
+		run  bool
+	}{{"in Run", true}, {"with Consume alone", false}} {
+		t.Run(row.name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { pausedWhileBehind(t, row.run) }) })
+	}
+}
+
+func pausedWhileBehind(t *testing.T, run bool) {
+	c := newFakeCluster(t)
+	var paused []bool
+	release := make(chan struct{})
+	r := start(t, c, func(cfg *Config) {
+		cfg.Observer.Paused = func(_ string, _ int32, on bool) { paused = append(paused, on) }
+		cfg.Handler = func(ctx context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+			<-release
+			return PerMessage(upper)(ctx, batch)
 		}
 	})
+	group := &pausableGroup{}
+	if run {
+		if err := r.processor.begin(group, func() {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.feed(0, 7)
+	synctest.Wait()
+	if len(paused) != 0 {
+		t.Errorf("paused too early: %v", paused)
+	}
+	fed := make(chan struct{})
+	go func() {
+		r.feed(7, 20) // what had been fetched already
+		close(fed)
+	}()
+	synctest.Wait()
+	select {
+	case <-fed:
+		if !run {
+			t.Error("read without end")
+		}
+	default:
+		if run {
+			t.Error("the intake blocks")
+		}
+	}
+	if !slices.Equal(paused, []bool{true}) || run && group.paused != 1 {
+		t.Errorf("paused %v, %d partitions of the group", paused, group.paused)
+	}
+	close(release)
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	if paused[len(paused)-1] || group.paused != 0 || !slices.Equal(c.committedOutputs(), outputsOf(0, 20)) {
+		t.Errorf("paused %v, committed %v", paused, c.outputs)
+	}
+	if err := r.leave(); err != nil {
+		t.Error(err)
+	}
 }
+
+// pausableGroup counts the partitions that are paused.
+type pausableGroup struct {
+	sarama.ConsumerGroup
+	paused int
+}
+
+func (g *pausableGroup) Pause(set map[string][]int32)  { g.paused += len(set[topic]) }
+func (g *pausableGroup) Resume(set map[string][]int32) { g.paused -= len(set[topic]) }
 
 // A pause ends with the claim: sarama keeps it for the next claim of the partition.
 func TestPauseEndsWithTheClaim(t *testing.T) {

@@ -66,8 +66,8 @@ type Config struct {
 	// left open should be over when its partitions are given away. Default 30 s.
 	TransactionTimeout time.Duration
 
-	// Timeout bounds one run of Handler; sarama has no limit of its own. Default 0:
-	// none.
+	// Timeout bounds one run of Handler; sarama has no limit of its own. A run that exceeds
+	// it fails; one that does not listen to its context keeps its partition. Default 0: none.
 	Timeout time.Duration
 
 	// Drain is the most time that giving up a partition takes. A running handler has four

@@ -14,7 +14,10 @@ import (
 )
 
 // Processor is a sarama.ConsumerGroupHandler. Use [Processor.Run], which also pauses
-// partitions whose handlers fall behind, and stops on what cannot be processed. One
+// partitions whose handlers fall behind, and stops on what cannot be processed. With
+// group.Consume alone ConsumeClaim returns the error that Run would, and a partition whose
+// handler falls behind is not read, which holds up all partitions of its broker, and lets
+// a revocation under cooperative rebalancing go unnoticed until it is read again. One
 // Processor serves one consumer group.
 type Processor struct {
 	cfg  Config
@@ -186,8 +189,8 @@ func (p *Processor) fatalError() error {
 	return p.fatal
 }
 
-// pause pauses or resumes a partition where there is a Run that can.
-func (p *Processor) pause(topic string, partition int32, on bool) {
+// pause pauses or resumes a partition, and reports whether there is a Run that can.
+func (p *Processor) pause(topic string, partition int32, on bool) bool {
 	p.mu.Lock()
 	group := p.group
 	p.mu.Unlock()
@@ -202,4 +205,5 @@ func (p *Processor) pause(topic string, partition int32, on bool) {
 	if hook := p.cfg.Observer.Paused; hook != nil {
 		hook(topic, partition, on)
 	}
+	return group != nil
 }

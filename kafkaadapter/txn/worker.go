@@ -60,8 +60,6 @@ func (w *worker) run() error {
 // endError ends a claim.
 type endError struct{ error }
 
-func (e *endError) Unwrap() error { return e.error }
-
 // errAtOnce: run again, without waiting.
 var errAtOnce = errors.New("txn: at once")
 
@@ -132,8 +130,6 @@ func (w *worker) handle(batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMess
 // to blame.
 type runError struct{ error }
 
-func (e *runError) Unwrap() error { return e.error }
-
 // retry decides what becomes of a batch that failed. A message that is to blame is looked
 // for by dividing: the parts before it are committed, and in the end it is alone.
 func (w *worker) retry(batch []*sarama.ConsumerMessage, err error) error {
@@ -168,6 +164,7 @@ func (w *worker) bury(m *sarama.ConsumerMessage, reason error) error {
 		return err
 	}
 	w.attempts, w.limit = 0, min(2*w.limit, w.cfg.BatchMax)
+	w.cfg.Logger.Warn("txn: dead letter", "topic", m.Topic, "partition", m.Partition, "offset", m.Offset, "error", reason)
 	if hook := w.cfg.Observer.DeadLettered; hook != nil {
 		hook(m, reason)
 	}
