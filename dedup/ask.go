@@ -222,8 +222,9 @@ func (d *Deduper) releaseOrphans(reqs []ClaimRequest, answers []Answer) {
 	d.giveBackLate(late)
 }
 
+// releaseChange gives a claim back that nobody was told of, so that no effect has run.
 func (d *Deduper) releaseChange(req *ClaimRequest) Change {
-	return Change{ID: req.ID, Token: req.Token, State: StateReleased, Hold: d.cfg.Hold, Window: d.cfg.Window}
+	return Change{ID: req.ID, Token: req.Token, State: StateReleased, Unused: true, Hold: d.cfg.Hold, Window: d.cfg.Window}
 }
 
 // giveBack releases claims nobody works under, behind the caller's back: it is told

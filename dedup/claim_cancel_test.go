@@ -49,16 +49,21 @@ func TestCancelledClaimLeavesNoClaimBehind(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), row.cancel)
 				defer cancel()
 				c, err := d.Claim(ctx, "k")
+				counted := 0
 				if c != nil || !dedup.OutcomeUnknown(err) {
 					// Cancelled while it renews its hidden claim, the call may still win.
 					if c == nil || c.Release(t.Context()) != nil {
 						t.Fatalf("%v, %v", c, err)
 					}
+					counted = 1
 				}
 				if store.count("Claim") == 0 {
 					t.Fatal("nothing was asked")
 				}
 				wantFree(t, store, "k")
+				if rec := lookup(t, store, "k"); rec.Attempt != counted {
+					t.Errorf("counted as attempt %d", rec.Attempt)
+				}
 			})
 		})
 	}

@@ -26,10 +26,11 @@ type Completion struct {
 
 // checkUnused refuses what contradicts Completion.Unused.
 func (c *Claim) checkUnused(item *Completion) error {
-	reason := ""
-	switch {
-	case !item.Unused:
+	if !item.Unused {
 		return nil
+	}
+	var reason string
+	switch {
 	case item.Result != nil:
 		reason = "is set, and so is Result"
 	case item.With != nil:

@@ -164,7 +164,7 @@ func (m *moving) also(ctx context.Context, other dedup.Store, answers []dedup.An
 
 // shortened is a lease in follow that ends no later than the one in lead, which began
 // after start. Lead is the gate: who gets through it must not find follow closed for a
-// moment longer, for a claim that is given back counts as an attempt all the same.
+// moment longer, and give back what he has got.
 func shortened(lease time.Duration, start time.Time) time.Duration {
 	return max(lease-time.Since(start), lease/2)
 }
@@ -179,12 +179,12 @@ func refusedClaim(err error) bool {
 // undo takes back a claim in lead that follow has not granted: an end is taken over from
 // there, where lead can keep it for what is left of it, so that the next time lead knows.
 func (m *moving) undo(req *dedup.ClaimRequest, mine *dedup.Record, b *dedup.Answer) dedup.Change {
-	c := dedup.Change{ID: req.ID, Token: req.Token, State: dedup.StateReleased, Hold: req.Hold, Fence: mine.Fence, Attempt: mine.Attempt}
+	c := dedup.Change{ID: req.ID, Token: req.Token, State: dedup.StateReleased, Unused: true, Hold: req.Hold, Fence: mine.Fence, Attempt: mine.Attempt}
 	rec, tiny := &b.Record, seenOnly(m.lead)
 	if b.Err != nil || b.Outcome != dedup.Duplicate || rec.Remaining <= 0 || tiny && rec.State == dedup.StateFailed || oneWindow(m.lead) {
 		return c
 	}
-	c.State, c.Window, c.Result, c.NoResult = rec.State, rec.Remaining, rec.Result, rec.NoResult
+	c.State, c.Unused, c.Window, c.Result, c.NoResult = rec.State, false, rec.Remaining, rec.Result, rec.NoResult
 	c.Fingerprint, c.Origin, c.Label = rec.Fingerprint, rec.Origin, rec.Label
 	if tiny && len(c.Result) > 0 {
 		c.Result, c.NoResult = nil, true

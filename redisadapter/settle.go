@@ -152,7 +152,7 @@ func (s *Store) giveBack(ctx context.Context, reqs []dedup.ClaimRequest, which [
 	}
 	changes := make([]dedup.Change, len(which))
 	for n, i := range which {
-		changes[n] = dedup.Change{ID: reqs[i].ID, Token: reqs[i].Token, State: dedup.StateReleased, Hold: reqs[i].Hold}
+		changes[n] = dedup.Change{ID: reqs[i].ID, Token: reqs[i].Token, State: dedup.StateReleased, Unused: true, Hold: reqs[i].Hold}
 	}
 	// The caller may be gone; its claims are held all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
