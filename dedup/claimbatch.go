@@ -9,8 +9,8 @@ import "context"
 // A key that occurs again in the batch is an alias of its first occurrence, which is in
 // its Claim.Alias. Do not run it: it shares the fate of the first, so acknowledge it
 // when that one is recorded, and let it come again when that one is released. Ending it
-// is an [*InputError]. Only when the first is a Mismatch and the repetition is none, it
-// is asked for too, and is no alias.
+// is an [*InputError]. Only when the first is a Mismatch and the repetition is none, or is
+// in flight elsewhere where the repetition takes over, it is asked for too, and is no alias.
 //
 // Each claim that was won lasts for Config.LeaseTTL from the call on, unless
 // [Claim.KeepAlive] renews it: keep alive what may wait or run for longer. Config.Wait
@@ -125,7 +125,7 @@ func (b *claimBatch) learn(ctx context.Context, send func(context.Context, []Cla
 // may agree with the record, and asks for itself.
 func (d *Deduper) newAlias(ctx context.Context, key string, req *ClaimRequest, first *Claim) *Claim {
 	ans := shared(first, req)
-	if ans.Outcome == Unknown && ans.Err == nil {
+	if ans.Outcome == Unknown && ans.Err == nil || first.Observed == InFlight && ans.Outcome == InFlight && req.takesOver(&ans.Record) {
 		return d.claimShared(ctx, key, req)
 	}
 	c := d.newClaim(ctx, key, req, asked{answer: &ans}, true)

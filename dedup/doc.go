@@ -22,7 +22,8 @@
 // after its effect, and what could not be learnt is an error, never "done". The effect
 // can run twice when the process dies after the effect and before the record, when a
 // handler that was paused outlives its lease (unless the effect refuses an old fence),
-// and when the store loses what it had acknowledged. Where that must not happen, put
+// when a request took it over from a live owner of an older generation
+// (Request.TakeOverOlderGeneration), and when the store loses what it had acknowledged. Where that must not happen, put
 // record and effect into one transaction: package sqladapter. Where that is not possible,
 // call [Danger] before what cannot be taken back, and give the Deduper a Config.Resolve
 // that asks the downstream: an attempt that dies in between leaves the key uncertain,

@@ -3,6 +3,7 @@ package dedup
 import (
 	"context"
 	"runtime/debug"
+	"slices"
 )
 
 // finishClaimer is a [Store] that ends and claims in one round trip.
@@ -92,9 +93,25 @@ func (x *exchange) claim(ctx context.Context, reqs []ClaimRequest) []Answer {
 	if !ok { // there was nothing to end
 		return x.d.sendClaims(ctx, reqs)
 	}
+	keepApart(changes, reqs)
 	ctx, cancel := context.WithTimeout(ctx, x.d.cfg.StoreTimeout)
 	defer cancel()
 	ended, claimed := x.store.FinishClaim(ctx, changes, reqs)
 	x.ended <- ended
 	return answered(claimed, len(reqs))
+}
+
+// keepApart lets no request take a claim over that is just being ended: the store may ask
+// for it first, and what has been done would be done again.
+func keepApart(changes []Change, reqs []ClaimRequest) {
+	if !slices.ContainsFunc(reqs, func(r ClaimRequest) bool { return r.TakeOverOlderGeneration }) {
+		return
+	}
+	ending := make(map[ID]bool, len(changes))
+	for i := range changes {
+		ending[changes[i].ID] = true
+	}
+	for i := range reqs {
+		reqs[i].TakeOverOlderGeneration = reqs[i].TakeOverOlderGeneration && !ending[reqs[i].ID]
+	}
 }

@@ -35,12 +35,18 @@ func (s *memoryStore) claim(req *ClaimRequest, now time.Duration) Answer {
 		// Also when the lease has lapsed: this is still the same attempt, and the
 		// caller renews before it uses what an earlier send won.
 		return Answer{Outcome: Acquired, Mine: true, Record: rec.view(now)}
-	case rec.state == StateInProgress && rec.leaseEnd > now:
+	case rec.state == StateInProgress && rec.leaseEnd > now && !rec.givesWay(req, now):
 		return Answer{Outcome: InFlight, Record: rec.view(now)}
 	case rec.uncertain(now) && !req.TakeUncertain:
 		return Answer{Outcome: Uncertain, Record: rec.view(now)}
 	}
 	return s.grant(rec, req, rec.attempt+1, rec.fence+1, now)
+}
+
+// givesWay reports whether the request takes the claim over although it is live.
+func (r *memoryRecord) givesWay(req *ClaimRequest, now time.Duration) bool {
+	rec := r.view(now)
+	return req.takesOver(&rec)
 }
 
 // claimAbsent claims a key that is unknown (rec is nil) or forgotten.

@@ -5,7 +5,9 @@ import "time"
 // Origin says where a message came from, so that a later duplicate can be explained.
 // The zero Origin means "unknown".
 type Origin struct {
-	// Source names the stream: for Kafka the topic. Stores keep its Digest.
+	// Source names the stream: for Kafka the topic, and where a request wants
+	// TakeOverOlderGeneration the consumer group with it, because two groups count their
+	// generations apart. Stores keep its Digest.
 	Source string
 	// SourceDigest is what a store gives back in place of Source; see Digest.
 	SourceDigest uint64
@@ -13,7 +15,7 @@ type Origin struct {
 	Partition int32
 	// Offset within the partition.
 	Offset int64
-	// Generation of the consumer group when the message was claimed.
+	// Generation of the consumer group when the message was claimed; zero when unknown.
 	Generation int32
 }
 
@@ -53,6 +55,14 @@ func (o Origin) Digest() uint64 {
 func (o *Origin) samePosition(other *Origin) bool {
 	return o.Digest() != 0 && o.Digest() == other.Digest() &&
 		o.Partition == other.Partition && o.Offset == other.Offset
+}
+
+// outranks reports whether o is of the partition that other is of, in the same stream, and
+// of a newer generation of its consumers. What is unknown outranks nothing, and nothing
+// outranks it.
+func (o *Origin) outranks(other *Origin) bool {
+	return o.Digest() != 0 && o.Digest() == other.Digest() && o.Partition == other.Partition &&
+		other.Generation > 0 && other.Generation < o.Generation
 }
 
 // causeOf explains the duplicate that arrived from o and found rec. An age beyond

@@ -21,6 +21,18 @@ type Request struct {
 	// redelivered, say. Asking for such a key is cheaper when it is done, and dearer when
 	// it is not. It never changes what is answered.
 	LikelyDuplicate bool
+	// TakeOverOlderGeneration asks for a key in flight too, when its claim was made for the
+	// same Origin.Source and Origin.Partition in an older Origin.Generation, above zero: by
+	// a consumer that has lost the partition since. It gets the key at once, as after a
+	// release, and not when the lease has lapsed. Name the consumer group in Origin.Source,
+	// beside the topic: "same source" must mean the same group and the same topic.
+	//
+	// The older owner hears of it with its next renewal and may still be at work until
+	// then, and after: its effect and the new one's can both happen. So this adds "a
+	// rebalance while a handler still runs" to the ways in which an effect can run twice,
+	// unless it is one with its record (the level Atomic). A claim with [Danger] is never
+	// taken over, nor one that the same batch has won. Default false.
+	TakeOverOlderGeneration bool
 }
 
 // Option adds to the [Request] of a single call.
@@ -74,6 +86,7 @@ func (d *Deduper) prepare(r *Request) (ClaimRequest, error) {
 	return ClaimRequest{
 		ID: id, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold,
 		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: label, LikelyDuplicate: r.LikelyDuplicate,
+		TakeOverOlderGeneration: r.TakeOverOlderGeneration,
 	}, nil
 }
 

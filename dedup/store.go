@@ -54,7 +54,11 @@ type Store interface {
 	//     continued.
 	//   - in progress under this very token: [Acquired] with Answer.Mine, nothing is
 	//     changed (the lease is not extended).
-	//   - in progress under a live lease: [InFlight] with Record.Remaining.
+	//   - in progress under a live lease: [InFlight] with Record.Remaining. A request with
+	//     TakeOverOlderGeneration is answered [Acquired] in its place, as after a release,
+	//     when the claim is without Danger, and its Origin has the same digest, not zero, the
+	//     same Partition, and a Generation above zero and below that of the request. The
+	//     older owner has lost the key from then on, as if its lease had lapsed.
 	//   - succeeded or failed: [Duplicate] with the Record.
 	//   - uncertain, which a claim with Record.Danger becomes when its lease lapses:
 	//     [Uncertain] with the Record. A request with TakeUncertain is answered
@@ -125,6 +129,14 @@ type ClaimRequest struct {
 	LikelyDuplicate bool
 	// TakeUncertain asks for an uncertain key too: by somebody who is going to find out.
 	TakeUncertain bool
+	// TakeOverOlderGeneration asks for a key too that is in flight for the same partition
+	// in an older generation: by the consumer that the partition belongs to now.
+	TakeOverOlderGeneration bool
+}
+
+// takesOver reports whether the request gets a key that is in flight as rec says.
+func (r *ClaimRequest) takesOver(rec *Record) bool {
+	return r.TakeOverOlderGeneration && rec.State == StateInProgress && !rec.Danger && r.Origin.outranks(&rec.Origin)
 }
 
 // Change is one item of [Store.Renew] and [Store.Finish].

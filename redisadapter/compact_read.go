@@ -100,8 +100,10 @@ func (t *compactTrip) readAdd(st *bucketStep) {
 	if st.first {
 		t.b.ends.note(st.generation, t.places[st.item].shard, t.b.shards)
 	}
-	// Executed under our lease. What was a member before is our own earlier send: nobody
-	// else can have completed, but one who landed late, and has left a record.
+	// Executed before our lease has ended. What was a member before is our own earlier send:
+	// nobody else can have completed, but one who landed late, and has left a record, or a
+	// newer generation that took the key over. That it has, and is done, cannot be told;
+	// that it is at work is seen when the lease is dropped.
 	t.ended[st.item] = t.done(c, true)
 	t.drop(st, n == 1 || st.added)
 }
@@ -113,8 +115,8 @@ func (t *compactTrip) done(c *dedup.Change, held bool) dedup.Answer {
 }
 
 // drop gives the lease of a finished key up. One that was seen to be our own after the
-// add is dropped with those of the whole batch: as long as it lasts nobody takes it over,
-// nor forgets its key, and who lands late finds the member and writes nothing.
+// add is dropped with those of the whole batch: as long as it lasts nobody forgets its key,
+// and who wants to take it over, or lands late, finds the member and writes nothing.
 func (t *compactTrip) drop(add *bucketStep, added bool) {
 	st := bucketStep{kind: dropLease, item: add.item, added: added, lease: add.lease, apart: add.apart}
 	switch {
@@ -159,17 +161,22 @@ func (t *compactTrip) dropped(st *bucketStep, found, written string) {
 		if rec.half() == [8]byte(c.Token[:8]) {
 			return
 		}
-		// Somebody has landed late, and taken the key from us.
+		// Somebody has landed late, and taken the key from us; or a newer generation has
+		// taken it over, and it has failed.
 		left, age, known := rec.remembered(t.at)
 		if !known {
 			left, age = c.Window, 0
 		}
 		t.ended[st.item] = dedup.Answer{Record: rec.view(left, age)}
-		t.putBack(st, written, found, max(left, time.Millisecond), false)
+		t.putBack(st, written, found, max(left, time.Millisecond), st.added && rec.state == redisscript.Failed)
 	case c.Fence <= rec.floor:
 		// We had done it before, and it was forgotten since.
 		t.ended[st.item] = dedup.Answer{Record: rec.view(c.Hold, 0)}
 		t.putBack(st, written, found, max(c.Hold, time.Second), st.added)
+	case written != "":
+		// A newer generation has taken it over, and still has its lease: its owner is to
+		// find that it is done.
+		t.endByScript(st.item, true)
 	default:
 		t.ended[st.item].Held = false
 	}
@@ -185,7 +192,8 @@ func (t *compactTrip) putBack(st *bucketStep, written, old string, keep time.Dur
 func (t *compactTrip) readEnd(st *bucketStep) {
 	c := &t.changes[st.item]
 	if st.reply.Answer == "member" {
-		// Before the end of its claim that can only be an earlier send of the owner's.
+		// Before the end of its claim that can only be an earlier send of the owner's, or the
+		// end of a newer generation's: a member does not tell which.
 		if t.s.ownEnd(c) {
 			t.ended[st.item] = t.done(c, true)
 			return

@@ -52,7 +52,8 @@
 //     a script (a fence that was read, a Mark, a late owner) leaves its record for half
 //     a minute, so that it recognises itself when it is sent again. The hot path is
 //     recognised by its time: sent again after its lease has ended it answers that the
-//     key is done, and not that it was us.
+//     key is done, and not that it was us. Before that it takes the end of a newer
+//     generation, which has taken the key over (TakeOverOlderGeneration), for its own.
 //   - A key that was never seen is taken for done with odds of members/2^64, the members
 //     being those of its shard alone: 4e-17 with 400 in each of two generations.
 //   - Secret, Window and ExpectedKeys must be the same in all processes: they decide where

@@ -435,7 +435,8 @@ func (t *trip) overwrote(st *step, c *dedup.Change, old *record, value string) d
 	switch {
 	case terminal && old.half() == [8]byte(c.Token[:8]):
 		// Sent again: the first reply, which told what was overwritten, is lost. Before the
-		// end of the claim that can only have been the claim.
+		// end of the claim that can only have been the claim, or that of a newer generation
+		// that had taken it over: which, is not known any more, and the effect has landed.
 		ans := t.undo(st, c, old, value)
 		ans.Held, ans.Written = !old.late && time.Now().Before(c.Until), true
 		return ans

@@ -63,8 +63,13 @@ func TestWalksReachEverything(t *testing.T) {
 				way, _, _ = strings.Cut(way, ", expire")
 				way, _, _ = strings.Cut(way, ", steps")
 				stands, what, _ := strings.Cut(way, ": ")
-				met[stands+strings.TrimLeft(what, "0123456789")] = true
+				what, newer, _ := strings.Cut(strings.TrimLeft(what, "0123456789"), ", newer=")
+				met[stands+what] = true
+				met[stands+" gives way"] = met[stands+" gives way"] || newer == "true"
 			}
+		}
+		if !met["in_progress gives way"] {
+			t.Error("no walk takes a live claim over")
 		}
 		for _, stands := range []string{"absent", "in_progress", "lapsed", "released", "succeeded", "failed", "uncertain"} {
 			for _, what := range []string{

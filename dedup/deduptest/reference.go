@@ -23,6 +23,7 @@ type reference struct {
 	danger  bool
 	steps   string
 	result  string
+	from    dedup.Origin // of the newest claim
 	// what the store is spared: see Harness.
 	seenOnly, doneOnly bool
 }
@@ -59,7 +60,7 @@ func (r *reference) claim(req dedup.ClaimRequest, a dedup.Answer) error {
 	case r.terminal():
 		want = dedup.Duplicate
 	case mine:
-	case r.state == dedup.StateInProgress && !r.lapsed:
+	case r.state == dedup.StateInProgress && !r.lapsed && !r.givesWay(req):
 		want = dedup.InFlight
 	case r.shown() == dedup.StateUncertain && !req.TakeUncertain:
 		want = dedup.Uncertain
@@ -77,9 +78,18 @@ func (r *reference) claim(req dedup.ClaimRequest, a dedup.Answer) error {
 		r.attempt = 0
 	}
 	r.state, r.token, r.lapsed, r.late, r.gone, r.result = dedup.StateInProgress, token, false, false, false, ""
+	r.from = req.Origin
 	r.attempt++
 	r.fence, r.newest = a.Record.Fence, a.Record.Fence
 	return r.matches(a.Record)
+}
+
+// givesWay reports whether a live claim is one of an older generation for the same
+// partition, without danger, and is asked for by somebody who takes such a one over.
+func (r *reference) givesWay(req dedup.ClaimRequest) bool {
+	o, n := r.from, req.Origin
+	return req.TakeOverOlderGeneration && !r.danger && o.Source != "" && o.Source == n.Source && o.Partition == n.Partition &&
+		0 < o.Generation && o.Generation < n.Generation
 }
 
 // renew compares the answer of a renewal and moves on.

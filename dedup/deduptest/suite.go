@@ -74,6 +74,13 @@ var properties = []property{
 	{"uncertain/one_taker", "several who ask the downstream at once, and run again", checkOneTaker},
 	{"uncertain/decided", "an operator's decision that does not hold", checkUncertainEnds},
 
+	{"generation/takes_over", "a message that waits for its lease behind a consumer that has lost the partition, or an old owner that goes on as if it were the only one", checkTakesOver},
+	{"generation/late_owner", "an old generation that ends the claim of the new one, or an effect that is run a third time", checkTakenOverLate},
+	{"generation/kept", "a live claim taken from a consumer that still has its partition", checkNotTakenOver},
+	{"generation/danger", "a payment that is made again because of a rebalance", checkGenerationDanger},
+	{"generation/other_states", "a finished effect that runs again after a rebalance", checkGenerationStates},
+	{"generation/one_taker", "two consumers that both took a claim over", checkOneNewer},
+
 	{"steps/kept", "a finished sub-effect that runs again", checkSteps},
 	{"steps/outlive", "a sub-effect that runs again in the next attempt, or an end that carries what nobody reads", checkStepsOutlive},
 	{"steps/not_shared", "a caller that changes the record by writing into a slice", checkStepsCopies},

@@ -39,6 +39,7 @@ func checkRandomWalk(c *check) {
 type walker struct {
 	c      *check
 	risky  bool // half of the walks never declare danger: they get further
+	moves  bool // in half of the walks the claims have generations
 	rng    *rand.Rand
 	id     dedup.ID
 	model  reference
@@ -47,7 +48,7 @@ type walker struct {
 }
 
 func (c *check) walk(seed uint64) (*walker, error) {
-	w := &walker{c: c, risky: seed%2 == 0, rng: rand.New(rand.NewPCG(seed, 0)), id: newID()}
+	w := &walker{c: c, risky: seed%2 == 0, moves: seed%4 < 2, rng: rand.New(rand.NewPCG(seed, 0)), id: newID()}
 	w.model.seenOnly, w.model.doneOnly = c.h.SeenOnly, c.h.DoneOnly
 	for range 3 {
 		w.actors = append(w.actors, c.stranger(w.id))
@@ -75,9 +76,9 @@ func (w *walker) step() error {
 	}
 	switch {
 	case pick < 40:
-		lapse, take := pick < 10, w.rng.IntN(3) == 0
-		say("claims, lapse=%t, take=%t", lapse, take)
-		return w.claim(o, lapse, take)
+		req := w.randomRequest(o, pick < 10)
+		say("claims, lapse=%t, take=%t, newer=%t", req.Lease < long, req.TakeUncertain, w.model.givesWay(req))
+		return w.claim(o, req)
 	case pick < 60:
 		change := w.randomRenewal(o)
 		say("renews, lapse=%t, danger=%t, steps=%d", change.Lease < long, change.Danger, len(change.Steps))
@@ -105,16 +106,27 @@ func (w *walker) forget() error {
 	return w.model.forget(err != nil)
 }
 
-// claim sends the actor's last claim again, or makes a new attempt.
-func (w *walker) claim(o *owner, lapse, take bool) error {
+// randomRequest is the actor's last claim again, or a new attempt.
+func (w *walker) randomRequest(o *owner, lapse bool) dedup.ClaimRequest {
+	take := w.rng.IntN(3) == 0
 	if w.rng.IntN(3) > 0 {
 		*o = *w.c.stranger(w.id)
 	}
 	req := o.request()
 	req.TakeUncertain = take
+	if w.moves {
+		req.TakeOverOlderGeneration = w.rng.IntN(2) == 0
+		req.Origin = dedup.Origin{Source: "group/topic", Partition: int32(w.rng.IntN(4) / 3), Generation: int32(w.rng.IntN(4))}
+	}
 	if lapse {
 		req.Lease = w.c.h.Lease
 	}
+	return req
+}
+
+// claim asks for the key.
+func (w *walker) claim(o *owner, req dedup.ClaimRequest) error {
+	lapse := req.Lease < long
 	sent := w.c.now()
 	a := w.c.claims(req)[0]
 	if a.Err != nil {

@@ -4,7 +4,9 @@
 -- ARGV     1 token (16 bytes)  2 lease in ms  3 hold in ms
 --          4 fingerprint (17 bytes or none)  5 origin (24 or none)  6 label (0-255)
 --          7 take: 1 from somebody who is going to find out about an uncertain key
---          8 arguments of the buckets
+--          8 over: 1 from somebody who takes a live lease over that was claimed for the same
+--          partition in an older generation
+--          9 arguments of the buckets
 -- Returns  {answer, ms left, ms since the end, record}, where answer is one of
 --          acquired, mine, duplicate, in_flight, mismatch, uncertain, unreadable,
 --          edge
@@ -13,13 +15,13 @@
 -- it knows, and refuses (OOM) only the SET of a new claim.
 
 local token, lease, hold = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local take, danger = ARGV[7] == '1', nil
+local take, over, danger = ARGV[7] == '1', ARGV[8] == '1', nil
 local old, bad = read(KEYS[1])
 if bad then
   return bad
 end
 local now, fence = clock()
-local done, problem = seen(view(8), now)
+local done, problem = seen(view(9), now)
 if problem then
   return problem
 end
@@ -27,6 +29,16 @@ end
 -- conflicts compares fingerprints of one version; 0 is none.
 local function conflicts(a, b)
   return a ~= '' and b ~= '' and string.byte(a, 1) ~= 0 and string.byte(a, 1) == string.byte(b, 1) and a ~= b
+end
+
+-- outranks reports whether an origin is of the same source and partition as another, and
+-- of a newer generation. Both are above zero: a negative one is large here.
+local function outranks(a, b)
+  if #a ~= 24 or #b ~= 24 or string.sub(a, 1, 12) ~= string.sub(b, 1, 12) or string.sub(a, 1, 8) == string.rep('\0', 8) then
+    return false
+  end
+  local newer, older = join(string.byte(a, 21, 24)), join(string.byte(b, 21, 24))
+  return older > 0 and older < newer and newer < 2147483648
 end
 
 -- A digest that is a member is done, whoever still has a lease: those are dropped after
@@ -47,7 +59,8 @@ if old and not old.forgotten then
     if old.token == token then
       return reply('mine', old, now)
     end
-    if old.left > 0 then
+    -- Danger is passed by nobody: what may have begun cannot be told from what has not.
+    if old.left > 0 and not (over and not old.danger and outranks(ARGV[5], old.origin)) then
       return reply('in_flight', old, now)
     end
     danger = old.danger

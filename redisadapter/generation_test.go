@@ -1,0 +1,128 @@
+package redisadapter_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// ofGeneration is a claim of key 1 by a consumer of a generation, that takes older ones'
+// over.
+func ofGeneration(generation int32) dedup.ClaimRequest {
+	r := tokened(byte(generation))
+	r.Origin = dedup.Origin{Source: "group/topic", Partition: 1, Offset: 7, Generation: generation}
+	r.TakeOverOlderGeneration = true
+	return r
+}
+
+// TestPlainEndAfterATakeover: an owner that a newer generation has taken over may complete
+// by plain commands, for by its own clock its claim still lasts. What it overwrites, adds
+// to or drops then is somebody else's.
+func TestPlainEndAfterATakeover(t *testing.T) {
+	for name, newer := range map[string]struct {
+		does    func(b *bench, c dedup.Change) // what the newer owner does before the end
+		written bool
+		state   dedup.State
+		only    []redisadapter.Layout // nil for all
+	}{
+		"at work": {func(*bench, dedup.Change) {}, true, dedup.StateSucceeded, nil},
+		"released": {func(b *bench, c dedup.Change) {
+			c.State = dedup.StateReleased
+			b.finish(c)
+		}, true, dedup.StateSucceeded, nil},
+		"failed": {func(b *bench, c dedup.Change) {
+			c.State, c.Result = dedup.StateFailed, []byte("51")
+			b.finish(c)
+		}, false, dedup.StateFailed, []redisadapter.Layout{redisadapter.Rich, redisadapter.Mixed}},
+		"forgotten": {func(b *bench, c dedup.Change) {
+			c.State = dedup.StateReleased
+			b.finish(c)
+			b.mini.Advance(time.Millisecond)
+			must(b, b.Forget(b.Context(), []dedup.ID{c.ID}, time.Hour)[0])
+		}, false, dedup.StateAbsent, nil},
+	} {
+		rows := newer.only
+		if rows == nil {
+			rows = layouts
+		}
+		eachOf(t, rows, func(t *testing.T, layout redisadapter.Layout) {
+			for _, byScript := range []bool{false, true} {
+				if byScript && layout < redisadapter.Compact {
+					continue
+				}
+				t.Run(name+map[bool]string{true: ", dropped by script"}[byScript], func(t *testing.T) {
+					mini, client := redistest.Freeze(t)
+					store := openWith(t, redistest.Backend{Client: client, Prefix: "ow"}, layoutOptions("ow", layout))
+					if byScript {
+						redisadapter.DropByScript(store)
+					}
+					b := &bench{t, store, mini, client}
+					b.plainEndAfterATakeover(newer.does, newer.written, newer.state)
+				})
+			}
+		})
+	}
+}
+
+func (b *bench) plainEndAfterATakeover(does func(*bench, dedup.Change), written bool, state dedup.State) {
+	old := b.claim(ofGeneration(5))
+	next := b.claim(ofGeneration(6))
+	if next.Outcome != dedup.Acquired || next.Record.Attempt != 2 || next.Record.Fence <= old.Record.Fence {
+		b.Fatalf("the newer generation: %+v after %+v", next, old)
+	}
+	theirs := by(6, change(1, dedup.StateReleased))
+	theirs.Fence = next.Record.Fence
+	does(b, theirs)
+
+	late := by(5, done(1, old))
+	if a := b.finish(late); a.Held || a.Written != written || a.Record.State != state {
+		b.Errorf("the end of the older generation: %+v", a)
+	}
+	if rec := b.lookup(1); rec.State != state {
+		b.Errorf("then the key is %v", rec.State)
+	}
+	if a := b.Renew(b.Context(), []dedup.Change{theirs})[0]; a.Held || a.Err != nil {
+		b.Errorf("then the newer owner renews: %+v", a)
+	}
+	if b.Shards() > 0 && b.isMember() != (state == dedup.StateSucceeded) {
+		b.Errorf("then the key is a member: %t", b.isMember())
+	}
+	want := dedup.Duplicate
+	if state == dedup.StateAbsent {
+		want = dedup.Acquired
+	}
+	if a := b.claim(ofGeneration(7)); a.Outcome != want || a.Record.State == dedup.StateFailed != (state == dedup.StateFailed) {
+		b.Errorf("then a claim is %+v", a)
+	}
+}
+
+// isMember reports whether key 1 is in the bucket of now.
+func (b *bench) isMember() bool {
+	b.Helper()
+	now := b.client.Time(b.Context()).Val()
+	member, err := b.client.SIsMember(b.Context(), redisadapter.Bucket(b.Store, newID(1), now), redisadapter.Member(b.Store, newID(1))).Result()
+	must(b, err)
+	return member
+}
+
+// TestTakeoverOfWhatIsDone: the older owner has completed, and its lease is still there.
+// In buckets that is what a newer generation meets between the add and the drop.
+func TestTakeoverOfWhatIsDone(t *testing.T) {
+	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
+		mini, client := redistest.Freeze(t)
+		store := openWith(t, redistest.Backend{Client: client, Prefix: "ow"}, layoutOptions("ow", layout))
+		b := &bench{t, store, mini, client}
+		old := b.claim(ofGeneration(5))
+		lease := b.raw(1)
+		b.finish(by(5, done(1, old)))
+		if layout >= redisadapter.Compact {
+			must(t, client.Set(t.Context(), redisadapter.Key(store, newID(1)), lease, 2*time.Hour).Err())
+		}
+		if a := b.claim(ofGeneration(6)); a.Outcome != dedup.Duplicate {
+			t.Errorf("a newer generation: %+v", a)
+		}
+	})
+}
