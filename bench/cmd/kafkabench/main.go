@@ -72,7 +72,7 @@ func parse(args []string) options {
 	flags.StringVar(&o.brokers, "brokers", "", "host:port,... of a Kafka that runs; default: an embedded one in a process of its own")
 	flags.IntVar(&o.port, "port", 0, "port of the private redis-server; 0: a free one")
 	flags.StringVar(&o.run, "run", "", "only workloads whose title matches this regular expression")
-	flags.StringVar(&o.sides, "sides", "", "only sides whose name matches this regular expression")
+	flags.StringVar(&o.sides, "sides", "", "only consumers whose name matches this regular expression")
 	flags.StringVar(&o.out, "out", "", "write the results there, and plots and a report beside them; default: print only")
 	flags.StringVar(&o.render, "render", "", "measure nothing: draw plots and report of this results file again")
 	flags.StringVar(&o.cpuProfile, "cpuprofile", "", "write a CPU profile there, with the label \"side\"")

@@ -122,6 +122,20 @@ func TestPairs(t *testing.T) {
 	}
 }
 
+// A side that is alone is beside nothing, and has missed no goal.
+func TestPairsOfChosenSides(t *testing.T) {
+	e := &Env{Choose: func(side string) bool { return side == adapterSide("rich") || side == naiveSide }}
+	got := e.chosen(point{partitions: 4, value: 100}.pairs())
+	var rows []string
+	for _, p := range got {
+		rows = append(rows, p.Side+" beside "+p.Against+p.Or+p.Goal.String())
+	}
+	want := []string{adapterSide("rich") + " beside ", adapterSide("rich") + " beside " + naiveSide, naiveSide + " beside "}
+	if !slices.Equal(rows, want) {
+		t.Errorf("%q, want %q", rows, want)
+	}
+}
+
 func TestPointsAreAllThere(t *testing.T) {
 	e := &Env{}
 	var titles []string

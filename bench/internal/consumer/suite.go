@@ -102,20 +102,39 @@ func (e *Env) open(ctx context.Context, p point) (harness.Setup, error) {
 	if err := e.Broker.Write(log); err != nil {
 		return harness.Setup{}, err
 	}
-	s := harness.Setup{Pairs: p.pairs(), Close: func() { _ = e.Broker.Remove(log.Topic) }}
+	s := harness.Setup{Pairs: e.chosen(p.pairs()), Close: func() { _ = e.Broker.Remove(log.Topic) }}
 	for _, one := range p.sides() {
 		if e.takesPart(one.name) {
 			s.Sides = append(s.Sides, e.timed(one, log))
 		}
 	}
-	s.Pairs = slices.DeleteFunc(s.Pairs, func(p harness.Pair) bool { return !e.takesPart(p.Side) })
 	if len(s.Sides) == 0 {
 		return s, errors.Join(errors.New("consumer: no side is chosen"), e.Broker.Remove(log.Topic))
 	}
 	return s, context.Cause(ctx)
 }
 
-func (e *Env) takesPart(side string) bool { return e.Choose == nil || e.Choose(side) }
+func (e *Env) takesPart(side string) bool {
+	return side == "" || e.Choose == nil || e.Choose(side)
+}
+
+// chosen are the pairs of sides that take part, without what they would be beside if that
+// does not.
+func (e *Env) chosen(pairs []harness.Pair) []harness.Pair {
+	var chosen []harness.Pair
+	for _, p := range pairs {
+		if !e.takesPart(p.Side) {
+			continue
+		}
+		if !e.takesPart(p.Against) || !e.takesPart(p.Or) {
+			p.Against, p.Or, p.Goal = "", "", harness.Goal{}
+		}
+		if !slices.Contains(chosen, p) {
+			chosen = append(chosen, p)
+		}
+	}
+	return chosen
+}
 
 // sides of a point. A further consumer takes a line here and one in pairs.
 func (p point) sides() []side {
