@@ -37,7 +37,7 @@ func TestSidesCountEveryMessageOnce(t *testing.T) {
 	e := embedded(t)
 	log := broker.Log{Topic: "t", ValueSize: 10, Keys: 7}
 	for range 2 {
-		log.IDs = append(log.IDs, harness.Recent(2*gap, 50, gap))
+		log.IDs = append(log.IDs, harness.Recent(2*gap+100, 50, gap))
 	}
 	if err := e.Broker.Write(log); err != nil {
 		t.Fatal(err)

@@ -86,7 +86,7 @@ func (e *Env) Groups() []harness.Group {
 // Match returns the groups whose title matches and that the run has time for.
 func (e *Env) Match(groups []harness.Group, match *regexp.Regexp) (chosen []harness.Group, leftOut []string) {
 	for _, g := range groups {
-		if match.MatchString(g.Title) && !(g.Detail && e.Quick) {
+		if match.MatchString(g.Title) && (!g.Detail || !e.Quick) {
 			chosen = append(chosen, g)
 		}
 	}
