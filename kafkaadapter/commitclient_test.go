@@ -266,8 +266,8 @@ func TestHeartbeatFences(t *testing.T) {
 			if err := context.Cause(state.fenced); errors.Is(err, ErrFenced) != fenced || fenced && !errors.Is(err, cause) {
 				t.Errorf("%v: fenced with %v", cause, err)
 			}
-			if context.Cause(state.assigned) == nil {
-				t.Errorf("%v: the partitions are still assigned", cause)
+			if err := context.Cause(state.assigned); errors.Is(err, ErrFenced) != fenced || !errors.Is(err, cause) {
+				t.Errorf("%v: the partitions ended with %v", cause, err)
 			}
 		})
 	}

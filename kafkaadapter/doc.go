@@ -47,5 +47,6 @@
 //	defer group.Close()
 //	return a.Run(ctx, group, []string{"charges"})
 //
-// The Deduper's Window must exceed the topic's retention (Kafka's default is 7 days).
+// The Deduper's Window must exceed the topic's retention (Kafka's default is 7 days);
+// [CheckWindow] tells whether it does.
 package kafkaadapter

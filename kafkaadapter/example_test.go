@@ -131,3 +131,38 @@ func ExampleDeadLetters() {
 		log.Fatal(err)
 	}
 }
+
+// A consumer of topics whose producers set no ids, whose commits go over a connection of
+// their own.
+func ExampleNewPositions() {
+	cfg := kafkaadapter.SafeConfig(nil)
+	admin, err := sarama.NewClusterAdmin([]string{"localhost:9092"}, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	client, err := sarama.NewClient([]string{"localhost:9092"}, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	exceeded, err := kafkaadapter.CheckWindow(admin, 8*24*time.Hour, "payments", "orders")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, e := range exceeded {
+		log.Print(e)
+	}
+	positions, err := kafkaadapter.NewPositions(admin, "orders")
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = kafkaadapter.New(kafkaadapter.Config{
+		Deduper:      newDeduper(),
+		Handler:      func(ctx context.Context, m *kafkaadapter.Message) error { return charge(ctx, m.Value, m.ID) },
+		Positions:    positions,
+		CommitClient: client,
+		Group:        "payments",
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}

@@ -56,21 +56,27 @@ func (a *Adapter) newState(session sarama.ConsumerGroupSession) *sessionState {
 	s := &sessionState{}
 	ctx := session.Context()
 	s.fenced, s.fence = context.WithCancelCause(context.WithoutCancel(ctx))
-	assigned, end := context.WithCancelCause(ctx)
+	// No child of ctx: it would end with the cause as sarama calls it.
+	assigned, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	s.assigned = assigned
 	context.AfterFunc(s.fenced, func() { end(context.Cause(s.fenced)) })
 	context.AfterFunc(ctx, func() {
-		if cause := context.Cause(ctx); isFencing(cause) {
+		cause := context.Cause(ctx)
+		if isFencing(cause) {
 			a.fenced(session, cause)
+			cause = fencedBy(cause)
 		}
+		end(cause)
 	})
 	return s
 }
 
+func fencedBy(answer error) error { return fmt.Errorf("%w: %w", ErrFenced, answer) }
+
 // fenced ends what depends on the session's partitions being this member's.
 func (a *Adapter) fenced(session sarama.ConsumerGroupSession, err error) {
 	if state := a.session(session); state != nil {
-		state.fence(fmt.Errorf("%w: %w", ErrFenced, err))
+		state.fence(fencedBy(err))
 	}
 }
 

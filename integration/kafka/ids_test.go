@@ -1,0 +1,164 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+// sameTime is the timestamp of messages that nothing but their topic shall tell apart.
+var sameTime = time.UnixMilli(1_700_000_000_000)
+
+func newAdmin(t *testing.T, s *scene) sarama.ClusterAdmin {
+	t.Helper()
+	admin, err := sarama.NewClusterAdmin(s.cluster.ListenAddrs(), clientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = admin.Close() })
+	return admin
+}
+
+// produceBare sends messages without an id, at the same positions and times again and again.
+func produceBare(t *testing.T, s *scene, prefix string, n int) {
+	t.Helper()
+	p, err := sarama.NewSyncProducer(s.cluster.ListenAddrs(), clientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	var messages []*sarama.ProducerMessage
+	for i := range n {
+		messages = append(messages, &sarama.ProducerMessage{Topic: sceneTopic, Value: sarama.StringEncoder(fmt.Sprint(prefix, i)), Timestamp: sameTime})
+	}
+	if err := p.SendMessages(messages); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A topic is deleted and created again: the same positions are other messages, and all of
+// them run, for members that have been there before, too. A redelivery does not.
+func TestPositionsOfARecreatedTopic(t *testing.T) { eachFlavor(t, positionsOfARecreatedTopic) }
+
+func positionsOfARecreatedTopic(t *testing.T, f flavor) {
+	const n = 50
+	s := f.scene(t, 3, 1)
+	admin := newAdmin(t, s)
+	positions, err := kafkaadapter.NewPositions(admin, sceneTopic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := map[string]int{}
+	missing := 0
+	handler := func(_ context.Context, m *kafkaMessage) error {
+		s.note(func() { runs[string(m.Value)]++ })
+		return nil
+	}
+	consume := func() {
+		t.Helper()
+		m := s.join(handler, func(mc *memberConfig) {
+			mc.adapter = func(c *kafkaadapter.Config) {
+				c.Positions = positions
+				c.Observer.MissingID = func(*sarama.ConsumerMessage) { s.note(func() { missing++ }) }
+			}
+		})
+		eventually(t, 15*time.Second, func() (bool, string) { return s.committed(0) == n, fmt.Sprint("committed ", s.committed(0)) })
+		m.leave(t)
+	}
+	produceBare(t, s, "old", n)
+	consume()
+	again := map[string]map[int32]sarama.OffsetAndMetadata{sceneTopic: {0: {Offset: 0}}}
+	if _, err := admin.AlterConsumerGroupOffsets(sceneGroup, again, nil); err != nil {
+		t.Fatal(err)
+	}
+	consume()
+	if err := admin.DeleteTopic(sceneTopic); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.CreateTopic(sceneTopic, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false); err != nil {
+		t.Fatal(err)
+	}
+	produceBare(t, s, "new", n)
+	consume()
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(runs) != 2*n || slices.Max(slices.Collect(maps.Values(runs))) != 1 || missing != 3*n {
+		t.Errorf("%d messages of %d ran, the most often %d times; %d without an id", len(runs), 2*n, slices.Max(slices.Collect(maps.Values(runs))), missing)
+	}
+}
+
+// An id of nearly a megabyte is no id, and its message goes to the dead letters with the
+// header as it is, but not with a second copy of it: the topic would not take that, and
+// those behind it would wait for ever.
+func TestHugeIDIsParked(t *testing.T) { eachFlavor(t, hugeIDIsParked) }
+
+func hugeIDIsParked(t *testing.T, f flavor) {
+	const deadTopic = sceneTopic + ".dead"
+	s := f.scene(t, 1, 1)
+	createTopic(t, s.cluster.ListenAddrs(), deadTopic, 1, 1)
+	s.oracle.expect(nil)
+	huge := strings.Repeat("x", 900<<10)
+	records := []record{{id: idOf(0), key: "k"}, {id: huge, key: "k"}, {id: idOf(1), key: "k"}}
+	produceAt(t, s.cluster.ListenAddrs(), sceneTopic, s.sent, records)
+	m := s.join(nil, func(mc *memberConfig) { mc.deadTopic = deadTopic })
+	eventually(t, 15*time.Second, func() (bool, string) { return s.committed(0) == 3, fmt.Sprint("committed ", s.committed(0)) })
+	m.leave(t)
+	letter := readOne(t, s.cluster.ListenAddrs(), deadTopic)
+	id, _ := kafkaadapter.Header("message-id")(letter)
+	own, _ := kafkaadapter.Header(kafkaadapter.HeaderID)(letter)
+	why, _ := kafkaadapter.Header(kafkaadapter.HeaderError)(letter)
+	if id != huge || own != "" || !strings.Contains(why, "at most 255 are allowed") {
+		t.Errorf("headers of %d and %d bytes, because %.200q", len(id), len(own), why)
+	}
+	if s.effectsOf(idOf(0)) != 1 || s.effectsOf(idOf(1)) != 1 {
+		t.Errorf("%d and %d effects of its neighbours", s.effectsOf(idOf(0)), s.effectsOf(idOf(1)))
+	}
+}
+
+// CheckWindow reads what brokers answer.
+func TestCheckWindow(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1, 2)
+	admin := newAdmin(t, s)
+	check := func(window time.Duration) []*kafkaadapter.WindowError {
+		t.Helper()
+		exceeded, err := kafkaadapter.CheckWindow(admin, window, sceneGroup, sceneTopic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return exceeded
+	}
+	if exceeded := check(8 * 24 * time.Hour); exceeded != nil {
+		t.Errorf("Kafka's default of 7 days is longer: %v", exceeded)
+	}
+	produceBare(t, s, "old", 5)
+	exceeded := check(24 * time.Hour)
+	if len(exceeded) != 1 || exceeded[0].Retention != 7*24*time.Hour || !slices.Equal(exceeded[0].Lagging, []int32{0}) {
+		t.Fatalf("%+v", exceeded)
+	}
+	t.Log(exceeded[0])
+	keeps := "-1"
+	if err := admin.AlterConfig(sarama.TopicResource, sceneTopic, map[string]*string{"retention.ms": &keeps}, false); err != nil {
+		t.Fatal(err)
+	}
+	m := s.join(nil, func(mc *memberConfig) {
+		mc.adapter = func(c *kafkaadapter.Config) {
+			c.Park = func(context.Context, *kafkaadapter.Message, error) error { return nil }
+		}
+	})
+	eventually(t, 10*time.Second, func() (bool, string) { return s.committed(0) == 5, "nothing is committed" })
+	m.leave(t)
+	exceeded = check(10 * 365 * 24 * time.Hour)
+	if len(exceeded) != 1 || exceeded[0].Retention >= 0 || exceeded[0].Lagging != nil {
+		t.Errorf("%+v", exceeded)
+	}
+}
