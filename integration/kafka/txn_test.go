@@ -164,15 +164,7 @@ func fenceZombie(t *testing.T, rebalance func(*processorConfig), prefix, want st
 	working, release := make(chan struct{}), make(chan struct{})
 	zombie := s.join(rebalance, func(pc *processorConfig) {
 		pc.txn.IDPrefix, pc.txn.Drain = prefix, 4*time.Second
-		inner := pc.txn.Handler
-		var runs atomic.Int64
-		pc.txn.Handler = func(ctx context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
-			if runs.Add(1) == 2 {
-				close(working)
-				<-release // whatever becomes of the partition
-			}
-			return inner(ctx, batch)
-		}
+		holdSecondRun(pc.txn, working, release)
 	})
 	<-working
 	zombie.net.kill() // its heartbeats; its producer stays connected
@@ -256,6 +248,47 @@ func TestStreamedDeadLetters(t *testing.T) {
 				t.Errorf("%s is %d times where it belongs, and %d times elsewhere", want, a, b)
 			}
 		}
+	}
+}
+
+// A second process takes a static member's name and its work, while the first is inside a
+// handler: the first is fenced by the name.
+func TestStreamedStaticMember(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
+	s.produce(100)
+	static := func(pc *processorConfig) {
+		pc.consumer.Consumer.Group.InstanceId = "first"
+		pc.txn.Client.Consumer.Group.InstanceId = "first"
+	}
+	working, release := make(chan struct{}), make(chan struct{})
+	old := s.join(static, func(pc *processorConfig) {
+		pc.txn.IDPrefix, pc.txn.Drain = "another", 4*time.Second
+		holdSecondRun(pc.txn, working, release)
+	})
+	<-working
+	heir := s.join(static)
+	s.wantCommittedToEnd(20 * time.Second)
+	close(release)
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return strings.Contains(s.failures(), "group.instance.id"), s.failures()
+	})
+	heir.leave(t)
+	old.crash()
+	s.wantOutputOnce()
+	t.Log(s.failures())
+}
+
+// holdSecondRun keeps a handler in its second run, whatever becomes of the partition.
+func holdSecondRun(c *txn.Config, working chan<- struct{}, release <-chan struct{}) {
+	inner := c.Handler
+	var runs atomic.Int64
+	c.Handler = func(ctx context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+		if runs.Add(1) == 2 {
+			close(working)
+			<-release
+		}
+		return inner(ctx, batch)
 	}
 }
 

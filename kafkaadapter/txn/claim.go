@@ -28,7 +28,7 @@ func (p *Processor) ConsumeClaim(session sarama.ConsumerGroupSession, sc sarama.
 		defer func() { done <- err }()
 		err = c.worker.run()
 	}()
-	err, abandoned := c.consume(done)
+	abandoned, err := c.consume(done)
 	// After this line the partition may become another's.
 	c.worker.over.Store(true)
 	c.cancel(ErrRevoked)
@@ -58,7 +58,7 @@ func (p *Processor) newClaim(session sarama.ConsumerGroupSession, sc sarama.Cons
 }
 
 // consume takes what comes in until the worker ends, or the partition is given up.
-func (c *claim) consume(done <-chan error) (err error, abandoned bool) {
+func (c *claim) consume(done <-chan error) (abandoned bool, err error) {
 	buffer := c.worker.buffer
 	for {
 		messages := c.claim.Messages()
@@ -75,7 +75,7 @@ func (c *claim) consume(done <-chan error) (err error, abandoned bool) {
 		case <-c.session.Context().Done():
 			return c.drain(done)
 		case err := <-done:
-			return err, false
+			return false, err
 		}
 	}
 }
@@ -83,7 +83,7 @@ func (c *claim) consume(done <-chan error) (err error, abandoned bool) {
 // drain gives the worker the time to end what it has begun, and no more: a handler that
 // does not listen, or a broker that does not answer, must not keep the group from
 // rebalancing.
-func (c *claim) drain(done <-chan error) (err error, abandoned bool) {
+func (c *claim) drain(done <-chan error) (abandoned bool, err error) {
 	c.stop()
 	budget := c.worker.cfg.Drain
 	interrupt := time.AfterFunc(budget-budget/5, func() { c.cancel(ErrRevoked) })
@@ -92,8 +92,8 @@ func (c *claim) drain(done <-chan error) (err error, abandoned bool) {
 	defer deadline.Stop()
 	select {
 	case err := <-done:
-		return err, false
+		return false, err
 	case <-deadline.C:
-		return nil, true
+		return true, nil
 	}
 }

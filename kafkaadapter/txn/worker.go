@@ -119,7 +119,7 @@ func (w *worker) handle(batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMess
 	case w.handling.Err() != nil:
 		return nil, ErrRevoked
 	case ctx.Err() != nil:
-		return nil, &runError{fmt.Errorf("txn: the handler ran for longer than Config.Timeout (%v); it returned: %v", w.cfg.Timeout, err)}
+		return nil, &runError{fmt.Errorf("txn: the handler ran for longer than Config.Timeout (%v); it returned: %s", w.cfg.Timeout, fmt.Sprint(err))}
 	case err != nil:
 		return nil, &runError{err}
 	}
