@@ -51,6 +51,7 @@ func TestStreamedThroughEveryFault(t *testing.T) {
 		{kmsg.Heartbeat, kerr.CoordinatorNotAvailable},
 	} {
 		t.Run(fmt.Sprint(row.key.Name(), "/", row.err.Message), func(t *testing.T) {
+			t.Parallel()
 			c := embeddedNodes(t, 1)
 			s := newStage(t, c.ListenAddrs(), "", 2)
 			s.produce(200)

@@ -63,6 +63,23 @@ func (s *stage) stream(m *sarama.ConsumerMessage) *sarama.ProducerMessage {
 	return &sarama.ProducerMessage{Topic: s.out, Partition: m.Partition, Value: sarama.StringEncoder(fmt.Sprintf("%d@%d", m.Partition, m.Offset))}
 }
 
+// streamBatch has one output per input, or one that names them all.
+func (s *stage) streamBatch(_ context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+	var all []*sarama.ProducerMessage
+	for _, m := range batch {
+		all = append(all, s.stream(m))
+	}
+	if oneOutputPerBatch {
+		var names []string
+		for _, m := range all {
+			names = append(names, string(m.Value.(sarama.StringEncoder)))
+		}
+		all = all[:1]
+		all[0].Value = sarama.StringEncoder(strings.Join(names, " "))
+	}
+	return all, nil
+}
+
 // processor is one member of the group.
 type processor struct {
 	net, producerNet *tapDialer // of the group's client and of the producers'
@@ -92,9 +109,7 @@ func (s *stage) join(change ...func(*processorConfig)) *processor {
 	mc := processorConfig{consumer: consumer, producerNet: m.producerNet, txn: &txn.Config{
 		Brokers: s.brokers, Client: producers, Group: s.group, TransactionTimeout: time.Second, Drain: time.Second,
 		BatchMax: 20, BatchWait: time.Millisecond, RetryBase: 5 * time.Millisecond, RetryMax: 100 * time.Millisecond,
-		Handler: txn.PerMessage(func(_ context.Context, m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
-			return []*sarama.ProducerMessage{s.stream(m)}, nil
-		}),
+		Handler:  s.streamBatch,
 		Observer: txn.Observer{Failed: func(_ string, _ int32, err error) { s.note(err) }},
 	}}
 	for _, f := range change {
@@ -256,7 +271,7 @@ func difference(got, want []string) string {
 // hangs fails the test.
 func (s *stage) read(topic string) map[int32][]string {
 	s.t.Helper()
-	const sentinel = "last "
+	const sentinel = "last-"
 	s.reads++
 	last := fmt.Sprint(sentinel, s.reads)
 	for p := range s.partitions {
@@ -286,7 +301,7 @@ func (s *stage) read(topic string) map[int32][]string {
 			select {
 			case m := <-pc.Messages():
 				if value = string(m.Value); !strings.HasPrefix(value, sentinel) {
-					all[p] = append(all[p], value)
+					all[p] = append(all[p], strings.Fields(value)...)
 				}
 			case <-deadline:
 				s.t.Fatalf("partition %d of %s: a transaction hangs; %d messages so far", p, topic, len(all[p]))

@@ -40,11 +40,13 @@ func TestStreamedThroughRebalances(t *testing.T) {
 			c := embedded(t)
 			s := newStage(t, c.ListenAddrs(), "", 4)
 			s.produce(n)
+			var faults []kfake.Fault
 			for key, err := range map[kmsg.Key]*kerr.Error{
 				kmsg.Produce: kerr.TransactionAbortable, kmsg.TxnOffsetCommit: kerr.IllegalGeneration, kmsg.AddOffsetsToTxn: kerr.ProducerFenced, kmsg.EndTxn: kerr.InvalidProducerEpoch,
 			} {
-				c.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Err: err, Count: -1, When: func(kmsg.Request) bool { return rand.IntN(40) == 0 }})
+				faults = append(faults, kfake.Fault{Keys: []kmsg.Key{key}, Err: err, Count: -1, When: func(kmsg.Request) bool { return rand.IntN(40) == 0 }})
 			}
+			weather := c.Fault(faults...)
 			first := s.join(protocol)
 			s.wantCommitted(n/10, 30*time.Second)
 			second := s.join(protocol)
@@ -58,6 +60,7 @@ func TestStreamedThroughRebalances(t *testing.T) {
 			third.crash()
 			s.wantCommittedToEnd(60 * time.Second)
 			first.leave(t)
+			weather.Remove()
 			s.wantOutputOnce()
 			t.Log(s.failures())
 		})
@@ -217,6 +220,9 @@ func TestStreamedDeadLetters(t *testing.T) {
 	s.produce(n)
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: kerr.InvalidProducerEpoch, Count: -1, When: func(kmsg.Request) bool { return rand.IntN(10) == 0 }})
 	m := s.join(func(pc *processorConfig) {
+		if oneOutputPerBatch {
+			pc.txn.BatchMax = 1
+		}
 		pc.txn.Handler = txn.PerMessage(func(_ context.Context, m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 			switch m.Offset % 50 {
 			case 7:
