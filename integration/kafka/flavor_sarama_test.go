@@ -13,8 +13,9 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// saramaWith starts members that offer the group these strategies.
-func saramaWith(strategies ...sarama.BalanceStrategy) func(*testing.T, memberConfig) *member {
+// saramaWith starts members that offer the group these strategies, each member its own:
+// some have a state.
+func saramaWith(strategies ...func() sarama.BalanceStrategy) func(*testing.T, memberConfig) *member {
 	return func(t *testing.T, mc memberConfig) *member {
 		t.Helper()
 		m := newMember(t, &mc)
@@ -24,7 +25,10 @@ func saramaWith(strategies ...sarama.BalanceStrategy) func(*testing.T, memberCon
 			t.Fatal(err)
 		}
 		client := saramaClientConfig(m, &mc)
-		client.Consumer.Group.Rebalance.GroupStrategies = strategies
+		client.Consumer.Group.Rebalance.GroupStrategies = nil
+		for _, strategy := range strategies {
+			client.Consumer.Group.Rebalance.GroupStrategies = append(client.Consumer.Group.Rebalance.GroupStrategies, strategy())
+		}
 		if mc.client != nil {
 			mc.client(client)
 		}
@@ -100,8 +104,14 @@ func saramaClientConfig(m *member, mc *memberConfig) *sarama.Config {
 	c := clientConfig()
 	c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, m.dialer
 	c.Consumer.Group.InstanceId = mc.instance
+	if mc.session > 0 {
+		c.Consumer.Group.Session.Timeout = mc.session
+	}
 	if mc.rebalance > 0 {
 		c.Consumer.Group.Rebalance.Timeout = mc.rebalance
+	}
+	if mc.refresh > 0 {
+		c.Metadata.RefreshFrequency = mc.refresh
 	}
 	if mc.fetch > 0 {
 		c.Consumer.Fetch.Default, c.ChannelBufferSize = mc.fetch, 16

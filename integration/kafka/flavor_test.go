@@ -22,11 +22,11 @@ type flavor struct {
 var (
 	eager = flavor{
 		name: "sarama eager", closed: closedGroup,
-		start: saramaWith(sarama.NewBalanceStrategyRange()),
+		start: saramaWith(sarama.NewBalanceStrategyRange),
 	}
 	cooperative = flavor{
 		name: "sarama cooperative", closed: closedGroup, steady: true,
-		start: saramaWith(sarama.NewBalanceStrategyCooperativeSticky()),
+		start: saramaWith(sarama.NewBalanceStrategyCooperativeSticky),
 	}
 	flavors = []flavor{eager, cooperative}
 )

@@ -16,9 +16,9 @@ import (
 // embedded starts three brokers in this process.
 func embedded(t *testing.T) *kfake.Cluster { return embeddedNodes(t, 3) }
 
-func embeddedNodes(t *testing.T, n int) *kfake.Cluster {
+func embeddedNodes(t *testing.T, n int, opts ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
-	c, err := kfake.NewCluster(kfake.NumBrokers(n), kfake.GroupMinSessionTimeout(200*time.Millisecond))
+	c, err := kfake.NewCluster(append(opts, kfake.NumBrokers(n), kfake.GroupMinSessionTimeout(200*time.Millisecond))...)
 	if err != nil {
 		t.Fatal(err)
 	}

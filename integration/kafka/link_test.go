@@ -66,6 +66,9 @@ type mortal struct {
 	mu   sync.RWMutex
 	dead bool
 	ice  chan struct{} // closed by the thaw
+
+	endsMu sync.Mutex
+	ends   map[dedup.ID][]dedup.Answer // of successes, as the store answered them
 }
 
 var errDead = errors.New("the process is dead")
@@ -136,5 +139,31 @@ func (m *mortal) Finish(ctx context.Context, changes []dedup.Change) []dedup.Ans
 	if !ok {
 		return dead(len(changes))
 	}
-	return m.Store.Finish(ctx, changes)
+	answers := m.Store.Finish(ctx, changes)
+	for i, c := range changes {
+		if c.State == dedup.StateSucceeded {
+			m.end(c.ID, answers[i])
+		}
+	}
+	return answers
+}
+
+func (m *mortal) end(id dedup.ID, ans dedup.Answer) {
+	m.endsMu.Lock()
+	defer m.endsMu.Unlock()
+	if m.ends == nil {
+		m.ends = map[dedup.ID][]dedup.Answer{}
+	}
+	m.ends[id] = append(m.ends[id], ans)
+}
+
+// endsOf is what the store answered this process when it recorded the effect of an id.
+func (m *mortal) endsOf(id string) []dedup.Answer {
+	key, err := dedup.NewID("t", "", id)
+	if err != nil {
+		panic(err) // ids of the tests fit
+	}
+	m.endsMu.Lock()
+	defer m.endsMu.Unlock()
+	return m.ends[key]
 }

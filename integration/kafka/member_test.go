@@ -42,14 +42,13 @@ type observer struct {
 	GroupError func(err error)
 }
 
-// memberConfig is what a member needs to know. Broker addresses, group, topic and handler
-// are required, and a store unless the member is unclaimed. What else is zero has the
-// harness's default.
+// memberConfig is what a member needs to know. Broker addresses, group, topic, handler and
+// link are required. What else is zero has the harness's default.
 type memberConfig struct {
 	brokers  []string
 	group    string
 	topic    string
-	store    dedup.Store // it gets a view of its own
+	link     *mortal // to its store; see scene.join for what an unclaimed member has
 	handler  handler
 	observer observer
 
@@ -61,12 +60,17 @@ type memberConfig struct {
 	workers             int
 	highWater, lowWater int
 	drain, timeout      time.Duration
-	lease               time.Duration // of the Deduper; default 1 s
+
+	// Settings of the Deduper.
+	lease   time.Duration // default 1 s
+	resolve func(ctx context.Context, key string, rec dedup.Record) (dedup.State, []byte, error)
 
 	// Settings of the client.
 	instance  string        // makes the member a static one
-	rebalance time.Duration // timeout of the group's
+	session   time.Duration // timeout; default 1.5 s
+	rebalance time.Duration // timeout; default 5 s
 	fetch     int32         // bytes fetched at once of a partition
+	refresh   time.Duration // between two looks at the topics
 	bug       bug           // planted
 
 	// Settings of the sarama flavors alone, for tests that are about sarama.
@@ -76,18 +80,20 @@ type memberConfig struct {
 }
 
 // newDeduper makes the member's own.
-func (mc *memberConfig) newDeduper(store dedup.Store) (*dedup.Deduper, error) {
+func (mc *memberConfig) newDeduper() (*dedup.Deduper, error) {
 	lease := time.Second
 	if mc.lease > 0 {
 		lease = mc.lease
 	}
-	return dedup.New(store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: lease, Hold: time.Minute})
+	return dedup.New(mc.link, dedup.Config{
+		Namespace: "t", Window: time.Hour, LeaseTTL: lease, Hold: time.Minute, Resolve: mc.resolve,
+	})
 }
 
 // member is one consumer of a group that can leave, or crash.
 type member struct {
 	dialer *cutDialer
-	store  *mortal        // nil when unclaimed
+	link   *mortal
 	dedup  *dedup.Deduper // nil when unclaimed
 	close  func() error   // closes the client; again is harmless
 	cancel context.CancelFunc
@@ -101,13 +107,12 @@ type member struct {
 // and its handlers must be counted.
 func newMember(t *testing.T, mc *memberConfig) *member {
 	t.Helper()
-	m := &member{dialer: &cutDialer{conns: map[net.Conn]bool{}}, done: make(chan error, 1)}
+	m := &member{link: mc.link, dialer: &cutDialer{conns: map[net.Conn]bool{}}, done: make(chan error, 1)}
 	if mc.unclaimed {
 		return m
 	}
-	m.store = &mortal{Store: mc.store}
 	var err error
-	if m.dedup, err = mc.newDeduper(m.store); err != nil {
+	if m.dedup, err = mc.newDeduper(); err != nil {
 		t.Fatal(err)
 	}
 	return m
@@ -164,11 +169,18 @@ func (m *member) leave(t *testing.T) {
 // crash cuts the member off from broker and store, in the middle of whatever it does.
 // It cannot leave the group, complete or release anything.
 func (m *member) crash() {
-	if m.store != nil {
-		m.store.kill()
-	}
+	m.link.kill()
 	m.dialer.cut()
 	m.abandon()
+}
+
+// freeze stops the member as SIGSTOP would, as far as anybody else can tell: it says
+// nothing to the broker, and what it has to say to the store waits for thaw. Its handlers
+// are for the scenario to stop.
+func (m *member) freeze() (thaw func()) {
+	thaw = m.link.freeze()
+	m.dialer.cut()
+	return thaw
 }
 
 // abandon ends a member that cannot reach the broker, without waiting for it.

@@ -16,13 +16,37 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
+// records tells which of the ids are not on record as done, each with what it is.
+type records func(ids []string) (missing []string)
+
+// recordsOf reads a store, past everything that a test puts in front of it.
+func recordsOf(store dedup.Store) records {
+	return func(ids []string) (missing []string) {
+		keys := make([]dedup.ID, len(ids))
+		for i, id := range ids {
+			key, err := dedup.NewID("t", "", id)
+			if err != nil {
+				panic(err) // ids of the tests fit
+			}
+			keys[i] = key
+		}
+		for i, ans := range store.Lookup(context.Background(), keys) {
+			if s := ans.Record.State; s != dedup.StateSucceeded && s != dedup.StateFailed {
+				missing = append(missing, fmt.Sprintf("%s is %v", ids[i], s))
+			}
+		}
+		return missing
+	}
+}
+
 // oracle sees every commit request at the broker and checks that every offset below it
 // has a record in the store at that moment.
 type oracle struct {
-	store      dedup.Store
-	ids        map[int32][]string
-	committing chan struct{} // closed by the first commit, after its check
+	records    records
+	ids        map[int32][]string // "" where there is no message
+	committing chan struct{}      // closed by the first commit, after its check
 
+	first       sync.Once
 	mu          sync.Mutex
 	checked     map[int32]int64
 	last        map[int32]int64
@@ -32,9 +56,14 @@ type oracle struct {
 	violations  []string
 }
 
-func watch(c *kfake.Cluster, store dedup.Store) *oracle {
-	o := &oracle{store: store, committing: make(chan struct{}), checked: map[int32]int64{}, last: map[int32]int64{}, generations: map[int32]bool{}}
-	var first sync.Once
+func watch(c *kfake.Cluster, recs records) *oracle {
+	o := &oracle{records: recs, committing: make(chan struct{}), checked: map[int32]int64{}, last: map[int32]int64{}, generations: map[int32]bool{}}
+	o.attach(c)
+	return o
+}
+
+// attach sees the commits of one more cluster, such as the next life of a restarted one.
+func (o *oracle) attach(c *kfake.Cluster) {
 	c.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		commit := req.(*kmsg.OffsetCommitRequest)
@@ -46,10 +75,9 @@ func watch(c *kfake.Cluster, store dedup.Store) *oracle {
 				o.commit(commit.Generation, p.Partition, p.Offset)
 			}
 		}
-		first.Do(func() { close(o.committing) })
+		o.first.Do(func() { close(o.committing) })
 		return nil, nil, false
 	})
-	return o
 }
 
 // expect tells the oracle which id lies at every position.
@@ -57,6 +85,14 @@ func (o *oracle) expect(ids map[int32][]string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ids = maps.Clone(ids)
+}
+
+// restart tells the oracle that the topic is a new one.
+func (o *oracle) restart() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.checked)
+	clear(o.last)
 }
 
 // skip tells the oracle that a partition begins late.
@@ -79,18 +115,18 @@ func (o *oracle) commit(generation, partition int32, offset int64) {
 	if offset <= from || o.ids == nil {
 		return
 	}
-	var keys []dedup.ID
-	for _, id := range o.ids[partition][from:offset] {
-		key, err := dedup.NewID("t", "", id)
-		if err != nil {
-			panic(err)
-		}
-		keys = append(keys, key)
+	if offset > int64(len(o.ids[partition])) {
+		o.violations = append(o.violations, fmt.Sprintf("commit %d of partition %d is beyond the %d messages there", offset, partition, len(o.ids[partition])))
+		return
 	}
-	for i, ans := range o.store.Lookup(context.Background(), keys) {
-		if s := ans.Record.State; s != dedup.StateSucceeded && s != dedup.StateFailed {
-			o.violations = append(o.violations, fmt.Sprintf("commit %d of partition %d: offset %d is %v", offset, partition, from+int64(i), s))
+	var ids []string
+	for _, id := range o.ids[partition][from:offset] {
+		if id != "" {
+			ids = append(ids, id)
 		}
+	}
+	for _, m := range o.records(ids) {
+		o.violations = append(o.violations, fmt.Sprintf("commit %d of partition %d: %s", offset, partition, m))
 	}
 	o.checked[partition] = offset
 }

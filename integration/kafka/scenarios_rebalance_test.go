@@ -2,7 +2,7 @@ package kafka_test
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 )
@@ -26,47 +26,57 @@ func TestRebalanceWhileWorking(t *testing.T) {
 	})
 }
 
-// The handler outlives the drain: its partition moves while it runs, and the new owner
-// gets its message. The lease keeps the two apart, and there is one effect.
+// The handler outlives the drain, and in the second case the rebalance timeout: its
+// partition moves while it runs, and the new owner gets its message. The lease keeps the two
+// apart, and there is one effect.
 func TestOverlapHasOneEffect(t *testing.T) {
-	eachFlavor(t, func(t *testing.T, f flavor) {
-		s := f.scene(t, 3, 2)
-		s.produce(numbered(0, 0, 1)...)
-		s.produce(numbered(1, 1, 1)...)
-		var inside, together atomic.Int32
-		release := make(chan struct{})
-		handler := func(_ context.Context, _ *kafkaMessage) error { // deaf
-			if inside.Add(1) > 2 {
-				together.Add(1)
-			}
-			<-release
-			inside.Add(-1)
-			return nil
-		}
-		short := func(mc *memberConfig) {
-			mc.drain = 200 * time.Millisecond
-		}
-		a := s.join(handler, short)
-		eventually(t, 10*time.Second, func() (bool, string) { return inside.Load() == 2, "the first member is not at work" })
-		b := s.join(handler, short)
-		// One of the messages is delivered to somebody else while it is being handled.
-		eventually(t, 10*time.Second, func() (bool, string) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return len(s.waited) > 0, "nobody waits for a message that is in flight"
+	for _, c := range []struct {
+		name string
+		hold time.Duration // since the second member joined
+	}{{"longer than the drain", 0}, {"longer than the rebalance timeout", 4 * time.Second}} {
+		t.Run(c.name, func(t *testing.T) {
+			eachFlavor(t, func(t *testing.T, f flavor) { overlapHasOneEffect(t, f, c.hold) })
 		})
-		// Longer than the lease: it is renewed.
-		settle(t, func() int64 { return int64(inside.Load()) })
-		eventually(t, 10*time.Second, func() (bool, string) { return longer(s, 3), "nobody asks again" })
-		if at := s.committed(0) + s.committed(1); at != 0 {
-			t.Errorf("%d offsets were committed of messages that are being handled", at)
+	}
+}
+
+func overlapHasOneEffect(t *testing.T, f flavor, hold time.Duration) {
+	s := f.scene(t, 3, 2)
+	s.produce(numbered(0, 0, 1)...)
+	s.produce(numbered(1, 1, 1)...)
+	var mu sync.Mutex
+	running, together := map[string]int{}, 0
+	release := make(chan struct{})
+	deaf := func(_ context.Context, m *kafkaMessage) error {
+		mu.Lock()
+		if running[m.ID]++; running[m.ID] > 1 {
+			together++
 		}
-		close(release)
-		s.wantAll(15*time.Second, a, b)
-		if n := together.Load(); n != 0 {
-			t.Errorf("%d handlers ran beside another one of their message", n)
-		}
-	})
+		mu.Unlock()
+		<-release
+		mu.Lock()
+		defer mu.Unlock()
+		running[m.ID]--
+		return nil
+	}
+	short := func(mc *memberConfig) { mc.drain, mc.rebalance = 200*time.Millisecond, 3500*time.Millisecond }
+	a := s.join(deaf, short)
+	eventually(t, 10*time.Second, func() (bool, string) { return a.running.Load() == 2, "the first member is not at work" })
+	held := time.After(hold)
+	b := s.join(deaf, short)
+	// One of the messages is delivered to somebody else while it is being handled.
+	eventually(t, 10*time.Second, func() (bool, string) { return longer(s, 3), "nobody waits for a message that is in flight" })
+	<-held
+	if at := s.committed(0) + s.committed(1); at != 0 {
+		t.Errorf("%d offsets were committed of messages that are being handled", at)
+	}
+	close(release)
+	s.wantAll(15*time.Second, a, b)
+	mu.Lock()
+	defer mu.Unlock()
+	if together != 0 {
+		t.Errorf("%d handlers ran beside another one of their message", together)
+	}
 }
 
 // longer reports whether somebody has asked n times for a message in flight.

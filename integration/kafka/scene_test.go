@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime/pprof"
 	"slices"
 	"strconv"
@@ -25,6 +26,8 @@ type scene struct {
 	flavor  flavor // of the members that join
 	cluster *kfake.Cluster
 	store   dedup.Store
+	records records
+	ledger  *sqlLedger // of an Atomic scene
 	oracle  *oracle
 	log     map[int32][]string // what will be at every position
 	sent    map[int32][]string // what is
@@ -36,6 +39,8 @@ type scene struct {
 	waited  map[string]int
 	paused  int
 	order   []effect
+
+	groupErrors []error
 }
 
 // effect is one that has happened.
@@ -54,18 +59,21 @@ func newScene(t *testing.T, nodes int, partitions int32) *scene {
 // scene is a scene whose members are of this flavor.
 func (f flavor) scene(t *testing.T, nodes int, partitions int32) *scene {
 	t.Helper()
-	return f.sceneOn(t, embeddedNodes(t, nodes), partitions)
+	return f.sceneOn(t, embeddedNodes(t, nodes), partitions, nil)
 }
 
-// sceneOn is a scene on these brokers.
-func (f flavor) sceneOn(t *testing.T, cluster *kfake.Cluster, partitions int32) *scene {
+// sceneOn is a scene on these brokers, with these settings of its topic.
+func (f flavor) sceneOn(t *testing.T, cluster *kfake.Cluster, partitions int32, topic map[string]string) *scene {
 	t.Helper()
 	s := &scene{
 		t: t, flavor: f, cluster: cluster, store: dedup.Memory(1 << 20), log: map[int32][]string{}, sent: map[int32][]string{},
 		effects: map[string]int{}, skipped: map[dedup.Cause]int{}, waited: map[string]int{},
 	}
-	s.oracle = watch(s.cluster, s.store)
-	createTopic(t, s.cluster.ListenAddrs(), sceneTopic, partitions, 1)
+	s.records = recordsOf(s.store)
+	s.oracle = watch(s.cluster, func(ids []string) []string { return s.records(ids) })
+	if err := cluster.CreateTopic(sceneTopic, partitions, topic); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		s.oracle.mu.Lock()
 		defer s.oracle.mu.Unlock()
@@ -97,21 +105,27 @@ func numbered(partition int32, from, n int) []record {
 	return records
 }
 
-// join adds a member. A nil handler has its effect at once.
+// join adds a member. A nil handler has its effect at once; in an Atomic scene the effect
+// and its record are one transaction.
 func (s *scene) join(h handler, change ...func(*memberConfig)) *member {
 	s.t.Helper()
+	link := &mortal{Store: s.store}
 	mc := memberConfig{
-		brokers: s.cluster.ListenAddrs(), group: sceneGroup, topic: sceneTopic, store: s.store,
+		brokers: s.cluster.ListenAddrs(), group: sceneGroup, topic: sceneTopic, link: link, unclaimed: s.ledger != nil,
 		observer: observer{
-			Skipped: func(_ *kafkaMessage, cause dedup.Cause) { s.note(func() { s.skipped[cause]++ }) },
-			Waiting: func(m *kafkaMessage) { s.note(func() { s.waited[m.ID]++ }) },
-			Paused:  func(string, int32, bool) { s.note(func() { s.paused++ }) },
+			Skipped:    func(_ *kafkaMessage, cause dedup.Cause) { s.note(func() { s.skipped[cause]++ }) },
+			Waiting:    func(m *kafkaMessage) { s.note(func() { s.waited[m.ID]++ }) },
+			Paused:     func(string, int32, bool) { s.note(func() { s.paused++ }) },
+			GroupError: func(err error) { s.note(func() { s.groupErrors = append(s.groupErrors, err) }) },
 		},
 		handler: func(ctx context.Context, m *kafkaMessage) error {
 			if h != nil {
 				if err := h(ctx, m); err != nil {
 					return err
 				}
+			}
+			if s.ledger != nil {
+				return s.ledger.land(ctx, s, link, m)
 			}
 			s.affect(m)
 			return nil
@@ -177,13 +191,8 @@ func (s *scene) wantOnce() {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sent := map[string]bool{}
-	for _, ids := range s.log {
-		for _, id := range ids {
-			sent[id] = true
-		}
-	}
-	for id := range sent {
+	sent := s.ids()
+	for _, id := range sent {
 		if n := s.effects[id]; n != 1 {
 			s.t.Errorf("%s had %d effects, want 1", id, n)
 		}
@@ -196,11 +205,9 @@ func (s *scene) wantOnce() {
 // wantNothingHeld requires that no claim is left behind: every id is done, or free.
 func (s *scene) wantNothingHeld() {
 	s.t.Helper()
-	for _, ids := range s.log {
-		for _, id := range ids {
-			if state := s.stateOf(id); state == dedup.StateInProgress {
-				s.t.Errorf("%s is left %v", id, state)
-			}
+	for _, id := range s.ids() {
+		if state := s.stateOf(id); state == dedup.StateInProgress {
+			s.t.Errorf("%s is left %v", id, state)
 		}
 	}
 }
@@ -237,23 +244,48 @@ func (s *scene) wantAll(limit time.Duration, members ...*member) {
 	for _, m := range members {
 		m.leave(s.t)
 	}
+	s.wantEffects()
+}
+
+// wantEffects requires that every id had its effect once and in order, and is on record,
+// and that nothing is left behind. The members must have left.
+func (s *scene) wantEffects() {
+	s.t.Helper()
+	if s.ledger != nil {
+		s.ledger.load(s)
+	}
 	s.wantOnce()
 	s.wantOrder()
-	s.wantNothingHeld()
 	s.wantRecorded()
+	s.wantNothingLeft()
+}
+
+// wantNothingLeft requires that no claim and no goroutine is left behind.
+func (s *scene) wantNothingLeft() {
+	s.t.Helper()
+	s.wantNothingHeld()
 	wantNoGoroutines(s.t)
 }
 
 // wantRecorded requires that every id that was produced is on record as done.
 func (s *scene) wantRecorded() {
 	s.t.Helper()
-	for _, ids := range s.log {
-		for _, id := range ids {
-			if state := s.stateOf(id); state != dedup.StateSucceeded && state != dedup.StateFailed {
-				s.t.Errorf("%s is %v, want it on record", id, state)
+	if missing := s.records(s.ids()); len(missing) > 0 {
+		s.t.Errorf("%d are not on record: %s", len(missing), missing[0])
+	}
+}
+
+// ids are those that were produced, each once.
+func (s *scene) ids() []string {
+	ids := map[string]bool{}
+	for _, log := range s.log {
+		for _, id := range log {
+			if id != "" {
+				ids[id] = true
 			}
 		}
 	}
+	return slices.Sorted(maps.Keys(ids))
 }
 
 // stateOf is what the store has of an id.

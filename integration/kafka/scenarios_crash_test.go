@@ -1,0 +1,273 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// A member dies between the claim and the effect: its messages are delivered again, wait
+// for the lease, and run once, as the second attempt.
+func TestCrashBetweenClaimAndEffect(t *testing.T) { eachFlavor(t, crashBetweenClaimAndEffect) }
+
+func crashBetweenClaimAndEffect(t *testing.T, f flavor) {
+	const n = 20
+	s := f.scene(t, 3, 1)
+	s.produce(numbered(0, 0, n)...)
+	long := func(mc *memberConfig) { mc.lease = 4 * time.Second } // longer than the group's session
+	first := s.join(untilCancelled, long)
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return first.running.Load() == n, fmt.Sprint(first.running.Load(), " handlers run")
+	})
+	first.crash()
+
+	var attempts atomic.Int64
+	second := s.join(func(_ context.Context, m *kafkaMessage) error {
+		if m.Attempt == 2 {
+			attempts.Add(1)
+		}
+		return nil
+	}, long)
+	s.wantAll(15*time.Second, second)
+	if got := attempts.Load(); got != n {
+		t.Errorf("%d messages were run as a second attempt, want %d", got, n)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waited) == 0 {
+		t.Error("nothing waited for the dead member's leases")
+	}
+}
+
+// untilCancelled is a handler that never has its effect.
+func untilCancelled(ctx context.Context, _ *kafkaMessage) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// killedAfterEffects is a handler for the first of two members: it lets the messages below
+// n end, and kills the member when the effects of all the others have happened, before any
+// of them is on record.
+func killedAfterEffects(s *scene, n, all int) (handler, func(*member)) {
+	var landed sync.WaitGroup
+	landed.Add(all - n)
+	killed := make(chan struct{})
+	handle := func(_ context.Context, m *kafkaMessage) error {
+		if m.ID >= idOf(n) {
+			s.affect(m)
+			landed.Done()
+			<-killed
+			return errDead // nobody hears it
+		}
+		return nil
+	}
+	return handle, func(m *member) {
+		landed.Wait()
+		m.crash()
+		close(killed)
+	}
+}
+
+// A member dies after its effects and before their records. At level Claimed exactly these
+// run again: at least once, as documented.
+func TestCrashBetweenEffectAndRecord(t *testing.T) { eachFlavor(t, crashBetweenEffectAndRecord) }
+
+func crashBetweenEffectAndRecord(t *testing.T, f flavor) {
+	const n, all = 50, 60
+	s := f.scene(t, 3, 1)
+	s.produce(numbered(0, 0, all)...)
+	handle, kill := killedAfterEffects(s, n, all)
+	first := s.join(handle, func(mc *memberConfig) { mc.workers = all })
+	eventually(t, 10*time.Second, func() (bool, string) {
+		missing := s.records(s.ids()[:n])
+		return len(missing) == 0, fmt.Sprint(missing)
+	})
+	kill(first)
+
+	second := s.join(nil)
+	s.wantCommittedToEnd(15 * time.Second)
+	second.leave(t)
+	for i := range all {
+		want := 1
+		if i >= n {
+			want = 2 // by the member that died, and by the other one
+		}
+		if got := s.effectsOf(idOf(i)); got != want {
+			t.Errorf("%s had %d effects, want %d", idOf(i), got, want)
+		}
+		if ends := first.link.endsOf(idOf(i)); (len(ends) > 0) != (want == 1) {
+			t.Errorf("%s was recorded %d times by the member that died, and had %d effects", idOf(i), len(ends), want)
+		}
+	}
+	s.wantRecorded()
+	s.wantNothingLeft()
+}
+
+// The same crash with an effect that was declared dangerous: the downstream is asked, and
+// nothing runs twice.
+func TestCrashAfterDangerIsAsked(t *testing.T) { eachFlavor(t, crashAfterDangerIsAsked) }
+
+func crashAfterDangerIsAsked(t *testing.T, f flavor) {
+	const n, all = 20, 30
+	s := f.scene(t, 3, 1)
+	s.produce(numbered(0, 0, all)...)
+	handle, kill := killedAfterEffects(s, n, all)
+	dangerous := func(h handler) handler {
+		return func(ctx context.Context, m *kafkaMessage) error {
+			if err := dedup.Danger(ctx); err != nil {
+				return err
+			}
+			return h(ctx, m)
+		}
+	}
+	var asked atomic.Int64
+	resolve := func(mc *memberConfig) {
+		mc.workers = all
+		mc.resolve = func(_ context.Context, key string, _ dedup.Record) (dedup.State, []byte, error) {
+			asked.Add(1)
+			if s.effectsOf(key) > 0 {
+				return dedup.StateSucceeded, nil, nil
+			}
+			return dedup.StateReleased, nil, nil
+		}
+	}
+	first := s.join(dangerous(handle), resolve)
+	eventually(t, 10*time.Second, func() (bool, string) {
+		missing := s.records(s.ids()[:n])
+		return len(missing) == 0, fmt.Sprint(missing)
+	})
+	kill(first)
+	second := s.join(dangerous(func(context.Context, *kafkaMessage) error { return nil }), resolve)
+	s.wantAll(15*time.Second, second)
+	if got := asked.Load(); got != all-n {
+		t.Errorf("the downstream was asked %d times, want %d", got, all-n)
+	}
+}
+
+// At level Atomic the process dies inside the transaction, and right after its commit:
+// one effect in each case.
+func TestCrashAroundTheTransaction(t *testing.T) { eachFlavor(t, crashAroundTheTransaction) }
+
+func crashAroundTheTransaction(t *testing.T, f flavor) {
+	for _, c := range []struct {
+		name  string
+		after bool // the commit
+	}{{"inside", false}, {"after the commit", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			const n = 60
+			s := f.scene(t, 3, 1)
+			ledger := s.atomic()
+			refused := s.cluster.Fault(commitFault(kerr.NotCoordinator, -1)) // the crash comes before any commit
+			s.produce(numbered(0, 0, n)...)
+			var first *member
+			var once sync.Once
+			reached := make(chan string, 1) // the id at which the process dies
+			ledger.inside = func(link *mortal, m *kafkaMessage) {
+				if link != first.link || s.totalEffects() < n/4 {
+					return
+				}
+				once.Do(func() {
+					if !c.after {
+						link.kill() // it cannot commit any more
+					}
+					reached <- m.ID
+				})
+			}
+			joined := make(chan struct{})
+			first = s.join(func(context.Context, *kafkaMessage) error { <-joined; return nil })
+			close(joined)
+			id := waitFor(t, reached, "the message to crash at did not come")
+			if c.after {
+				eventually(t, 10*time.Second, func() (bool, string) { return s.effectsOf(id) == 1, "not committed" })
+			}
+			first.crash()
+			refused.Remove()
+			second := s.join(nil)
+			s.wantAll(20*time.Second, second)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.skipped["marked"] == 0 {
+				t.Error("nothing was delivered again: the crash proved nothing")
+			}
+		})
+	}
+}
+
+// A process is stopped for longer than its lease, inside a handler, and wakes up after
+// another one has done its work.
+func TestZombieWakes(t *testing.T) { eachFlavor(t, zombieWakes) }
+
+func zombieWakes(t *testing.T, f flavor) {
+	for _, c := range []struct {
+		name    string
+		atomic  bool
+		deaf    bool // to its context
+		effects int
+	}{
+		{"a handler that listens to its context", false, false, 1},
+		{"a deaf handler has its effect again", false, true, 2},
+		{"a deaf handler in a transaction", true, true, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := f.scene(t, 3, 1)
+			if c.atomic {
+				s.atomic()
+			}
+			s.produce(numbered(0, 0, 1)...)
+			wake, woken := make(chan struct{}), make(chan error, 1)
+			zombie := s.join(func(ctx context.Context, _ *kafkaMessage) error {
+				<-wake
+				if woken <- context.Cause(ctx); !c.deaf {
+					return context.Cause(ctx)
+				}
+				return nil
+			})
+			eventually(t, 10*time.Second, func() (bool, string) { return zombie.running.Load() == 1, "nothing runs" })
+			thaw := zombie.freeze()
+			heir := s.join(nil)
+			s.wantCommittedToEnd(15 * time.Second) // after the session, and the lease
+			before := s.committed(0)
+			thaw()
+			close(wake)
+			if cause := waitFor(t, woken, "the zombie does not wake"); !c.atomic && !errors.Is(cause, dedup.ErrLeaseLost) {
+				t.Errorf("the zombie's context ended with %v, want %v", cause, dedup.ErrLeaseLost)
+			}
+			zombie.abandon()
+			wantNoHandler(t, zombie)
+			heir.leave(t)
+			if s.ledger != nil {
+				s.ledger.load(s)
+			}
+			if got := s.effectsOf(idOf(0)); got != c.effects {
+				t.Errorf("%d effects, want %d", got, c.effects)
+			}
+			for _, end := range zombie.link.endsOf(idOf(0)) {
+				if end.Held || end.Written {
+					t.Errorf("the zombie's completion was taken: %+v", end)
+				}
+			}
+			if after := s.committed(0); after != before {
+				t.Errorf("committed to %d after the zombie woke, %d before", after, before)
+			}
+			s.wantRecorded()
+			s.wantNothingLeft()
+		})
+	}
+}
+
+func wantNoHandler(t *testing.T, m *member) {
+	t.Helper()
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return m.running.Load() == 0, fmt.Sprint(m.running.Load(), " handlers run")
+	})
+}

@@ -1,0 +1,203 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// operatorCommits sets the group's offset of a partition by hand. The group must be empty.
+func (s *scene) operatorCommits(partition int32, offset int64) {
+	s.t.Helper()
+	admin, err := sarama.NewClusterAdmin(s.cluster.ListenAddrs(), clientConfig())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = admin.Close() }()
+	s.oracle.expect(nil) // this is not the adapter's
+	defer s.oracle.expect(s.log)
+	res, err := admin.AlterConsumerGroupOffsets(sceneGroup, map[string]map[int32]sarama.OffsetAndMetadata{
+		sceneTopic: {partition: {Offset: offset, LeaderEpoch: -1}},
+	}, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if code := res.Errors[sceneTopic][partition]; code != sarama.ErrNoError {
+		s.t.Fatal(code)
+	}
+}
+
+// An offset that the log does not have, because it was truncated above it or the commit is
+// from beyond its end, is an error that is told, again and again but not in a hot loop.
+// Nothing is skipped until an operator has decided.
+func TestOffsetOutOfRange(t *testing.T) { eachFlavor(t, offsetOutOfRange) }
+
+func offsetOutOfRange(t *testing.T, f flavor) {
+	const done, n = 10, 100
+	for _, c := range []struct {
+		name    string
+		happen  func(*scene) error
+		decide  int64 // the operator's
+		effects int
+	}{
+		{"the log is truncated above the commit", func(s *scene) error { return s.cluster.DeleteRecords(sceneTopic, 0, 40) }, 40, done + 60},
+		{"the commit is beyond the end", func(s *scene) error { s.operatorCommits(0, 5*n); return nil }, done, n},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := f.scene(t, 3, 1)
+			s.produce(numbered(0, 0, done)...)
+			first := s.join(nil)
+			s.wantCommittedToEnd(10 * time.Second)
+			first.leave(t)
+			s.produce(numbered(0, done, n-done)...)
+			if err := c.happen(s); err != nil {
+				t.Fatal(err)
+			}
+			before := s.committed(0)
+
+			stuck := s.join(nil)
+			errs := func() int {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return len(s.groupErrors)
+			}
+			eventually(t, 10*time.Second, func() (bool, string) { return errs() > 3, fmt.Sprint(errs(), " errors were told") })
+			if got := s.totalEffects(); got != done {
+				t.Errorf("%d effects before anybody has decided, want %d", got, done)
+			}
+			if at := s.committed(0); at != before {
+				t.Errorf("committed to %d, %d before", at, before)
+			}
+			stuck.leave(t)
+
+			s.operatorCommits(0, c.decide)
+			s.oracle.skip(0, c.decide)
+			last := s.join(nil)
+			s.wantCommittedToEnd(10 * time.Second)
+			last.leave(t)
+			if got := s.totalEffects(); got != c.effects {
+				t.Errorf("%d effects, want %d", got, c.effects)
+			}
+			s.wantNothingLeft()
+		})
+	}
+}
+
+// Compaction leaves holes at the watermark: the commits cross them.
+func TestCommittedAcrossCompaction(t *testing.T) { eachFlavor(t, committedAcrossCompaction) }
+
+func committedAcrossCompaction(t *testing.T, f flavor) {
+	const keys, rounds = 20, 5
+	s := f.sceneOn(t, embeddedNodes(t, 3), 1, map[string]string{"cleanup.policy": "compact"})
+	for round := range rounds {
+		records := numbered(0, keys*round, keys)
+		for i := range records {
+			records[i].key = fmt.Sprint("k", i) // each supersedes that of the round before
+		}
+		s.produce(records...)
+	}
+	s.cluster.Compact()
+	present := readAll(t, s.cluster.ListenAddrs(), sceneTopic, keys*rounds)
+	for offset := range s.log[0] {
+		if !present[int64(offset)] {
+			s.log[0][offset] = "" // a hole
+		}
+	}
+	if len(present) >= keys*rounds {
+		t.Fatal("nothing was compacted")
+	}
+	t.Logf("%d of %d messages are left", len(present), keys*rounds)
+	s.oracle.expect(s.log)
+	m := s.join(nil)
+	s.wantAll(10*time.Second, m)
+}
+
+// readAll reads partition 0 of a topic up to its end and returns the offsets there.
+func readAll(t *testing.T, brokers []string, topic string, end int64) map[int64]bool {
+	t.Helper()
+	c, err := sarama.NewConsumer(brokers, clientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	p, err := c.ConsumePartition(topic, 0, sarama.OffsetOldest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	offsets := map[int64]bool{}
+	for {
+		m := waitFor(t, p.Messages(), "the topic does not end")
+		offsets[m.Offset] = true
+		if m.Offset == end-1 {
+			return offsets
+		}
+	}
+}
+
+// A topic is deleted and made again: what lies at the old positions is new, unless its id
+// says that it is not.
+func TestTopicIsMadeAgain(t *testing.T) { eachFlavor(t, topicIsMadeAgain) }
+
+func topicIsMadeAgain(t *testing.T, f flavor) {
+	const n = 50
+	s := f.scene(t, 3, 1)
+	s.produce(numbered(0, 0, n)...)
+	first := s.join(nil)
+	s.wantCommittedToEnd(10 * time.Second)
+	first.leave(t)
+	if err := s.cluster.DeleteTopic(sceneTopic); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cluster.CreateTopic(sceneTopic, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.forget()
+	s.produce(numbered(0, n/2, n)...) // half of them is known
+	second := s.join(nil)
+	s.wantCommittedToEnd(10 * time.Second)
+	second.leave(t)
+	for i := range n + n/2 {
+		if got := s.effectsOf(idOf(i)); got != 1 {
+			t.Errorf("%s had %d effects, want 1", idOf(i), got)
+		}
+	}
+	s.wantRecorded()
+	s.wantNothingLeft()
+}
+
+// forget begins with an empty log: the topic is a new one.
+func (s *scene) forget() {
+	s.log, s.sent = map[int32][]string{}, map[int32][]string{}
+	s.oracle.restart()
+}
+
+// Partitions are added while a member works: it takes them, and an id that is sent again
+// to its key's new partition is a duplicate all the same.
+func TestPartitionsAreAdded(t *testing.T) { eachFlavor(t, partitionsAreAdded) }
+
+func partitionsAreAdded(t *testing.T, f flavor) {
+	const n = 100
+	s := f.scene(t, 3, 1)
+	s.produce(numbered(0, 0, n)...)
+	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 5*time.Millisecond) },
+		func(mc *memberConfig) { mc.refresh = 200 * time.Millisecond })
+	eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 10, "no progress" })
+	admin, err := sarama.NewClusterAdmin(s.cluster.ListenAddrs(), clientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = admin.Close() }()
+	if err := admin.CreatePartitions(sceneTopic, 3, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	for p := range int32(2) {
+		s.produce(numbered(p+1, 0, n/2)...)               // duplicates
+		s.produce(numbered(p+1, 1000*(int(p)+1), n/2)...) // and new ones
+	}
+	s.wantAll(20*time.Second, m)
+}
