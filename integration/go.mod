@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/IBM/sarama v1.61.1
+	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/go-playground/webhooks/v6 v6.4.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/onceward/onceward v0.0.0

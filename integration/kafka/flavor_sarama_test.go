@@ -61,6 +61,9 @@ func saramaAdapterConfig(t *testing.T, m *member, mc *memberConfig) (kafkaadapte
 		Drain: time.Second, CommitEvery: 50 * time.Millisecond, CommitCount: 200,
 		RetryBase: 20 * time.Millisecond, RetryMax: 500 * time.Millisecond,
 	}
+	if mc.unordered {
+		cfg.Order = kafkaadapter.Unordered
+	}
 	if mc.drain > 0 {
 		cfg.Drain = mc.drain
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // flavor is one way to consume: a client library, and how its group rebalances. Every
@@ -15,23 +17,34 @@ type flavor struct {
 	start func(t *testing.T, mc memberConfig) *member
 	// closed reports whether err is what Run returns when its client is closed under it.
 	closed func(err error) bool
+	// stopped reports whether err is what Run returns for a message that can neither be
+	// processed nor parked, and where it lies.
+	stopped func(err error) (offset int64, ok bool)
 	// steady says that partitions which stay with their member go on during a rebalance.
 	steady bool
 }
 
 var (
 	eager = flavor{
-		name: "sarama eager", closed: closedGroup,
+		name: "sarama eager", closed: closedGroup, stopped: unprocessable,
 		start: saramaWith(sarama.NewBalanceStrategyRange),
 	}
 	cooperative = flavor{
-		name: "sarama cooperative", closed: closedGroup, steady: true,
+		name: "sarama cooperative", closed: closedGroup, stopped: unprocessable, steady: true,
 		start: saramaWith(sarama.NewBalanceStrategyCooperativeSticky),
 	}
 	flavors = []flavor{eager, cooperative}
 )
 
 func closedGroup(err error) bool { return errors.Is(err, sarama.ErrClosedConsumerGroup) }
+
+func unprocessable(err error) (int64, bool) {
+	var message *kafkaadapter.UnprocessableError
+	if !errors.As(err, &message) {
+		return 0, false
+	}
+	return message.Offset, true
+}
 
 // eachFlavor runs a scenario on every flavor, at the same time.
 func eachFlavor(t *testing.T, scenario func(t *testing.T, f flavor)) {

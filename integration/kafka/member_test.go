@@ -55,6 +55,7 @@ type memberConfig struct {
 	// Settings of the adapter, by the names that they have there.
 	unclaimed           bool
 	fingerprint         bool
+	unordered           bool
 	park                func(ctx context.Context, m *kafkaMessage, reason error) error
 	deadTopic           string // parks there
 	workers             int
@@ -62,8 +63,9 @@ type memberConfig struct {
 	drain, timeout      time.Duration
 
 	// Settings of the Deduper.
-	lease   time.Duration // default 1 s
-	resolve func(ctx context.Context, key string, rec dedup.Record) (dedup.State, []byte, error)
+	lease    time.Duration // default 1 s
+	seenOnly bool
+	resolve  func(ctx context.Context, key string, rec dedup.Record) (dedup.State, []byte, error)
 
 	// Settings of the client.
 	instance  string        // makes the member a static one
@@ -86,7 +88,7 @@ func (mc *memberConfig) newDeduper() (*dedup.Deduper, error) {
 		lease = mc.lease
 	}
 	return dedup.New(mc.link, dedup.Config{
-		Namespace: "t", Window: time.Hour, LeaseTTL: lease, Hold: time.Minute, Resolve: mc.resolve,
+		Namespace: "t", Window: time.Hour, LeaseTTL: lease, Hold: time.Minute, Resolve: mc.resolve, SeenOnly: mc.seenOnly,
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 // both offers the group the old protocol beside the new one: the step between two rolling
 // restarts.
 var both = flavor{
-	name: "sarama both", closed: closedGroup,
+	name: "sarama both", closed: closedGroup, stopped: unprocessable,
 	start: saramaWith(sarama.NewBalanceStrategyCooperativeSticky, sarama.NewBalanceStrategyRange),
 }
 

@@ -3,11 +3,7 @@ package kafka_test
 import (
 	"context"
 	"fmt"
-	"maps"
-	"runtime/pprof"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,16 +18,17 @@ const sceneTopic, sceneGroup = "orders", "g"
 // scene is an embedded broker with a topic, a store, the commit oracle over both, and a
 // ledger of effects.
 type scene struct {
-	t       *testing.T
-	flavor  flavor // of the members that join
-	cluster *kfake.Cluster
-	store   dedup.Store
-	records records
-	ledger  *sqlLedger // of an Atomic scene
-	oracle  *oracle
-	log     map[int32][]string // what will be at every position
-	sent    map[int32][]string // what is
-	early   bool               // commits are meant to run ahead
+	t        *testing.T
+	flavor   flavor // of the members that join
+	cluster  *kfake.Cluster
+	store    dedup.Store
+	newStore func() dedup.Store // a member's own way to it; nil if that is store
+	records  records
+	ledger   *sqlLedger // of an Atomic scene
+	oracle   *oracle
+	log      map[int32][]string // what will be at every position
+	sent     map[int32][]string // what is
+	early    bool               // commits are meant to run ahead
 
 	mu      sync.Mutex
 	effects map[string]int
@@ -110,6 +107,9 @@ func numbered(partition int32, from, n int) []record {
 func (s *scene) join(h handler, change ...func(*memberConfig)) *member {
 	s.t.Helper()
 	link := &mortal{Store: s.store}
+	if s.newStore != nil {
+		link.Store = s.newStore()
+	}
 	mc := memberConfig{
 		brokers: s.cluster.ListenAddrs(), group: sceneGroup, topic: sceneTopic, link: link, unclaimed: s.ledger != nil,
 		observer: observer{
@@ -183,138 +183,6 @@ func (s *scene) wantCommittedToEnd(limit time.Duration) {
 			}
 		}
 		return true, ""
-	})
-}
-
-// wantOnce requires one effect of every id that was produced.
-func (s *scene) wantOnce() {
-	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sent := s.ids()
-	for _, id := range sent {
-		if n := s.effects[id]; n != 1 {
-			s.t.Errorf("%s had %d effects, want 1", id, n)
-		}
-	}
-	if len(s.effects) != len(sent) {
-		s.t.Errorf("%d ids had an effect, %d were sent", len(s.effects), len(sent))
-	}
-}
-
-// wantNothingHeld requires that no claim is left behind: every id is done, or free.
-func (s *scene) wantNothingHeld() {
-	s.t.Helper()
-	for _, id := range s.ids() {
-		if state := s.stateOf(id); state == dedup.StateInProgress {
-			s.t.Errorf("%s is left %v", id, state)
-		}
-	}
-}
-
-// wantOrder requires that the first effects of each key of a partition came in the order
-// of its messages: one that has happened twice came late the second time.
-func (s *scene) wantOrder() {
-	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	type lane struct {
-		partition int32
-		key       string
-	}
-	last, seen := map[lane]int64{}, map[string]bool{}
-	for _, e := range s.order {
-		if e.key == "" || seen[e.id] {
-			continue
-		}
-		seen[e.id] = true
-		l := lane{e.partition, e.key}
-		if before, ok := last[l]; ok && e.offset < before {
-			s.t.Errorf("key %q of partition %d: the effect of offset %d came after that of %d", e.key, e.partition, e.offset, before)
-		}
-		last[l] = e.offset
-	}
-}
-
-// wantAll is how most scenarios end: everything is committed in time, the members leave,
-// every id had its effect once and in order and is on record, and nothing is left behind.
-func (s *scene) wantAll(limit time.Duration, members ...*member) {
-	s.t.Helper()
-	s.wantCommittedToEnd(limit)
-	for _, m := range members {
-		m.leave(s.t)
-	}
-	s.wantEffects()
-}
-
-// wantEffects requires that every id had its effect once and in order, and is on record,
-// and that nothing is left behind. The members must have left.
-func (s *scene) wantEffects() {
-	s.t.Helper()
-	if s.ledger != nil {
-		s.ledger.load(s)
-	}
-	s.wantOnce()
-	s.wantOrder()
-	s.wantRecorded()
-	s.wantNothingLeft()
-}
-
-// wantNothingLeft requires that no claim and no goroutine is left behind.
-func (s *scene) wantNothingLeft() {
-	s.t.Helper()
-	s.wantNothingHeld()
-	wantNoGoroutines(s.t)
-}
-
-// wantRecorded requires that every id that was produced is on record as done.
-func (s *scene) wantRecorded() {
-	s.t.Helper()
-	if missing := s.records(s.ids()); len(missing) > 0 {
-		s.t.Errorf("%d are not on record: %s", len(missing), missing[0])
-	}
-}
-
-// ids are those that were produced, each once.
-func (s *scene) ids() []string {
-	ids := map[string]bool{}
-	for _, log := range s.log {
-		for _, id := range log {
-			if id != "" {
-				ids[id] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(ids))
-}
-
-// stateOf is what the store has of an id.
-func (s *scene) stateOf(id string) dedup.State {
-	key, err := dedup.NewID("t", "", id)
-	if err != nil {
-		panic(err) // ids of the tests fit
-	}
-	return s.store.Lookup(context.Background(), []dedup.ID{key})[0].Record.State
-}
-
-// sceneLabel marks the goroutines of members with the name of their test, so that tests
-// which run side by side can tell theirs.
-const sceneLabel = "scene"
-
-// wantNoGoroutines waits until nothing of this module's shipped code is left running that
-// members of this test have started.
-func wantNoGoroutines(t *testing.T) {
-	t.Helper()
-	mine := fmt.Sprintf("%q:%s", sceneLabel, strconv.Quote(t.Name()))
-	eventually(t, 10*time.Second, func() (bool, string) {
-		var profile strings.Builder
-		if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
-			return false, err.Error()
-		}
-		left := slices.DeleteFunc(strings.Split(profile.String(), "\n\n"), func(g string) bool {
-			return !strings.Contains(g, mine) || !strings.Contains(g, "onceward/kafkaadapter") && !strings.Contains(g, "onceward/dedup")
-		})
-		return len(left) == 0, strings.Join(left, "\n\n")
 	})
 }
 

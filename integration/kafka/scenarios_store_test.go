@@ -1,0 +1,114 @@
+package kafka_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// The store refuses, or executes and does not answer, while members work: nothing new is
+// handled, nothing is committed that is not on record, the partitions are paused, and
+// everything goes on when the store is back.
+func TestStoreIsDown(t *testing.T) { eachFlavor(t, storeIsDown) }
+
+func storeIsDown(t *testing.T, f flavor) {
+	for _, c := range []struct {
+		name string
+		trouble
+	}{
+		{"gone", trouble{refuse: errGone}},
+		{"answers are lost", trouble{lose: errGone}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := f.scene(t, 3, 2)
+			store := s.troubled()
+			storeGoesDown(t, s, func() { store.set(c.trouble) }, func() { store.set(trouble{}) })
+		})
+	}
+}
+
+// storeGoesDown and comes back while a member is at work.
+func storeGoesDown(t *testing.T, s *scene, down, up func()) {
+	const half = 200
+	// The lease is longer than the outage: who has had his effect can still record it.
+	m := s.join(brief, func(mc *memberConfig) { mc.lease, mc.workers, mc.seenOnly = 30*time.Second, 2, true })
+	produce := func(from int) {
+		for p := range int32(2) {
+			s.produce(numbered(p, 10_000*int(p)+from, half/2)...)
+		}
+	}
+	produce(0)
+	eventually(t, 20*time.Second, func() (bool, string) { return s.totalEffects() > half/10, fmt.Sprint(s.totalEffects(), " effects") })
+	down()
+	produce(half)
+	eventually(t, 20*time.Second, func() (bool, string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.paused > 0, "not paused"
+	})
+	if began := settle(t, m.began.Load); began == 2*half {
+		t.Error("everything was handled in spite of the outage")
+	}
+	up()
+	s.wantAll(30*time.Second, m)
+}
+
+// The same with a Redis that says why: it is gone, it loads its data, it has become a
+// replica, it is full.
+func TestRedisIsDown(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		down, up func(*troubledRedis)
+	}{
+		{"gone", func(r *troubledRedis) { r.gone(true) }, func(r *troubledRedis) { r.gone(false) }},
+		{"loading", answering(refuseAll("LOADING Redis is loading the dataset in memory")), answering(nil)},
+		{"read-only", answering(refuseWrites("READONLY You can't write against a read only replica.")), answering(nil)},
+		{"full", answering(refuseWrites("OOM command not allowed when used memory > 'maxmemory'.")), answering(nil)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(t, 1, 2)
+			r := s.redis()
+			storeGoesDown(t, s, func() { c.down(r) }, func() { c.up(r) })
+		})
+	}
+}
+
+func answering(hook func(string) string) func(*troubledRedis) {
+	return func(r *troubledRedis) { r.answer(hook) }
+}
+
+// The store is slow, or comes and goes: everything is handled once all the same.
+func TestStoreIsUnsteady(t *testing.T) { eachFlavor(t, storeIsUnsteady) }
+
+func storeIsUnsteady(t *testing.T, f flavor) {
+	for _, c := range []struct {
+		name string
+		turn []trouble // one after the other
+	}{
+		{"slow", []trouble{{delay: 30 * time.Millisecond}}},
+		{"flapping", []trouble{{refuse: errGone}, {}, {lose: errGone}, {}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			const n = 200
+			s := f.scene(t, 3, 2)
+			store := s.troubled()
+			long := func(mc *memberConfig) { mc.lease = 30 * time.Second }
+			a, b := s.join(brief, long), s.join(brief, long)
+			s.wantMembers(2)
+			for p := range int32(2) {
+				s.produce(numbered(p, 10_000*int(p), n)...)
+			}
+			s.produce(numbered(0, 10_000, n/2)...) // known in the other partition
+			tick := time.NewTicker(50 * time.Millisecond)
+			defer tick.Stop()
+			for i := range 40 {
+				store.set(c.turn[i%len(c.turn)])
+				<-tick.C
+			}
+			store.set(trouble{})
+			s.wantAll(30*time.Second, a, b)
+		})
+	}
+}

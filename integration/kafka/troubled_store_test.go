@@ -1,0 +1,77 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// trouble is what happens to a call of a store.
+type trouble struct {
+	refuse error         // in place of the call
+	lose   error         // in place of its answers; the call is executed
+	delay  time.Duration // before the call
+}
+
+// troubledStore is a store in front of which there is trouble, or not.
+type troubledStore struct {
+	dedup.Store
+	mu  sync.Mutex
+	now trouble
+}
+
+// troubled puts trouble between the members that join from now on and their store.
+func (s *scene) troubled() *troubledStore {
+	ts := &troubledStore{Store: s.store}
+	s.newStore = func() dedup.Store { return ts }
+	return ts
+}
+
+// set makes the trouble for every call from now on.
+func (ts *troubledStore) set(now trouble) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.now = now
+}
+
+func (ts *troubledStore) pass(ctx context.Context, n int, call func() []dedup.Answer) []dedup.Answer {
+	ts.mu.Lock()
+	now := ts.now
+	ts.mu.Unlock()
+	if now.delay > 0 && pause(ctx, now.delay) != nil {
+		return failed(n, context.Cause(ctx))
+	}
+	if now.refuse != nil {
+		return failed(n, now.refuse)
+	}
+	answers := call()
+	if now.lose != nil {
+		return failed(n, now.lose)
+	}
+	return answers
+}
+
+func failed(n int, err error) []dedup.Answer {
+	answers := make([]dedup.Answer, n)
+	for i := range answers {
+		answers[i].Err = err
+	}
+	return answers
+}
+
+func (ts *troubledStore) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	return ts.pass(ctx, len(reqs), func() []dedup.Answer { return ts.Store.Claim(ctx, reqs) })
+}
+
+func (ts *troubledStore) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	return ts.pass(ctx, len(changes), func() []dedup.Answer { return ts.Store.Renew(ctx, changes) })
+}
+
+func (ts *troubledStore) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	return ts.pass(ctx, len(changes), func() []dedup.Answer { return ts.Store.Finish(ctx, changes) })
+}
+
+var errGone = errors.New("connection refused")
