@@ -13,13 +13,17 @@ type Completion struct {
 	// may be is said by the store that offers it. A store that does not know it refuses the
 	// item with an [*InputError] and writes nothing. Only where Err is nil. Default nil.
 	With any
-	// Unused says that the turn of the claim never came, and its handler was not called: the
-	// claim is released, whatever Err is, and does not count as an attempt. Who claims ahead
+	// Unused says that the turn of the claim never came, or was cut short by no fault of its
+	// message: the claim is released, whatever Err is, and does not count as an attempt. Who claims ahead
 	// of need gives back with it what he does not come to, or messages that nobody has seen
 	// would use up their attempts. (An attempt is counted when claiming: one whose process
 	// dies has counted.) A key that was dangerous before is uncertain again; Danger by the
 	// attempt itself, a Result or With is an [*InputError]. Default false.
 	Unused bool
+	// InTime says that the handler had returned nil before its claim was lost: whoever
+	// ends claims in batches may learn of the loss in between. Without it the effect of such
+	// a claim counts as cancelled, and is not recorded. Only where Err is nil. Default false.
+	InTime bool
 	// noResult marks a result that could not be encoded.
 	noResult bool
 }

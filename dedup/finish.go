@@ -267,7 +267,7 @@ func (d *Deduper) beginEnd(item *Completion, e *ending) (send bool, err error) {
 	}
 	if change.State == StateSucceeded {
 		landed := c.landed.Load()
-		if c.lost && !landed && !c.completing && item.With == nil {
+		if c.lost && !landed && !item.InTime && !c.completing && item.With == nil {
 			// The handler may have returned nil because it was cancelled. Without an
 			// effect, "succeeded" would lose the message, whoever owns the key now.
 			c.ended, c.endErr = change.State, ErrLeaseLost
