@@ -3,27 +3,36 @@ package flow
 import "time"
 
 // maxFreeLanes bounds how many empty lanes are kept for reuse.
-const maxFreeLanes = 256
+const maxFreeLanes = 1024
 
 type laneState uint8
 
 const (
 	laneIdle    laneState = iota // nobody will run it: new, or stopped
 	laneReady                    // in the ready queue
-	laneRunning                  // its head is inside the process function
+	laneRunning                  // some of its items were handed to the process function
 	laneParked                   // its timer will make it ready
 )
 
-// lane is the queue of one key. Its head is the item that runs or runs next, and
-// stays there until it is finished.
+// lane is the queue of one key: what runs, and what comes after it. Nothing of a lane
+// starts until everything that runs has been settled.
 type lane[T any] struct {
 	items ring[T]
+	run   []running[T] // in order; empty unless laneRunning
+	open  int          // of run, how many are not settled
 	key   string
 	keyed bool // in byKey under key
 	state laneState
 	timer *time.Timer // made at the first park, then reset
 
 	prev, next *lane[T] // in laneList
+}
+
+// running is an item in the hands of the process function, or of whom it has handed it to.
+type running[T any] struct {
+	item    T
+	verdict Verdict // zero until it is settled
+	settled bool
 }
 
 // laneList links all lanes with items, oldest first, so that Drain also finds those

@@ -35,6 +35,9 @@ type LanesConfig struct {
 	Workers int
 	// Order of the items. Default: [ByKey].
 	Order Order
+	// Batch is the most items of one call of the process function of [NewBatchLanes].
+	// Default: 1.
+	Batch int
 	// OnStop, if set, is called once, with the error of the first [Stop] verdict, from
 	// the goroutine that gave it. It may be a [context.CancelCauseFunc] that ends the
 	// intake. It is not called for Drain and Close, nor when the context ends.
@@ -56,8 +59,10 @@ type LanesConfig struct {
 // blocks the reader; a [Gate] bounds what is in flight. All methods are safe for
 // concurrent use. Lanes are ended by [Lanes.Drain] or [Lanes.Close], and only once.
 type Lanes[T any] struct {
-	process func(context.Context, T) Verdict
+	process func(context.Context, []Task[T])
+	alone   func(T) bool
 	workers int
+	batch   int
 	order   Order
 	onStop  func(error)
 
@@ -74,25 +79,43 @@ type Lanes[T any] struct {
 	items    int        // submitted, neither finished nor handed back
 	parked   int        // lanes whose head waits for its timer
 	active   int        // workers
+	open     int        // items in process, or not settled after it
 	err      error      // of the first Stop
 	draining bool
-	idle     chan struct{} // closed when active reaches zero, if somebody waits
+	idle     chan struct{} // closed when active and open reach zero, if somebody waits
 }
 
-// NewLanes returns empty lanes that run items with process, which gets a context
-// derived from ctx. It starts no goroutine. It returns an error that names what is
-// wrong: a nil process, a negative Workers, an Order that does not exist.
+// NewLanes returns empty lanes that run items one by one with process, which gets a
+// context derived from ctx. It starts no goroutine. It returns an error that names what is
+// wrong: a nil process, a negative Workers or Batch, an Order that does not exist.
 //
 // When ctx ends, running items see it and nothing more is started. So ctx should
 // outlive the claim: a session's context ends when a rebalance begins, and would cut
 // off exactly the handlers that Drain lets finish. [context.WithoutCancel] of it
 // keeps its values.
 func NewLanes[T any](ctx context.Context, cfg LanesConfig, process func(context.Context, T) Verdict) (*Lanes[T], error) {
+	if process == nil {
+		return nil, errNoProcess
+	}
+	cfg.Batch = 1
+	return NewBatchLanes(ctx, cfg, func(ctx context.Context, tasks []Task[T]) {
+		tasks[0].Settle(process(ctx, tasks[0].Item))
+	}, nil)
+}
+
+// NewBatchLanes is [NewLanes] for a process function that takes up to Batch items which
+// may run now, those of one key in their order. Each must be settled, exactly once, before
+// process returns or at any time after it: until then its key waits, but not its worker.
+// The slice is process's until it returns. An item for which alone is true gets a call to
+// itself; nil: none does.
+func NewBatchLanes[T any](ctx context.Context, cfg LanesConfig, process func(context.Context, []Task[T]), alone func(T) bool) (*Lanes[T], error) {
 	switch {
 	case process == nil:
-		return nil, errors.New("flow: Lanes need a process function")
+		return nil, errNoProcess
 	case cfg.Workers < 0:
 		return nil, fmt.Errorf("flow: Workers is negative: %d", cfg.Workers)
+	case cfg.Batch < 0:
+		return nil, fmt.Errorf("flow: Batch is negative: %d", cfg.Batch)
 	case cfg.Order > Unordered:
 		return nil, fmt.Errorf("flow: unknown Order %d", cfg.Order)
 	}
@@ -100,11 +123,32 @@ func NewLanes[T any](ctx context.Context, cfg LanesConfig, process func(context.
 		cfg.Workers = DefaultWorkers
 	}
 	l := &Lanes[T]{
-		process: process, workers: cfg.Workers, order: cfg.Order, onStop: cfg.OnStop,
+		process: process, alone: alone, workers: cfg.Workers, batch: max(cfg.Batch, 1), order: cfg.Order, onStop: cfg.OnStop,
 		byKey: make(map[string]*lane[T]),
 	}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	return l, nil
+}
+
+var errNoProcess = errors.New("flow: Lanes need a process function")
+
+// Task is an item that is to be run.
+type Task[T any] struct {
+	Item T
+	l    *Lanes[T]
+	lane *lane[T]
+	at   int // in lane.run
+}
+
+// Settle says what became of the item. It must be called exactly once.
+func (t Task[T]) Settle(v Verdict) { t.l.settleAll([]Task[T]{t}, []Verdict{v}) }
+
+// SettleAll settles tasks of one Lanes, each with the verdict at its place, and is cheaper
+// than one after the other.
+func SettleAll[T any](tasks []Task[T], verdicts []Verdict) {
+	if len(tasks) > 0 {
+		tasks[0].l.settleAll(tasks, verdicts)
+	}
 }
 
 // Submit queues item behind those of its key. It never blocks. The key is copied and
@@ -112,18 +156,29 @@ func NewLanes[T any](ctx context.Context, cfg LanesConfig, process func(context.
 // after Drain or Close, and when the context has ended; the item is then the
 // caller's.
 func (l *Lanes[T]) Submit(key []byte, item T) error {
+	return l.SubmitAll([]T{item}, func(T) []byte { return key })
+}
+
+// SubmitAll is [Lanes.Submit] of each item, in order; all are taken or none.
+func (l *Lanes[T]) SubmitAll(items []T, key func(T) []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.stopped() {
 		return ErrStopped
 	}
+	for _, item := range items {
+		l.submit(key(item), item)
+	}
+	return nil
+}
+
+func (l *Lanes[T]) submit(key []byte, item T) {
 	lane := l.laneOf(key)
 	lane.items.push(item)
 	l.items++
 	if lane.state == laneIdle {
 		l.makeReady(lane)
 	}
-	return nil
 }
 
 // Err returns the error of the first [Stop] verdict, or nil.
@@ -139,7 +194,7 @@ type LaneStats struct {
 	Items int
 	// Keys have at least one item; without an order every item is a key.
 	Keys int
-	// Running is the number of workers, each with an item.
+	// Running is the number of workers, each with a batch.
 	Running int
 	// Parked keys wait for the delay of a [RetryAfter].
 	Parked int

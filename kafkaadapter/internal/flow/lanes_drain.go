@@ -21,8 +21,9 @@ type Drained[T any] struct {
 	// attempts, or ended without being finished. They are the caller's now, each
 	// exactly once.
 	Pending []T
-	// Running items were still inside the process function. Each may still end in
-	// any way: its claim must not be given away.
+	// Running items were not settled: inside the process function, or in the hands of
+	// whoever it has handed them to. Each may still end in any way: its claim must not be
+	// given away.
 	Running []T
 }
 
@@ -68,12 +69,12 @@ func (l *Lanes[T]) drain(ctx context.Context, why error) Drained[T] {
 }
 
 // quiesce stops starting items and returns a channel that is closed when no worker is
-// left.
+// left, and nothing to settle.
 func (l *Lanes[T]) quiesce() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.draining = true
-	if l.active == 0 {
+	if l.active == 0 && l.open == 0 {
 		none := make(chan struct{})
 		close(none)
 		return none
@@ -114,13 +115,19 @@ func (l *Lanes[T]) collectLane(lane *lane[T], out *Drained[T]) {
 	l.dropLane(lane)
 }
 
-// collectBehind leaves a running lane only its head.
+// collectBehind leaves a running lane only what is not settled.
 func (l *Lanes[T]) collectBehind(lane *lane[T], out *Drained[T]) {
-	head := lane.items.pop()
+	for i := range lane.run {
+		switch r := &lane.run[i]; {
+		case !r.settled:
+			out.Running = append(out.Running, r.item)
+		case r.verdict.kind != verdictDone:
+			out.Pending = append(out.Pending, r.item)
+			r.verdict = Done() // it is the caller's now
+		}
+	}
 	for lane.items.len() > 0 {
 		out.Pending = append(out.Pending, lane.items.pop())
 		l.items--
 	}
-	lane.items.push(head)
-	out.Running = append(out.Running, head)
 }

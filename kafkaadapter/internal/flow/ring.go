@@ -27,6 +27,16 @@ func (r *ring[T]) push(v T) {
 	*r.at(r.size - 1) = v
 }
 
+// unpop puts v before the front element.
+func (r *ring[T]) unpop(v T) {
+	if r.size == len(r.buf) {
+		r.resize(max(minRing, 2*len(r.buf)))
+	}
+	r.head = (r.head - 1) & (len(r.buf) - 1)
+	r.size++
+	*r.at(0) = v
+}
+
 // pop removes the front element and forgets it, so that the collector can have it.
 func (r *ring[T]) pop() T {
 	front := r.at(0)
