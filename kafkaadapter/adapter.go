@@ -22,7 +22,7 @@ import (
 type Adapter struct {
 	cfg        Config
 	retry      backoff.Policy
-	partitions partition.Config
+	partitions *partition.Config
 	client     commitClient // nil: the sessions commit
 
 	mu       sync.Mutex

@@ -176,7 +176,8 @@ func TestUnknownItemIsAskedAgain(t *testing.T) {
 }
 
 // The outage begins while a handler runs: its effect cannot be recorded, so the message
-// is not marked on its word. What the store says later decides.
+// is not marked on its word. What the store says later decides: when it grants the message
+// once more, nobody else has run it since, and the effect that happened here is recorded.
 func TestEffectThatCannotBeRecordedIsNotDone(t *testing.T) {
 	handler := func(context.Context, *Message) error {
 		<-time.After(2 * time.Second)
@@ -191,7 +192,33 @@ func TestEffectThatCannotBeRecordedIsNotDone(t *testing.T) {
 		r.wantCommitted(0)
 		r.heal()
 		r.after(10 * time.Second)
-		r.wantRuns("x", 2) // level Claimed: no record, so it runs again
+		r.wantRuns("x", 1)
+		r.wantCommitted(1)
+	})
+}
+
+// The same, but another process has run the message and failed for good meanwhile: what is
+// on record stands.
+func TestEffectThatCouldNotBeRecordedFindsAnother(t *testing.T) {
+	handler := func(context.Context, *Message) error {
+		<-time.After(2 * time.Second)
+		return nil
+	}
+	var cut *deduptest.Faulty // between the consumer alone and the store
+	inBubble(t, 1, handler, func(r *rig, c *Config) {
+		cut = deduptest.NewFaulty(r.store, nil)
+		c.Deduper = r.over(cut, nil)
+	}, func(r *rig) {
+		r.group.add(message("x", "a"))
+		r.after(time.Second)
+		cut.SetPlan(func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.DropRequest} })
+		r.after(3 * lease)
+		if err := r.claimElsewhere(r.dedup, "x").Fail(context.Background(), errBroken); err != nil {
+			t.Fatal(err)
+		}
+		cut.SetPlan(nil)
+		r.after(10 * time.Second)
+		r.wantRuns("x", 1)
 		r.wantCommitted(1)
 	})
 }

@@ -6,12 +6,14 @@ import (
 	"sync"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
 
 // ErrFenced: the group's coordinator no longer takes this member's commits, so its
 // partitions are somebody else's by now. It is the cause of the contexts that end for it,
 // together with the coordinator's answer.
-var ErrFenced = errors.New("kafkaadapter: the group has fenced this member off")
+var ErrFenced = partition.ErrFenced
 
 // commits commits the offsets of one session over Config.CommitClient, and knows what
 // became of it. [sarama.ConsumerGroupSession.Commit] does not tell: it makes one attempt,

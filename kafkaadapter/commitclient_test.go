@@ -465,3 +465,29 @@ func TestCommitClientConfig(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Handlers are cancelled at once, not when the drain budget is used up: the partition is
+// somebody else's.
+func TestFencingCancelsHandlersAtOnce(t *testing.T) {
+	var after time.Duration
+	handler := func(ctx context.Context, m *Message) error {
+		if m.ID != "slow" || after > 0 {
+			return nil
+		}
+		began := time.Now()
+		<-ctx.Done()
+		after = time.Since(began)
+		return ctx.Err()
+	}
+	inBubble(t, 1, handler, func(r *rig, c *Config) {
+		withCoordinator(r, c)
+		r.coordinator.answers = []error{sarama.ErrIllegalGeneration}
+	}, func(r *rig) {
+		r.group.add(message("quick", ""), message("slow", ""))
+		r.after(time.Minute)
+		if after == 0 || after > time.Second {
+			t.Errorf("the handler was cancelled after %v", after)
+		}
+		r.wantCommitted(2)
+	})
+}

@@ -31,10 +31,25 @@ type Message struct {
 // so return the context's error, not nil, when the context ended before the effect. An
 // error for which dedup.IsPermanent is true, unless the context was cancelled meanwhile:
 // the message goes to Config.Park or stops the consumer. Any other error, and a panic:
-// the claim is released and the message is handled again after a backoff, or after the time
-// that RetryAfter asks for, for ever, while messages of other keys move on. A handler that does not return holds one of
-// Config.Workers.
+// the claim is released and the message is handled again after a backoff, or after the
+// time that RetryAfter asks for, while messages of other keys move on, until
+// Config.MaxAttempts; then it goes the way of a permanent failure. A handler that does not
+// return holds one of Config.Workers.
 type Handler func(ctx context.Context, m *Message) error
+
+// BatchHandler has the effects of messages that may be handled now, at most
+// Config.BatchMax; those of one key are in their order. It returns an error per message,
+// each meaning what it means in a [Handler], or nil for all of them; a slice of another
+// length, and a panic, fail all. It is what an effect in SQL wants: one transaction, and one
+// commit, for a batch.
+//
+// A message whose batch has failed is handled in a batch of its own the next time, so that
+// one which always fails does not keep its neighbours from their effect; the attempt that
+// it shared does not count.
+//
+// ctx ends with Config.Timeout, when one of the claims is lost, and when the drain budget of
+// a revoked partition is used up. dedup.FromContext knows nothing of a batch.
+type BatchHandler func(ctx context.Context, ms []*Message) []error
 
 // Order says which messages wait for each other.
 type Order uint8
@@ -58,8 +73,11 @@ type Config struct {
 	// itself, in the transaction of its effect. Deduper must be nil then.
 	Unclaimed bool
 
-	// Handler has the effect. Required.
+	// Handler has the effect of one message, BatchHandler of many. One of them is
+	// required.
 	Handler Handler
+	// BatchHandler is used in place of Handler.
+	BatchHandler BatchHandler
 
 	// ID finds the id of a message. Default: DefaultID.
 	ID IDFunc
@@ -83,6 +101,32 @@ type Config struct {
 	// it fails or panics it is called again after a backoff. After a crash it may be given
 	// a message again. Default nil: the consumer stops with an *UnprocessableError.
 	Park func(ctx context.Context, m *Message, reason error) error
+
+	// MaxAttempts is how often a message is tried before it goes to Park, or stops the
+	// consumer, with an error that wraps ErrAttempts. The store counts attempts when they
+	// are claimed, so one that killed its process has counted; it remembers the count for
+	// the Deduper's Hold after the last one. Not counted are attempts that a rebalance cut
+	// short, and those that a batch shared. In the Unclaimed composition only this
+	// process's runs since the assignment count. A downstream that is down uses attempts up
+	// too: bound the backoff and this so that together they outlast it. Default 0: no limit.
+	MaxAttempts int
+
+	// BusyTimeout is how long a message may be in flight elsewhere before it goes to Park,
+	// with ErrBusy; without Park it waits on. Default 15 min.
+	BusyTimeout time.Duration
+
+	// Group is the name of the consumer group, which sarama does not tell a handler. It is
+	// part of where a claim is from. Required with CommitClient and
+	// TakeOverOlderGeneration.
+	Group string
+
+	// TakeOverOlderGeneration takes over at once what an older generation of this group
+	// holds of the same partition, in place of waiting for its lease: the member that holds
+	// it has lost the partition. It may run on all the same, so this adds "a rebalance while
+	// a handler still runs" to what makes an effect happen twice, unless effect and record
+	// are one transaction. It never passes dedup.Danger. After a clean leave nothing is
+	// held, and it changes nothing. Default false.
+	TakeOverOlderGeneration bool
 
 	// Workers bounds the handlers that run at once per partition. Default 32.
 	Workers int
@@ -121,10 +165,6 @@ type Config struct {
 	// the consumer. Default nil: the session commits.
 	CommitClient sarama.Client
 
-	// Group is the name of the consumer group that CommitClient commits for. Required
-	// with it.
-	Group string
-
 	// Drain is how long the running handlers of a revoked partition may go on before
 	// they are cancelled. It must be shorter than the group's rebalance timeout, by 3 s at
 	// least: those that listen come back after that, and the last commit is made.
@@ -158,7 +198,7 @@ func (c Config) complete() (Config, error) {
 	for _, f := range []struct {
 		name string
 		n    int
-	}{{"Workers", c.Workers}, {"BatchMax", c.BatchMax}, {"ClaimAhead", c.ClaimAhead}, {"HighWater", c.HighWater}, {"LowWater", c.LowWater}, {"CommitCount", c.CommitCount}} {
+	}{{"Workers", c.Workers}, {"BatchMax", c.BatchMax}, {"ClaimAhead", c.ClaimAhead}, {"HighWater", c.HighWater}, {"LowWater", c.LowWater}, {"CommitCount", c.CommitCount}, {"MaxAttempts", c.MaxAttempts}} {
 		if f.n < 0 {
 			return c, bad(f.name, "is %d; it must not be negative", f.n)
 		}
@@ -166,14 +206,22 @@ func (c Config) complete() (Config, error) {
 	for _, f := range []struct {
 		name string
 		d    time.Duration
-	}{{"BatchWait", c.BatchWait}, {"CommitEvery", c.CommitEvery}, {"Drain", c.Drain}, {"Timeout", c.Timeout}, {"RetryMax", c.RetryMax}, {"RetryBase", c.RetryBase}} {
+	}{{"BatchWait", c.BatchWait}, {"CommitEvery", c.CommitEvery}, {"Drain", c.Drain}, {"Timeout", c.Timeout}, {"BusyTimeout", c.BusyTimeout}, {"RetryMax", c.RetryMax}, {"RetryBase", c.RetryBase}} {
 		if f.d < 0 {
 			return c, bad(f.name, "is %v; it must not be negative", f.d)
 		}
 	}
 	switch {
-	case c.Handler == nil:
-		return c, bad("Handler", "is nil")
+	case c.Handler == nil && c.BatchHandler == nil:
+		return c, bad("Handler", "is nil, and so is BatchHandler")
+	case c.Handler != nil && c.BatchHandler != nil:
+		return c, bad("BatchHandler", "is set together with Handler")
+	case c.MaxAttempts == 1:
+		return c, bad("MaxAttempts", "is 1: messages are claimed ahead of their turn, and one crash would use it up unseen; 0 is no limit, 2 the least")
+	case c.TakeOverOlderGeneration && c.Unclaimed:
+		return c, bad("TakeOverOlderGeneration", "is set together with Unclaimed: there are no claims")
+	case c.TakeOverOlderGeneration && c.Group == "":
+		return c, bad("Group", "is empty; TakeOverOlderGeneration compares within one group")
 	case c.Deduper == nil && !c.Unclaimed:
 		return c, bad("Deduper", "is nil; set Unclaimed if the handler records messages itself")
 	case c.Deduper != nil && c.Unclaimed:
@@ -229,6 +277,7 @@ func (c *Config) setDefaults() {
 	setInt(&c.LowWater, c.HighWater/2)
 	setInt(&c.CommitCount, 1000)
 	setDuration(&c.BatchWait, 2*time.Millisecond)
+	setDuration(&c.BusyTimeout, 15*time.Minute)
 	setDuration(&c.CommitEvery, 250*time.Millisecond)
 	setDuration(&c.Drain, 10*time.Second)
 	setDuration(&c.RetryMax, max(30*time.Second, c.RetryBase))

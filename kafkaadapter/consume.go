@@ -15,16 +15,20 @@ import (
 )
 
 // partitionConfig is what the configuration means to a partition.
-func partitionConfig(c Config, retry backoff.Policy) partition.Config {
-	out := partition.Config{
+func partitionConfig(c Config, retry backoff.Policy) *partition.Config {
+	out := &partition.Config{
 		Deduper: c.Deduper, Scope: c.Scope, Fingerprint: c.Fingerprint,
 		Workers: c.Workers, Order: laneOrder(c.Order), BatchMax: c.BatchMax, ClaimAhead: c.ClaimAhead,
 		HighWater: c.HighWater, LowWater: c.LowWater, Drain: c.Drain, Timeout: c.Timeout, Retry: retry, Logger: c.Logger,
+		MaxAttempts: c.MaxAttempts, BusyTimeout: c.BusyTimeout, TakeOver: c.TakeOverOlderGeneration,
 		Handle: func(ctx context.Context, m *partition.Message) error { return c.Handler(ctx, native(m)) },
 		Unprocessable: func(topic string, number int32, m *partition.Message, reason error) error {
 			return &UnprocessableError{Topic: topic, Partition: number, Offset: m.Offset, Err: reason}
 		},
 		Hooks: partitionHooks(c.Observer),
+	}
+	if c.BatchHandler != nil {
+		out.HandleBatch = func(ctx context.Context, ms []*partition.Message) []error { return c.BatchHandler(ctx, natives(ms)) }
 	}
 	if c.Park != nil {
 		out.Park = func(ctx context.Context, m *partition.Message, reason error) error {
@@ -37,7 +41,7 @@ func partitionConfig(c Config, retry backoff.Policy) partition.Config {
 func partitionHooks(o Observer) partition.Hooks {
 	hooks := partition.Hooks{Revoked: o.Revoked}
 	if f := o.Skipped; f != nil {
-		hooks.Skipped = func(m *partition.Message, cause dedup.Cause) { f(native(m), cause) }
+		hooks.Skipped = func(m *partition.Message, c *dedup.Claim) { f(native(m), c.Cause) }
 	}
 	if f := o.Handled; f != nil {
 		hooks.Handled = func(m *partition.Message, took time.Duration, err error) { f(native(m), took, err) }
@@ -55,6 +59,14 @@ func partitionHooks(o Observer) partition.Hooks {
 func native(m *partition.Message) *Message {
 	out := m.Native.(*Message)
 	out.Attempt = m.Attempt
+	return out
+}
+
+func natives(ms []*partition.Message) []*Message {
+	out := make([]*Message, len(ms))
+	for i, m := range ms {
+		out[i] = native(m)
+	}
 	return out
 }
 
@@ -94,8 +106,8 @@ func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama
 		}
 	}
 	var open valve
-	p, err := partition.New(&a.partitions, partition.Assignment{
-		Topic: claim.Topic(), Partition: claim.Partition(), Generation: session.GenerationID(),
+	p, err := partition.New(a.partitions, partition.Assignment{
+		Group: a.cfg.Group, Topic: claim.Topic(), Partition: claim.Partition(), Generation: session.GenerationID(),
 		Context: state.assigned, Committer: state.committer, Halt: a.stopRun,
 		Pause: func(on bool) {
 			if paused := a.pause(claim.Topic(), claim.Partition(), on); !paused {

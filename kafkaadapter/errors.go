@@ -3,11 +3,17 @@ package kafkaadapter
 import (
 	"errors"
 	"fmt"
+
+	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
 
 var (
 	// ErrNoID: the message carries no id.
 	ErrNoID = errors.New("kafkaadapter: message has no id")
+	// ErrAttempts: the message has been tried Config.MaxAttempts times.
+	ErrAttempts = partition.ErrAttempts
+	// ErrBusy: the message was in flight elsewhere for longer than Config.BusyTimeout.
+	ErrBusy = partition.ErrBusy
 	// ErrRunning: the Adapter's Run has not returned yet.
 	ErrRunning = errors.New("kafkaadapter: Run is running already")
 )

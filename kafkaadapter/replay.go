@@ -38,7 +38,8 @@ func Replayed() IDFunc {
 //
 // Nothing is changed, and the error is [ErrSettled], when the message has succeeded since:
 // letters that came twice, or are replayed again, do no harm. It is [ErrNoLetter] for what
-// has no position or no value to send back, and that of [dedup.Deduper.Forget], such as
+// has no position or no value to send back, [dedup.ErrUncertain] when somebody has to find
+// out first whether the effect has happened, and that of [dedup.Deduper.Forget], such as
 // [dedup.ErrInFlight], when the key could not be freed. Only one may replay a topic at a
 // time: a second one could free a key that has just succeeded.
 func Replay(ctx context.Context, d *dedup.Deduper, scope string, m *sarama.ConsumerMessage) (*sarama.ProducerMessage, error) {
@@ -75,6 +76,8 @@ func free(ctx context.Context, d *dedup.Deduper, scope, id string) error {
 		return ErrSettled
 	case rec.State == dedup.StateAbsent:
 		return nil
+	case rec.State == dedup.StateUncertain:
+		return dedup.ErrUncertain // to forget it would run the effect without asking
 	}
 	return d.Forget(ctx, id, dedup.WithScope(scope))
 }

@@ -82,7 +82,12 @@ func (r *rig) otherProcess() *dedup.Deduper { return r.process(nil) }
 
 // process is a Deduper with a resolver.
 func (r *rig) process(resolve func(context.Context, string, dedup.Record) (dedup.State, []byte, error)) *dedup.Deduper {
-	d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: lease, Hold: time.Hour, Resolve: resolve})
+	return r.over(r.store, resolve)
+}
+
+// over is a Deduper over the store as one process sees it.
+func (r *rig) over(store dedup.Store, resolve func(context.Context, string, dedup.Record) (dedup.State, []byte, error)) *dedup.Deduper {
+	d, err := dedup.New(store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: lease, Hold: time.Hour, Resolve: resolve})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -203,3 +208,13 @@ func (r *rig) outage() {
 }
 
 func (r *rig) heal() { r.store.SetPlan(nil) }
+
+// total is how often any handler ran.
+func (r *rig) total() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, times := range r.runs {
+		n += times
+	}
+	return n
+}

@@ -77,7 +77,7 @@ func TestUncertainIsAskedAbout(t *testing.T) {
 	} {
 		for _, when := range []string{"by its own member", "after a crash elsewhere"} {
 			t.Run(name+", "+when, func(t *testing.T) {
-				questions := 0
+				questions, parked := 0, 0
 				fails := 1
 				if when != "by its own member" {
 					fails = 0
@@ -90,7 +90,14 @@ func TestUncertainIsAskedAbout(t *testing.T) {
 						return test.state, nil, nil
 					})
 					c.Deduper = r.dedup
-					c.Park = func(context.Context, *Message, error) error { t.Error("parked"); return nil }
+					c.Park = func(_ context.Context, m *Message, reason error) error {
+						var failed *dedup.FailedError
+						if m.ID != "m" || test.state != dedup.StateFailed || !errors.As(reason, &failed) {
+							t.Errorf("%s was parked: %v", m.ID, reason)
+						}
+						parked++
+						return nil
+					}
 					if fails == 0 {
 						crashAfterDanger(t, r, "m")
 					}
@@ -103,6 +110,9 @@ func TestUncertainIsAskedAbout(t *testing.T) {
 					r.wantCommitted(3)
 					if questions != 3 {
 						t.Errorf("%d questions", questions)
+					}
+					if (parked == 1) != (test.state == dedup.StateFailed) {
+						t.Errorf("parked %d times", parked)
 					}
 				})
 			})

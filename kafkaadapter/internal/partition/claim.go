@@ -23,12 +23,12 @@ func (p *Partition) claimLoop(ctx context.Context) error {
 		}
 		if !p.queued.room(ctx, p.cfg.ClaimAhead, aheadPatience) {
 			// Everything claimed ahead is stuck behind keys that take long. Other keys
-			// must not wait for them: their workers claim, one by one, when they run.
+			// must not wait for them: they are claimed when their turn has come.
 			p.submit(batch)
 			continue
 		}
-		claims, err := p.claimBatch(ctx, batch)
-		p.sortBatch(batch, claims, ctx.Err() == nil && err == nil)
+		err = p.claimBatch(ctx, batch)
+		p.sortBatch(batch, ctx.Err() == nil && err == nil)
 		if err != nil {
 			return err
 		}
@@ -38,31 +38,32 @@ func (p *Partition) claimLoop(ctx context.Context) error {
 // claimBatch asks about a batch until the store has answered about every message of it.
 // While it cannot, the partition is paused and nothing new runs: fail closed. Messages
 // are handed on in the order they came, so the batch goes on as a whole.
-func (p *Partition) claimBatch(ctx context.Context, batch []*item) (map[*item]*dedup.Claim, error) {
-	claims := make(map[*item]*dedup.Claim, len(batch))
+func (p *Partition) claimBatch(ctx context.Context, batch []*item) error {
 	defer p.gate.Release(flow.StoreDown)
+	ask := make([]*item, 0, len(batch))
 	for n := 0; ; n++ {
-		ask := make([]*item, 0, len(batch))
+		ask = ask[:0]
 		for _, it := range batch {
-			if it.msg.Bad == nil && claims[it] == nil {
+			if it.msg.Bad == nil && it.answer == nil {
 				ask = append(ask, it)
 			}
 		}
 		if len(ask) == 0 {
-			return claims, nil
+			return nil
 		}
-		err := p.claimSome(ctx, ask, claims)
+		err := p.claimSome(ctx, ask)
 		switch {
 		case errors.Is(err, dedup.ErrClosed):
-			return claims, err
+			return err
 		case err != nil && p.outage(ctx, n, err) != nil:
-			return claims, nil // revoked meanwhile
+			return nil // revoked meanwhile
 		}
 	}
 }
 
-// claimSome makes one round trip and returns why a message got no answer.
-func (p *Partition) claimSome(ctx context.Context, items []*item, claims map[*item]*dedup.Claim) (unknown error) {
+// claimSome makes one round trip and returns why a message got no answer. An uncertain
+// message is left to a worker, which may take long to find out.
+func (p *Partition) claimSome(ctx context.Context, items []*item) (unknown error) {
 	reqs := make([]dedup.Request, len(items))
 	for i, it := range items {
 		reqs[i] = p.request(it)
@@ -74,13 +75,13 @@ func (p *Partition) claimSome(ctx context.Context, items []*item, claims map[*it
 	for i, c := range answers {
 		switch {
 		case c.Outcome == dedup.Uncertain:
-			claims[items[i]] = c // its worker finds out: that may take long
+			items[i].answer = c
 		case unprocessable(c) != nil:
 			items[i].msg.Bad = unprocessable(c)
 		case c.Outcome == dedup.Unknown:
 			unknown = c.Err()
 		default:
-			claims[items[i]] = c
+			items[i].answer = c
 		}
 	}
 	return unknown
@@ -90,6 +91,9 @@ func (p *Partition) claimSome(ctx context.Context, items []*item, claims map[*it
 // it: asking again will not help. An id is the only part of a request that comes from the
 // message.
 func unprocessable(c *dedup.Claim) error {
+	if c.Outcome == dedup.Acquired || c.Outcome == dedup.Duplicate || c.Outcome == dedup.InFlight {
+		return nil
+	}
 	var input *dedup.InputError
 	switch err := c.Err(); {
 	case c.Outcome == dedup.Uncertain && dedup.Retryable(err): // Config.Resolve is asked again
@@ -113,23 +117,35 @@ func (p *Partition) outage(ctx context.Context, n int, err error) error {
 }
 
 // sortBatch acts on the answers in the order of the messages. What is in flight elsewhere
-// goes to its lane too: the worker there asks again. When the partition ended meanwhile,
+// goes to its lane too, where it is asked about again. When the partition ended meanwhile,
 // nothing new is started.
-func (p *Partition) sortBatch(batch []*item, claims map[*item]*dedup.Claim, start bool) {
+func (p *Partition) sortBatch(batch []*item, start bool) {
 	lanes := make([]*item, 0, len(batch))
+	var before []*item
 	for _, it := range batch {
-		c := claims[it]
+		c := it.answer
+		it.answer = nil
 		switch {
 		case c == nil:
-		case c.Outcome == dedup.Acquired:
-			p.adopt(it, c)
-			p.queued.add(it)
 		case c.Outcome == dedup.Duplicate:
 			p.skip(it, c)
 			continue
+		case c.Outcome == dedup.Uncertain:
+			it.uncertain = true
+		case c.Outcome == dedup.Acquired:
+			p.adopt(it, c)
+			if p.cfg.MaxAttempts > 0 && c.Attempt > 1 {
+				before = append(before, it)
+			} else {
+				p.queued.add(it)
+			}
 		}
 		lanes = append(lanes, it)
 	}
+	// Somebody has failed with these, or died. They are claimed when their turn has come:
+	// an attempt that is counted before would bring those that merely wait beside a message
+	// which kills its process to the cap.
+	p.release(before)
 	if start {
 		p.submit(lanes)
 	} else {
@@ -138,23 +154,25 @@ func (p *Partition) sortBatch(batch []*item, claims map[*item]*dedup.Claim, star
 }
 
 func (p *Partition) request(it *item) dedup.Request {
-	r := dedup.Request{Key: it.msg.ID, Scope: p.cfg.Scope, Origin: p.origin(it)}
+	r := dedup.Request{Key: it.msg.ID, Scope: p.cfg.Scope, Origin: p.origin(it), TakeOverOlderGeneration: p.takesOver(it)}
 	if p.cfg.Fingerprint {
 		r.Fingerprint = dedup.FingerprintOf(it.msg.Value)
 	}
 	return r
 }
 
+// origin says where the message came from. The generation is that of the assignment: a
+// member that keeps its partition through a cooperative rebalance goes on under a newer
+// one, and must not take its own claims over.
 func (p *Partition) origin(it *item) dedup.Origin {
-	return dedup.Origin{
-		Source: p.at.Topic, Partition: p.at.Partition, Offset: it.msg.Offset, Generation: p.at.Generation,
-	}
+	return dedup.Origin{Source: p.source, Partition: p.at.Partition, Offset: it.msg.Offset, Generation: p.at.Generation}
 }
 
 // adopt takes a won claim over and keeps it alive from now on: the message may have to
 // wait for its turn.
 func (p *Partition) adopt(it *item, c *dedup.Claim) {
-	it.claim = c
+	it.claim, it.begun, it.busy = c, false, time.Time{}
+	it.over.Store(false)
 	it.msg.Attempt = c.Attempt
 	it.run, it.end = c.KeepAlive(p.base)
 }
@@ -162,7 +180,7 @@ func (p *Partition) adopt(it *item, c *dedup.Claim) {
 // skip finishes the duplicate of something done.
 func (p *Partition) skip(it *item, c *dedup.Claim) {
 	if hook := p.cfg.Hooks.Skipped; hook != nil {
-		hook(&it.msg, c.Cause)
+		hook(&it.msg, c)
 	}
 	p.done(it)
 }

@@ -48,16 +48,23 @@ type Config struct {
 	Drain       time.Duration
 	Timeout     time.Duration
 	Retry       backoff.Policy
+	MaxAttempts int
+	BusyTimeout time.Duration
+	TakeOver    bool
 	Logger      *slog.Logger
 
 	// Handle has the effect of a message.
 	Handle func(context.Context, *Message) error
+	// HandleBatch, if set, is used in its place. It returns an error per message, or nil.
+	HandleBatch func(context.Context, []*Message) []error
 	// Park puts a message aside for good. Nil: Unprocessable stops the consumer.
 	Park func(ctx context.Context, m *Message, reason error) error
 	// Unprocessable makes the error that stops the consumer.
 	Unprocessable func(topic string, partition int32, m *Message, reason error) error
 
 	Hooks Hooks
+
+	abandoned abandoned
 }
 
 // unclaimed: the handler records the message itself.
@@ -65,15 +72,18 @@ func (c *Config) unclaimed() bool { return c.Deduper == nil }
 
 // Hooks are told what happens. Every one may be nil, and is called concurrently.
 type Hooks struct {
-	Skipped func(m *Message, cause dedup.Cause)
+	Skipped func(m *Message, c *dedup.Claim)
 	Handled func(m *Message, took time.Duration, err error)
 	Waiting func(m *Message)
 	Parked  func(m *Message, reason error)
-	Revoked func(topic string, partition int32, returned, abandoned int)
+	// Unrecorded: an effect has happened, and is not known to be on record.
+	Unrecorded func(m *Message, err error)
+	Revoked    func(topic string, partition int32, returned, abandoned int)
 }
 
 // Assignment is one partition in the hands of this member.
 type Assignment struct {
+	Group      string // empty when not known
 	Topic      string
 	Partition  int32
 	Generation int32

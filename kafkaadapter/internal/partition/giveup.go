@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -31,6 +32,11 @@ func (p *Partition) giveUp() {
 	releasing.Go(func() { p.release(unstarted) })
 	left := p.drain()
 	releasing.Go(func() { p.release(left.Pending) })
+	if p.cfg.TakeOver {
+		for _, it := range left.Running {
+			p.cfg.abandoned.add(it)
+		}
+	}
 
 	ctx, cancel := context.WithTimeout(p.base, CommitTimeout)
 	defer cancel()
@@ -48,6 +54,9 @@ func (p *Partition) giveUp() {
 // waits a moment for those that listen.
 func (p *Partition) drain() flow.Drained[*item] {
 	budget, cancel := context.WithTimeout(p.base, p.cfg.Drain)
+	if errors.Is(context.Cause(p.at.Context), ErrFenced) {
+		budget = p.at.Context // it has ended: somebody else has the partition already
+	}
 	defer cancel()
 	left := p.lanes.Drain(budget)
 	if len(left.Running) == 0 {
@@ -61,13 +70,14 @@ func (p *Partition) drain() flow.Drained[*item] {
 
 // release gives back the claims of what does not run, in one round trip.
 func (p *Partition) release(items []*item) {
+	held := make([]*item, 0, len(items))
 	var claims []*dedup.Claim
 	for _, it := range items {
 		if c := p.queued.take(it); c != nil {
-			claims = append(claims, c)
+			held, claims = append(held, it), append(claims, c)
 		}
 	}
-	p.releaseClaims(items, claims)
+	p.releaseClaims(held, claims)
 }
 
 // yield gives back the claims behind a message that waits.
@@ -88,7 +98,7 @@ func (p *Partition) releaseClaims(items []*item, claims []*dedup.Claim) {
 	}
 	done := make([]dedup.Completion, len(claims))
 	for i, c := range claims {
-		done[i] = dedup.Completion{Claim: c, Err: ErrRevoked}
+		done[i] = dedup.Completion{Claim: c, Err: ErrRevoked, Unused: !items[i].begun}
 	}
 	ctx, cancel := context.WithTimeout(p.base, releaseTimeout)
 	defer cancel()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -34,6 +35,10 @@ type Partition struct {
 	lanes   *flow.Lanes[*item]
 	pending pending
 	queued  queued
+	asks    *flow.Gather[task]
+	ends    *flow.Gather[ending]
+	source  string       // of the messages' origin
+	doubts  atomic.Int64 // effects that are not on record although that was tried
 
 	// base carries the assignment's values and outlives it: a handler that cannot be
 	// stopped still has to be able to renew and record.
@@ -50,16 +55,22 @@ type Partition struct {
 // intake, the claimer, the worker that has its turn, and whoever gives the partition up.
 // Only the claim of a queued one is shared; see queued.
 type item struct {
-	msg   Message
-	slot  flow.Slot
-	claim *dedup.Claim       // held, once Acquired
-	run   context.Context    // of the kept claim
-	end   context.CancelFunc // ends the renewal
+	msg    Message
+	slot   flow.Slot
+	claim  *dedup.Claim       // held, once Acquired
+	answer *dedup.Claim       // of the claimer's question, between asking and sorting
+	run    context.Context    // of the kept claim
+	end    context.CancelFunc // ends the renewal
 
-	tries   int           // failures in a row, for the backoff
-	polls   int           // questions in a row that did not win the claim, likewise
-	waiting time.Time     // since when
-	wait    time.Duration // last backoff
+	over      atomic.Bool   // it holds no claim any more
+	begun     bool          // the handler was called under the claim that is held
+	landed    bool          // the effect has happened, and is not known to be on record
+	tries     int           // failures in a row, for the backoff
+	polls     int           // questions in a row that did not win the claim, likewise
+	waiting   time.Time     // since when
+	busy      time.Time     // since when it has been in flight elsewhere; zero: it is not
+	wait      time.Duration // last backoff
+	uncertain bool          // its worker is to find out
 }
 
 // New makes the partition's parts; it starts nothing.
@@ -76,7 +87,17 @@ func New(cfg *Config, at Assignment) (*Partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.lanes, err = flow.NewLanes(p.base, flow.LanesConfig{Workers: cfg.Workers, Order: cfg.Order, OnStop: p.fail}, p.process)
+	lanes := flow.LanesConfig{Workers: cfg.Workers, Order: cfg.Order, OnStop: p.fail}
+	if cfg.HandleBatch != nil {
+		lanes.Batch = cfg.BatchMax
+	}
+	p.lanes, err = flow.NewBatchLanes(p.base, lanes, p.process, alone)
+	p.asks = flow.NewGather(cfg.BatchMax, endSenders, p.askBatch)
+	p.ends = flow.NewGather(cfg.BatchMax, endSenders, p.endBatch)
+	p.source = at.Topic
+	if at.Group != "" {
+		p.source = at.Group + "/" + at.Topic // neither may contain a slash
+	}
 	return p, err
 }
 
@@ -128,8 +149,9 @@ func (p *Partition) Take(messages []Message) error {
 		if err != nil {
 			return p.errorf(err) // those before it are not run: nobody has seen them
 		}
-		items[i] = item{msg: m, slot: slot, end: func() {}}
-		taken[i] = &items[i]
+		it := &items[i]
+		it.msg, it.slot, it.end = m, slot, func() {}
+		taken[i] = it
 	}
 	if p.cfg.unclaimed() {
 		p.submit(taken)
@@ -143,19 +165,17 @@ func (p *Partition) Take(messages []Message) error {
 // submit hands items to the lanes. Lanes that have stopped take none: the items go the
 // way of those that were never claimed, and are given back.
 func (p *Partition) submit(items []*item) {
-	for _, it := range items {
-		if err := p.lanes.Submit(laneKey(&it.msg), it); err != nil {
-			p.pending.add([]*item{it})
-		}
+	if err := p.lanes.SubmitAll(items, laneKey); err != nil {
+		p.pending.add(items)
 	}
 }
 
 // laneKey is Kafka's key, where no key and an empty one mean no order.
-func laneKey(m *Message) []byte {
-	if len(m.Key) == 0 {
+func laneKey(it *item) []byte {
+	if len(it.msg.Key) == 0 {
 		return nil
 	}
-	return m.Key
+	return it.msg.Key
 }
 
 // done finishes a message: its record exists, or it is parked durably.
@@ -170,6 +190,10 @@ func (p *Partition) done(it *item) {
 // drop forgets an item's claim: it has ended, or lapses.
 func (p *Partition) drop(it *item) {
 	it.end()
+	it.over.Store(true)
+	if p.cfg.TakeOver {
+		p.cfg.abandoned.remove(it)
+	}
 	it.claim, it.run = nil, nil
 }
 

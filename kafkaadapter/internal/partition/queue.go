@@ -160,8 +160,8 @@ func sameLane(a, b *item, order flow.Order) bool {
 	case flow.ByPartition:
 		return true
 	case flow.ByKey:
-		key := laneKey(&a.msg)
-		return key != nil && bytes.Equal(key, laneKey(&b.msg))
+		key := laneKey(a)
+		return key != nil && bytes.Equal(key, laneKey(b))
 	default:
 		return false
 	}

@@ -1,0 +1,259 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
+)
+
+// parking keeps why messages were parked.
+type parking map[string]error
+
+func (p parking) park(_ context.Context, m *Message, reason error) error {
+	p[m.ID] = reason
+	return nil
+}
+
+// capped is a consumer with a cap and a place for what reaches it.
+func capped(parked parking, limit int) func(*rig, *Config) {
+	return func(r *rig, c *Config) {
+		c.MaxAttempts, c.Park = limit, parked.park
+		r.group.finished = nil // what is given up on is not on record
+	}
+}
+
+func failing(ids ...string) Handler {
+	return func(_ context.Context, m *Message) error {
+		for _, id := range ids {
+			if m.ID == id {
+				return fmt.Errorf("run %d: %w", m.Attempt, errBroken)
+			}
+		}
+		return nil
+	}
+}
+
+// attempts is what the store has counted.
+func (r *rig) attempts(id string) int {
+	r.t.Helper()
+	rec, err := r.dedup.Lookup(context.Background(), id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return rec.Attempt
+}
+
+func TestMaxAttemptsParksWhatKeepsFailing(t *testing.T) {
+	parked := parking{}
+	inBubble(t, 1, failing("bad"), capped(parked, 3), func(r *rig) {
+		r.group.add(message("bad", "k"), message("behind", "k"), message("other", "o"))
+		r.after(time.Minute)
+		r.wantRuns("bad", 3)
+		r.wantRuns("behind", 1)
+		r.wantRuns("other", 1)
+		r.wantCommitted(3)
+		if err := parked["bad"]; len(parked) != 1 || !errors.Is(err, ErrAttempts) || !errors.Is(err, errBroken) {
+			t.Errorf("parked: %v", parked)
+		}
+		r.wantFree("bad") // given up on, not failed for good
+	})
+}
+
+// Without Park the consumer stops: never a silent skip.
+func TestMaxAttemptsStopsWithoutPark(t *testing.T) {
+	inBubble(t, 1, failing("bad"), func(_ *rig, c *Config) { c.MaxAttempts = 2 }, func(r *rig) {
+		r.group.add(message("bad", "k"))
+		r.after(time.Minute)
+		var stopped *UnprocessableError
+		if err := r.wantEnd(); !errors.As(err, &stopped) || !errors.Is(err, ErrAttempts) {
+			t.Errorf("ended with %v", err)
+		}
+		r.wantRuns("bad", 2)
+		r.wantCommitted(0)
+	})
+}
+
+// A handler that kills its process is counted too: whoever claims it once more does not
+// run it.
+func TestMaxAttemptsCountsProcessesThatDied(t *testing.T) {
+	for _, deaths := range []int{1, 2, 3} {
+		t.Run(fmt.Sprint(deaths), func(t *testing.T) {
+			parked := parking{}
+			inBubble(t, 1, nil, func(r *rig, c *Config) {
+				capped(parked, 3)(r, c)
+				for range deaths {
+					r.claimElsewhere(r.otherProcess(), "x")
+					r.after(lease)
+				}
+			}, func(r *rig) {
+				r.group.add(message("x", "k"))
+				r.after(time.Minute)
+				r.wantCommitted(1)
+				if dead := deaths >= 3; dead != (parked["x"] != nil) || dead == (r.times("x") == 1) {
+					t.Errorf("ran %d times, parked: %v", r.times("x"), parked)
+				}
+			})
+		})
+	}
+}
+
+// What waits for its turn, through any number of rebalances, has not been tried.
+func TestUnstartedMessagesAreNotCounted(t *testing.T) {
+	parked := parking{}
+	var free chan struct{} // of the bubble
+	handler := func(ctx context.Context, m *Message) error {
+		if m.ID != "slow" {
+			return nil
+		}
+		select {
+		case <-free:
+			return nil
+		case <-ctx.Done(): // the drain's end: by no fault of the message
+			return ctx.Err()
+		}
+	}
+	inBubble(t, 1, handler, func(r *rig, c *Config) {
+		capped(parked, 2)(r, c)
+		c.Drain, free = time.Second, make(chan struct{})
+	}, func(r *rig) {
+		r.group.add(message("slow", "k"), message("behind", "k"))
+		for range 5 {
+			r.after(5 * time.Second)
+			r.group.rebalance()
+		}
+		r.after(5 * time.Second)
+		for _, id := range []string{"slow", "behind"} {
+			if n := r.attempts(id); n != 1 {
+				t.Errorf("%s is at attempt %d, want 1", id, n)
+			}
+		}
+		close(free)
+		r.after(5 * time.Second)
+		r.wantRuns("behind", 1)
+		r.wantCommitted(2)
+		if len(parked) > 0 {
+			t.Errorf("parked: %v", parked)
+		}
+	})
+}
+
+// The last attempt has declared Danger: giving up on it must not say "failed", for nobody
+// knows. The next one who is able to will ask.
+func TestGivingUpLeavesDangerUncertain(t *testing.T) {
+	parked := parking{}
+	handler := func(ctx context.Context, m *Message) error {
+		if m.Attempt == 2 {
+			if err := dedup.Danger(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		return errBroken
+	}
+	inBubble(t, 1, handler, capped(parked, 2), func(r *rig) {
+		r.group.add(message("x", "k"))
+		r.after(time.Minute)
+		r.wantRuns("x", 2)
+		r.wantCommitted(1)
+		if !errors.Is(parked["x"], ErrAttempts) {
+			t.Errorf("parked: %v", parked)
+		}
+		if rec, err := r.dedup.Lookup(context.Background(), "x"); err != nil || rec.State != dedup.StateUncertain {
+			t.Errorf("%v, %v, want uncertain", rec.State, err)
+		}
+	})
+}
+
+// What runs although it is done, in Observe mode, does so under somebody else's count.
+func TestMaxAttemptsDoesNotHoldBackAnObserver(t *testing.T) {
+	parked := parking{}
+	inBubble(t, 1, nil, func(r *rig, c *Config) {
+		capped(parked, 2)(r, c)
+		for range 3 {
+			r.claimElsewhere(r.otherProcess(), "x")
+			r.after(lease)
+		}
+		if err := r.claimElsewhere(r.otherProcess(), "x").Complete(context.Background(), nil); err != nil {
+			t.Fatal(err)
+		}
+		d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: lease, Hold: time.Hour, Mode: dedup.Observe})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Deduper = d
+	}, func(r *rig) {
+		r.group.add(message("x", "k"))
+		r.after(time.Minute)
+		r.wantRuns("x", 1)
+		r.wantCommitted(1)
+	})
+}
+
+// In flight elsewhere for ever: put aside, so that the partition goes on.
+func TestBusyTimeout(t *testing.T) {
+	parked := parking{}
+	inBubble(t, 1, nil, func(r *rig, c *Config) {
+		c.Park, c.BusyTimeout = parked.park, 5*time.Minute
+		r.group.finished = nil
+	}, func(r *rig) {
+		_, stop := r.claimElsewhere(r.otherProcess(), "x").KeepAlive(context.Background())
+		defer stop()
+		r.group.add(message("x", "k"), message("y", "k"))
+		r.after(4 * time.Minute)
+		r.wantCommitted(0)
+		r.outage() // that nobody answers is not "in flight elsewhere"
+		r.after(2 * time.Second)
+		r.heal()
+		r.after(4 * time.Minute)
+		r.wantCommitted(0)
+		r.after(2 * time.Minute)
+		r.wantRuns("x", 0)
+		r.wantRuns("y", 1)
+		r.wantCommitted(2)
+		if !errors.Is(parked["x"], ErrBusy) {
+			t.Errorf("parked: %v", parked)
+		}
+		r.wantHeld("x") // the owner's claim is its own
+	})
+}
+
+// endsDoubted is when the first two batches of ends are known to be in doubt.
+const endsDoubted = 2500 * time.Millisecond
+
+// finishFails is a store that grants claims and records nothing.
+func finishFails(call deduptest.Call) deduptest.Fault {
+	if call.Op == deduptest.OpFinish {
+		return deduptest.Fault{Kind: deduptest.DropRequest}
+	}
+	return deduptest.Fault{}
+}
+
+// Effects that cannot be recorded do not pile up.
+func TestUnrecordedEffectsAreBounded(t *testing.T) {
+	const workers = 4
+	handler := func(context.Context, *Message) error {
+		<-time.After(50 * time.Millisecond)
+		return nil
+	}
+	inBubble(t, 1, handler, func(r *rig, c *Config) { c.Workers = workers }, func(r *rig) {
+		r.store.SetPlan(finishFails)
+		r.group.add(ids(300)...)
+		r.after(endsDoubted)
+		before := r.total()
+		r.after(lease / 2) // of those in doubt
+		if now := r.total(); now > before {
+			t.Errorf("%d effects, then %d, and none of them on record", before, now)
+		}
+		r.wantCommitted(0)
+		r.heal()
+		r.after(time.Minute)
+		for _, m := range ids(300) {
+			r.wantRuns(idIn(m), 1)
+		}
+		r.wantCommitted(300)
+	})
+}

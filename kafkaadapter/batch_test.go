@@ -1,0 +1,225 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// batches is a batch handler that notes what it was given.
+type batches struct {
+	mu   sync.Mutex
+	seen []string // the ids of each batch
+	runs map[string]int
+	fail func(ctx context.Context, ms []*Message) []error
+}
+
+func (b *batches) handle(ctx context.Context, ms []*Message) []error {
+	b.mu.Lock()
+	var ids []string
+	for _, m := range ms {
+		ids = append(ids, m.ID)
+		b.runs[m.ID]++
+	}
+	b.seen = append(b.seen, strings.Join(ids, " "))
+	b.mu.Unlock()
+	if b.fail == nil {
+		return nil
+	}
+	return b.fail(ctx, ms)
+}
+
+// withBatches makes a consumer of it.
+func withBatches(b *batches) func(*rig, *Config) {
+	return func(_ *rig, c *Config) {
+		b.runs = map[string]int{}
+		c.Handler, c.BatchHandler = nil, b.handle
+	}
+}
+
+func (b *batches) wantRuns(t *testing.T, want map[string]int) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, n := range want {
+		if b.runs[id] != n {
+			t.Errorf("%s ran %d times, want %d; batches %q", id, b.runs[id], n, b.seen)
+		}
+	}
+}
+
+func TestBatchHandlerGetsWhatMayRun(t *testing.T) {
+	b := &batches{}
+	inBubble(t, 1, nil, withBatches(b), func(r *rig) {
+		r.group.add(message("a0", "a"), message("b0", "b"), message("a1", "a"), message("c0", ""))
+		r.after(time.Second)
+		r.wantCommitted(4)
+		b.wantRuns(t, map[string]int{"a0": 1, "a1": 1, "b0": 1, "c0": 1})
+		all := strings.Fields(strings.Join(b.seen, " "))
+		if slices.Index(all, "a0") > slices.Index(all, "a1") {
+			t.Errorf("out of order: %q", b.seen)
+		}
+		if len(b.seen) > 2 {
+			t.Errorf("four messages in %d batches: %q", len(b.seen), b.seen)
+		}
+	})
+}
+
+// One bad message fails its batch once. After that it is alone, and the others are done.
+func TestBatchHandlerIsolatesPoison(t *testing.T) {
+	parked := parking{}
+	b := &batches{fail: func(_ context.Context, ms []*Message) []error {
+		errs := make([]error, len(ms))
+		if len(ms) > 1 || ms[0].ID == "id3" {
+			for i := range errs { // as a transaction does
+				errs[i] = RetryAfter(time.Second, errBroken) // they come back together
+			}
+		}
+		return errs
+	}}
+	inBubble(t, 1, nil, func(r *rig, c *Config) {
+		capped(parked, 3)(r, c)
+		withBatches(b)(r, c)
+	}, func(r *rig) {
+		r.group.add(ids(8)...)
+		r.after(time.Minute)
+		r.wantCommitted(8)
+		if !errors.Is(parked["id3"], ErrAttempts) || len(parked) != 1 {
+			t.Errorf("parked: %v", parked)
+		}
+		shared := map[string]int{}
+		for _, batch := range b.seen {
+			if ids := strings.Fields(batch); len(ids) > 1 {
+				for _, id := range ids {
+					shared[id]++
+				}
+			}
+		}
+		for id, n := range shared {
+			if n > 1 {
+				t.Errorf("%s shared %d batches that failed: %q", id, n, b.seen)
+			}
+		}
+		if alone := b.runs["id3"] - shared["id3"]; alone != 3 {
+			t.Errorf("the poison was alone in %d batches, want 3: %q", alone, b.seen)
+		}
+	})
+}
+
+// Errors of messages are their own.
+func TestBatchHandlerAnswersPerMessage(t *testing.T) {
+	parked := parking{}
+	b := &batches{}
+	b.fail = func(_ context.Context, ms []*Message) []error {
+		errs := make([]error, len(ms))
+		for i, m := range ms {
+			switch {
+			case m.ID == "id1":
+				errs[i] = dedup.Permanent(errBroken)
+			case m.ID == "id2" && b.runs["id2"] == 1:
+				errs[i] = errBroken
+			}
+		}
+		return errs
+	}
+	inBubble(t, 1, nil, func(r *rig, c *Config) {
+		c.Park = parked.park
+		withBatches(b)(r, c)
+	}, func(r *rig) {
+		r.group.add(ids(4)...)
+		r.after(10 * time.Second)
+		r.wantCommitted(4)
+		b.wantRuns(t, map[string]int{"id0": 1, "id1": 1, "id2": 2, "id3": 1})
+		if !errors.Is(parked["id1"], errBroken) || len(parked) != 1 {
+			t.Errorf("parked: %v", parked)
+		}
+	})
+}
+
+// What a batch handler gets wrong is a failure of all, and never done.
+func TestBatchHandlerMistakes(t *testing.T) {
+	for name, mistake := range map[string]func(ms []*Message) []error{
+		"panic":     func([]*Message) []error { panic("batch") },
+		"too few":   func(ms []*Message) []error { return make([]error, len(ms)-1) },
+		"too many":  func(ms []*Message) []error { return make([]error, len(ms)+1) },
+		"all fails": func(ms []*Message) []error { return slices.Repeat([]error{errBroken}, len(ms)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var failing atomic.Bool
+			failing.Store(true)
+			b := &batches{fail: func(_ context.Context, ms []*Message) []error {
+				if failing.Load() {
+					return mistake(ms)
+				}
+				return nil
+			}}
+			inBubble(t, 1, nil, withBatches(b), func(r *rig) {
+				r.group.add(ids(4)...)
+				r.after(10 * time.Second)
+				r.wantCommitted(0)
+				failing.Store(false)
+				r.after(10 * time.Second)
+				r.wantCommitted(4)
+			})
+		})
+	}
+}
+
+// When one claim of the batch is lost its context ends: a transaction for all of them must
+// not be committed then.
+func TestBatchContextEndsWithAnyClaim(t *testing.T) {
+	var cause error
+	b := &batches{fail: func(ctx context.Context, ms []*Message) []error {
+		if len(ms) == 1 {
+			return nil
+		}
+		<-ctx.Done()
+		cause = context.Cause(ctx)
+		return slices.Repeat([]error{cause}, len(ms))
+	}}
+	inBubble(t, 1, nil, withBatches(b), func(r *rig) {
+		r.group.add(ids(3)...)
+		r.after(time.Second)
+		if _, err := r.otherProcess().Mark(context.Background(), "id1"); err != nil { // an operator's word
+			t.Fatal(err)
+		}
+		r.after(3 * lease)
+		if !errors.Is(cause, dedup.ErrLeaseLost) {
+			t.Errorf("the context ended with %v", cause)
+		}
+		r.wantCommitted(3)
+		b.wantRuns(t, map[string]int{"id0": 2, "id1": 1, "id2": 2})
+	})
+}
+
+// The composition with SQL: nothing is claimed, and a batch is one transaction.
+func TestBatchHandlerUnclaimed(t *testing.T) {
+	b := &batches{}
+	b.fail = func(_ context.Context, ms []*Message) []error {
+		if len(ms) > 1 {
+			return slices.Repeat([]error{errBroken}, len(ms))
+		}
+		for _, m := range ms {
+			if m.Attempt != 1 {
+				return slices.Repeat([]error{fmt.Errorf("attempt %d", m.Attempt)}, len(ms))
+			}
+		}
+		return nil
+	}
+	inBubble(t, 1, nil, func(r *rig, c *Config) {
+		withBatches(b)(r, c)
+		c.Unclaimed, r.group.finished = true, nil
+	}, func(r *rig) {
+		r.group.add(ids(5)...)
+		r.after(10 * time.Second)
+		r.wantCommitted(5)
+	})
+}

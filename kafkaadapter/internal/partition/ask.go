@@ -1,0 +1,117 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+)
+
+// askBatch asks about messages that have had their turn and hold no claim (any more), in
+// one round trip. Those that are won run next.
+//
+// It never waits for a key in flight elsewhere: a single call would, for as long as the
+// Deduper's configuration says, and on a worker which the owner of the key may need.
+func (p *Partition) askBatch(batch []task) {
+	reqs := make([]dedup.Request, len(batch))
+	for i, t := range batch {
+		reqs[i] = p.request(t.Item)
+	}
+	answers, err := p.cfg.Deduper.ClaimBatch(p.base, reqs)
+	verdicts := make([]flow.Verdict, len(batch))
+	for i, t := range batch {
+		if err != nil {
+			verdicts[i] = flow.Stop(err)
+		} else {
+			verdicts[i] = p.asked(t.Item, answers[i])
+		}
+	}
+	flow.SettleAll(batch, verdicts)
+}
+
+// asked is what an answer means to a message whose turn it is. What has to be done on a
+// worker is noted in the item, which gets one at once.
+func (p *Partition) asked(it *item, c *dedup.Claim) flow.Verdict {
+	next := flow.RetryAfter(0)
+	if c.Outcome != dedup.InFlight {
+		it.busy = time.Time{}
+	}
+	if err := unprocessable(c); err != nil && c.Outcome != dedup.Uncertain {
+		it.msg.Bad = err
+		return next
+	}
+	switch c.Outcome {
+	case dedup.Acquired:
+		it.polls = 0
+		p.adopt(it, c)
+		return next
+	case dedup.Uncertain:
+		it.uncertain = true
+		return next
+	case dedup.Duplicate:
+		p.skip(it, c)
+		return flow.Done()
+	case dedup.InFlight:
+		return p.busy(it, c)
+	}
+	return flow.RetryAfter(p.poll(it))
+}
+
+// busy has a message that is in flight elsewhere wait, but not for ever.
+func (p *Partition) busy(it *item, c *dedup.Claim) flow.Verdict {
+	if hook := p.cfg.Hooks.Waiting; hook != nil {
+		hook(&it.msg)
+	}
+	if it.busy.IsZero() {
+		it.busy = time.Now()
+	}
+	wait := p.poll(it)
+	if limit := p.cfg.BusyTimeout; limit > 0 && p.cfg.Park != nil && time.Since(it.busy) >= limit {
+		it.msg.Bad = ErrBusy
+		return flow.RetryAfter(0)
+	}
+	if left := c.Record.Remaining; left > 0 {
+		wait = min(wait, left+time.Millisecond)
+	}
+	return flow.RetryAfter(wait)
+}
+
+// findOut claims an uncertain message by itself, which asks Config.Resolve if there is one.
+func (p *Partition) findOut(ctx context.Context, t task) {
+	it := t.Item
+	it.uncertain = false
+	req := p.request(it)
+	c, err := p.cfg.Deduper.Claim(ctx, req.Key, func(r *dedup.Request) { *r = req })
+	switch {
+	case errors.Is(err, dedup.ErrClosed):
+		t.Settle(flow.Stop(err))
+	case err != nil:
+		t.Settle(flow.RetryAfter(p.poll(it)))
+	case c.Outcome == dedup.Uncertain && unprocessable(c) != nil:
+		it.msg.Bad = unprocessable(c)
+		t.Settle(flow.RetryAfter(0))
+	case c.Outcome == dedup.Uncertain:
+		t.Settle(flow.RetryAfter(p.poll(it)))
+	case c.Outcome == dedup.Duplicate && c.Record.State == dedup.StateFailed:
+		it.msg.Bad = c.Err() // as found out: nobody has put the message aside yet
+		t.Settle(flow.RetryAfter(0))
+	default:
+		t.Settle(p.asked(it, c))
+	}
+}
+
+// poll is how long a message waits that is in flight elsewhere, or cannot be asked
+// about. Those behind it in its lane do not keep their claims for all that time.
+func (p *Partition) poll(it *item) time.Duration {
+	if it.polls == 0 {
+		it.waiting, it.wait = time.Now(), 0
+	}
+	if time.Since(it.waiting) >= yieldAfter {
+		p.yield(it)
+	}
+	it.wait = p.cfg.Retry.Delay(it.polls, it.wait, nil)
+	it.polls++
+	return it.wait
+}

@@ -1,0 +1,73 @@
+package partition
+
+import (
+	"context"
+	"errors"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+)
+
+var (
+	// ErrAttempts: the message has been tried as often as it may be.
+	ErrAttempts = errors.New("kafkaadapter: attempts are used up")
+	// ErrFenced: the group has given the partitions of this member away.
+	ErrFenced = errors.New("kafkaadapter: the group has fenced this member off")
+	// ErrBusy: the message was in flight elsewhere for too long.
+	ErrBusy = errors.New("kafkaadapter: in flight elsewhere for too long")
+)
+
+// park puts a message aside for good, or stops the consumer: never a silent skip. The
+// claim is given back in the second case, so that a restart tries again.
+func (p *Partition) park(ctx context.Context, t task, reason error) {
+	it := t.Item
+	if p.cfg.Park == nil {
+		p.letGo(it)
+		t.Settle(flow.Stop(p.cfg.Unprocessable(p.at.Topic, p.at.Partition, &it.msg, reason)))
+		return
+	}
+	if err := p.callPark(ctx, it, reason); err != nil {
+		p.warn("message could not be parked", it, err)
+		it.msg.Bad = reason // do not run it again before it is parked
+		if ctx.Err() != nil {
+			// The partition has been given up without waiting for this turn: nobody would
+			// come back for the claim, and it would be renewed for ever.
+			p.letGo(it)
+		}
+		t.Settle(p.retry(it))
+		return
+	}
+	if hook := p.cfg.Hooks.Parked; hook != nil {
+		hook(&it.msg, reason)
+	}
+	if it.claim == nil {
+		p.done(it)
+		t.Settle(flow.Done())
+		return
+	}
+	// The record spares duplicates a second run. Without it they would only be parked
+	// again, so its failure does not keep the offset. One that is merely given up on has not
+	// failed for good: it keeps its count, or becomes uncertain if it has declared Danger.
+	how := dedup.Completion{Claim: it.claim, Err: reason}
+	if !errors.Is(reason, ErrAttempts) {
+		how.Err = dedup.Permanent(reason)
+	}
+	p.ends.Add(ending{task: t, how: how, parked: true})
+}
+
+func (p *Partition) callPark(ctx context.Context, it *item, reason error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = p.panicked("Config.Park", it, v)
+		}
+	}()
+	return p.cfg.Park(ctx, &it.msg, reason)
+}
+
+// letGo releases the claim of a message that is not done.
+func (p *Partition) letGo(it *item) {
+	if it.claim != nil {
+		_ = it.claim.Release(p.base) // a few tries; what fails lapses
+	}
+	p.drop(it)
+}

@@ -1,0 +1,51 @@
+package partition
+
+import "sync"
+
+// abandoned are the messages whose handlers still run in this process although their
+// partition was given up. When it comes back to this member, in a newer generation, their
+// claims are not taken over: with each rebalance one more handler of a message that is
+// merely slow would be at work.
+type abandoned struct {
+	mu    sync.Mutex
+	items map[*item]struct{}
+	ids   map[string]int
+}
+
+// add notes a message that may still be at work.
+func (a *abandoned) add(it *item) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if it.over.Load() { // it has ended meanwhile
+		return
+	}
+	if a.items == nil {
+		a.items, a.ids = make(map[*item]struct{}), make(map[string]int)
+	}
+	a.items[it] = struct{}{}
+	a.ids[it.msg.ID]++
+}
+
+// remove forgets a message whose claim has ended; it.over is set.
+func (a *abandoned) remove(it *item) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := a.items[it]; !ok {
+		return
+	}
+	delete(a.items, it)
+	if a.ids[it.msg.ID]--; a.ids[it.msg.ID] == 0 {
+		delete(a.ids, it.msg.ID)
+	}
+}
+
+func (a *abandoned) has(id string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ids[id] > 0
+}
+
+// takesOver reports whether the message may be taken over from an older generation.
+func (p *Partition) takesOver(it *item) bool {
+	return p.cfg.TakeOver && !p.cfg.abandoned.has(it.msg.ID)
+}
