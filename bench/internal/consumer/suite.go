@@ -76,7 +76,7 @@ func (e *Env) Groups() []harness.Group {
 	for _, p := range points() {
 		groups = append(groups, harness.Group{
 			Workload: p.workload(), X: float64(p.share), Title: p.title(),
-			Detail: p.share == 10 || p.share == 90 || (p.partitions == 16 && p.share != 0),
+			Detail: p.share == 10 || p.share == 90 || (p.partitions == 16 && p != point{16, 100, 0}),
 			Open:   func(ctx context.Context) (harness.Setup, error) { return e.open(ctx, p) },
 		})
 	}
