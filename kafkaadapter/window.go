@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// WindowError: messages of a topic may come again when their records are forgotten.
+// WindowError says that messages of a topic may come again when their records are forgotten.
 type WindowError struct {
 	// Topic of the messages.
 	Topic string

@@ -62,7 +62,8 @@ func (l *commitLog) observe(o *kafkaadapter.Observer) {
 	}
 }
 
-// lateClient is a sarama.Client that is made when the member's connections can be cut.
+// lateClient is a sarama.Client that is made of its member's configuration, when that is
+// complete.
 type lateClient struct {
 	sarama.Client
 	config *sarama.Config
@@ -74,7 +75,7 @@ func (l *lateClient) Config() *sarama.Config { return l.config }
 // Closed implements sarama.Client.
 func (l *lateClient) Closed() bool { return l.Client != nil && l.Client.Closed() }
 
-// committing is the flavor with a commit client, which the crash of a member cuts off, too.
+// committing is the flavor with a commit client.
 func (f flavor) committing(log *commitLog) flavor {
 	start := f.start
 	f.name += ", commit client"
@@ -111,7 +112,6 @@ func (f flavor) committing(log *commitLog) flavor {
 func TestCommitClient(t *testing.T) {
 	for _, f := range []flavor{eager, cooperative} {
 		for name, scenario := range map[string]func(*testing.T, flavor){
-			"crash":      crashBetweenRecordAndCommit,
 			"refused":    refusedCommitsAreRepeated,
 			"timed out":  commitAppliedButTimedOut,
 			"gaps":       committedAcrossGaps,
