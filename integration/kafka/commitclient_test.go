@@ -233,7 +233,7 @@ func commitsOfAStaticMember(t *testing.T, f flavor) {
 // session waits for the fetch. One over its own connection does not; and handlers wait for
 // neither of them.
 func TestCommitsDoNotWaitForFetches(t *testing.T) {
-	const poll = time.Second // below the session timeout: heartbeats wait for fetches, too
+	const poll = time.Second
 	for name, c := range map[string]struct {
 		with func(flavor, *commitLog) flavor
 		want func(time.Duration) bool
@@ -250,14 +250,18 @@ func TestCommitsDoNotWaitForFetches(t *testing.T) {
 			m := s.join(func(context.Context, *kafkaMessage) error {
 				s.note(func() { handled = append(handled, time.Since(produced)) })
 				return nil
-			}, func(mc *memberConfig) { mc.client = func(c *sarama.Config) { c.Consumer.MaxWaitTime = poll } })
+			}, func(mc *memberConfig) {
+				mc.client = func(c *sarama.Config) {
+					c.Consumer.MaxWaitTime, c.Consumer.Group.Session.Timeout = poll, 20*poll // heartbeats wait for fetches, too
+				}
+			})
 			s.produce(numbered(0, 0, 1)...)
 			s.wantCommittedToEnd(20 * time.Second)
 			var took []time.Duration
 			for i := 1; i <= 3; i++ {
 				s.note(func() { produced = time.Now() })
 				s.produce(numbered(0, i, 1)...)
-				s.wantCommittedToEnd(10 * time.Second)
+				s.wantCommittedToEnd(30 * time.Second)
 				took = append(took, time.Since(produced))
 			}
 			if slowest := slices.Max(took); !c.want(slowest) {
