@@ -59,7 +59,5 @@ func Landed(ctx context.Context) bool {
 	return ok
 }
 
-// withAttempt returns ctx with the claim's attempt in it.
-func withAttempt(ctx context.Context, c *Claim) context.Context {
-	return context.WithValue(ctx, attemptKey{}, &Attempt{Key: c.Key, Number: c.Attempt, claim: c})
-}
+// attemptOf is what a handler learns of its claim.
+func attemptOf(c *Claim) Attempt { return Attempt{Key: c.Key, Number: c.Attempt, claim: c} }

@@ -34,14 +34,14 @@ func (c *Claim) keep(ctx context.Context, counted bool) (context.Context, contex
 		cancel(&InputError{Field: "Claim", Reason: "cannot be kept alive: it, or the context, is nil"})
 		return run, func() {}
 	}
-	run, cancel := context.WithCancelCause(withAttempt(ctx, c))
-	k := &kept{claim: c, cancel: cancel, counted: counted, index: -1}
+	run, cancel := context.WithCancelCause(ctx)
+	k := &kept{Context: run, attempt: attemptOf(c), claim: c, cancel: cancel, counted: counted, index: -1}
 	if err := k.begin(); err != nil {
 		cancel(err)
-		return run, func() {}
+		return k, func() {}
 	}
 	c.d.renewals.admit(k)
-	return run, func() { c.d.renewals.drop(k) }
+	return k, k.drop
 }
 
 // begin puts k among the renewed.
@@ -60,8 +60,10 @@ func (k *kept) begin() error {
 	return nil
 }
 
-// kept is a claim that is being renewed.
+// kept is a claim that is being renewed, and the context of its handler.
 type kept struct {
+	context.Context
+	attempt Attempt
 	claim   *Claim
 	cancel  context.CancelCauseFunc
 	counted bool // Close waits for it
@@ -73,6 +75,17 @@ type kept struct {
 	gone    bool
 	index   int // in the heap
 }
+
+// Value implements context.Context. The attempt is here, and not in a context of its own,
+// because a consumer keeps many thousands of claims a second.
+func (k *kept) Value(key any) any {
+	if key == (attemptKey{}) {
+		return &k.attempt
+	}
+	return k.Context.Value(key)
+}
+
+func (k *kept) drop() { k.claim.d.renewals.drop(k) }
 
 // renewer renews claims in batches from one goroutine, which exists only while there
 // are claims to renew. A renewal under way never delays the cancellation of another
@@ -109,7 +122,7 @@ func (r *renewer) add(k *kept) {
 		go r.run()
 		return
 	}
-	r.nudge()
+	r.nudgeFor(k)
 }
 
 // admit ends at once what came too late: its context is cancelled when KeepAlive
@@ -161,7 +174,9 @@ func (r *renewer) remove(k *kept, cause error) bool {
 	}
 	k.gone = true
 	heap.Remove(&r.queue, k.index)
-	r.nudge()
+	if len(r.queue) == 0 {
+		r.nudge() // the goroutine is to end; otherwise it wakes when k would have been due
+	}
 	r.mu.Unlock()
 	if cause != nil {
 		k.cancel(cause)
@@ -199,6 +214,14 @@ func (r *renewer) nudge() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
+	}
+}
+
+// nudgeFor makes run look at the queue again if k is due before everything else; r.mu is
+// held.
+func (r *renewer) nudgeFor(k *kept) {
+	if k.index == 0 {
+		r.nudge()
 	}
 }
 
@@ -327,7 +350,7 @@ func (r *renewer) schedule(k *kept, until, next time.Time) {
 	}
 	k.sending, k.next = false, next
 	heap.Fix(&r.queue, k.index)
-	r.nudge()
+	r.nudgeFor(k)
 }
 
 // keptHeap orders kept claims by when to look at them.
