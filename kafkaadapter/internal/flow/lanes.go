@@ -181,6 +181,10 @@ func (l *Lanes[T]) submit(key []byte, item T) {
 	}
 }
 
+// Context returns the context of the process functions. It ends when Drain has waited long
+// enough.
+func (l *Lanes[T]) Context() context.Context { return l.ctx }
+
 // Err returns the error of the first [Stop] verdict, or nil.
 func (l *Lanes[T]) Err() error {
 	l.mu.Lock()

@@ -169,12 +169,12 @@ func (p *Partition) origin(it *item) dedup.Origin {
 }
 
 // adopt takes a won claim over and keeps it alive from now on: the message may have to
-// wait for its turn.
+// wait for its turn. Its handler's context ends with the claim, and with the drain.
 func (p *Partition) adopt(it *item, c *dedup.Claim) {
 	it.claim, it.begun, it.busy = c, false, time.Time{}
 	it.over.Store(false)
 	it.msg.Attempt = c.Attempt
-	it.run, it.end = c.KeepAlive(p.base)
+	it.run, it.end = c.KeepAlive(p.lanes.Context()) // which does not end the renewal
 }
 
 // skip finishes the duplicate of something done.

@@ -45,7 +45,7 @@ func (p *Partition) ready(ctx context.Context, t task) bool {
 	case p.cfg.unclaimed():
 		it.msg.Attempt++
 		return true
-	case it.claim == nil, it.run.Err() != nil: // never had, lost, or given back while it waited
+	case !p.holds(it): // never had, lost, or given back while it waited
 		p.drop(it)
 		if it.uncertain {
 			p.findOut(ctx, t)
@@ -68,12 +68,20 @@ func (p *Partition) ready(ctx context.Context, t task) bool {
 	return true
 }
 
+// holds reports whether the message has a claim that is not lost. That of a drained
+// partition is held on to, although the handler's context has ended.
+func (p *Partition) holds(it *item) bool {
+	return it.claim != nil && (it.run.Err() == nil || errors.Is(context.Cause(it.run), flow.ErrDrained))
+}
+
 // runOne runs the handler of one message under its claim.
 func (p *Partition) runOne(ctx context.Context, t task) {
 	it := t.Item
 	it.begun = true
-	run, done := p.context(ctx, t)
-	defer done()
+	run := ctx
+	if it.claim != nil {
+		run = it.run
+	}
 	returned := false
 	defer func() {
 		if !returned { // the handler ended this goroutine
@@ -85,16 +93,6 @@ func (p *Partition) runOne(ctx context.Context, t task) {
 	p.handled(ctx, t, run.Err() == nil, err)
 }
 
-// context is the handler's: it ends with the claim, and with the worker's patience.
-func (p *Partition) context(ctx context.Context, t task) (context.Context, context.CancelFunc) {
-	if t.Item.claim == nil {
-		return context.WithCancel(ctx)
-	}
-	run, cancel := context.WithCancelCause(t.Item.run)
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	return run, func() { stop(); cancel(nil) }
-}
-
 // handled acts on what a handler has answered. InTime says that its context was alive
 // when it returned.
 func (p *Partition) handled(ctx context.Context, t task, inTime bool, err error) {
@@ -104,7 +102,7 @@ func (p *Partition) handled(ctx context.Context, t task, inTime bool, err error)
 		p.done(it)
 		t.Settle(flow.Done())
 	case err == nil:
-		it.landed = it.run.Err() == nil // the lease may be lost before that is recorded
+		it.landed = p.holds(it) // the lease may be lost before that is recorded
 		p.landed(t)
 	case dedup.IsPermanent(err) && inTime:
 		p.park(ctx, t, err)

@@ -65,11 +65,18 @@ func (p *Partition) endAlone(e ending) {
 	e.task.Settle(p.ended(e, errs[0]))
 }
 
+func isInput(err error) bool {
+	if err == nil {
+		return false
+	}
+	var input *dedup.InputError
+	return errors.As(err, &input)
+}
+
 // ended is what the end of a claim means to its message.
 func (p *Partition) ended(e ending, err error) flow.Verdict {
 	it := e.task.Item
-	var input *dedup.InputError
-	if e.how.Unused && errors.As(err, &input) {
+	if e.how.Unused && isInput(err) {
 		p.letGo(it) // its irreversible part may have begun: that counts
 	}
 	switch {
