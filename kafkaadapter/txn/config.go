@@ -66,7 +66,9 @@ type Config struct {
 	// TransactionTimeout is after how long a broker aborts a transaction that its producer
 	// neither commits nor aborts, give or take the broker's own interval (10 s by
 	// default). It must not exceed the group's session timeout: what a crashed member
-	// left open should be over when its partitions are given away. Default 30 s.
+	// left open should be over when its partitions are given away, for no member can start
+	// on a partition whose offset is part of an open transaction. It should exceed the time
+	// in which a broker restarts. Default 30 s.
 	TransactionTimeout time.Duration
 
 	// Timeout bounds one run of Handler; sarama has no limit of its own. A run that exceeds
