@@ -98,11 +98,11 @@ func (b *buffer) resume() {
 	}
 }
 
-// head is the next batch of at most limit messages, and whether it is full.
-func (b *buffer) head(limit int) (batch []*sarama.ConsumerMessage, full bool) {
+// measure is how many messages the next batch of at most limit has, and whether it is full.
+func (b *buffer) measure(limit int) (n int, full bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n, bytes := 0, 0
+	bytes := 0
 	for n < len(b.pending) && n < limit {
 		bytes += sizeOf(b.pending[n])
 		if n > 0 && bytes > b.batchBytes {
@@ -110,8 +110,14 @@ func (b *buffer) head(limit int) (batch []*sarama.ConsumerMessage, full bool) {
 		}
 		n++
 	}
-	full = n == limit || n < len(b.pending) || bytes >= b.batchBytes
-	return slices.Clone(b.pending[:n]), full
+	return n, n == limit || n < len(b.pending) || bytes >= b.batchBytes
+}
+
+// head is the first n messages.
+func (b *buffer) head(n int) []*sarama.ConsumerMessage {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.pending[:n])
 }
 
 // next waits for a message, and then up to wait for a full batch. It returns nothing when
@@ -119,11 +125,11 @@ func (b *buffer) head(limit int) (batch []*sarama.ConsumerMessage, full bool) {
 func (b *buffer) next(ctx context.Context, limit int, wait time.Duration) []*sarama.ConsumerMessage {
 	var late <-chan time.Time
 	for ctx.Err() == nil {
-		batch, full := b.head(limit)
+		n, full := b.measure(limit)
 		if full {
-			return batch
+			return b.head(n)
 		}
-		if len(batch) > 0 && late == nil {
+		if n > 0 && late == nil {
 			timer := time.NewTimer(wait)
 			defer timer.Stop()
 			late = timer.C
@@ -131,7 +137,7 @@ func (b *buffer) next(ctx context.Context, limit int, wait time.Duration) []*sar
 		select {
 		case <-b.added:
 		case <-late:
-			return batch
+			return b.head(n)
 		case <-ctx.Done():
 		}
 	}

@@ -35,8 +35,8 @@ func TestBatchBounds(t *testing.T) {
 			for i, size := range row.sizes {
 				b.add(sized(int64(i), size))
 			}
-			if batch, full := b.head(row.limit); len(batch) != row.want || full != row.full {
-				t.Errorf("%d messages, full %v; want %d, %v", len(batch), full, row.want, row.full)
+			if n, full := b.measure(row.limit); n != row.want || full != row.full {
+				t.Errorf("%d messages, full %v; want %d, %v", n, full, row.want, row.full)
 			}
 		})
 	}
@@ -72,15 +72,14 @@ func TestCommittedIsDropped(t *testing.T) {
 	b.committed(8)
 	b.committed(-1)
 	b.add(sized(7, 1))
-	batch, _ := b.head(10)
-	if len(batch) != 1 || batch[0].Offset != 20 || b.bytes != 1 {
-		t.Errorf("%d left, %d bytes", len(batch), b.bytes)
+	if n, _ := b.measure(10); n != 1 || b.head(n)[0].Offset != 20 || b.bytes != 1 {
+		t.Errorf("%d left, %d bytes", n, b.bytes)
 	}
 	b.committed(30)
 	b.add(sized(29, 1))
 	b.add(sized(30, 1))
-	if batch, _ := b.head(10); len(batch) != 1 || batch[0].Offset != 30 {
-		t.Errorf("%d left", len(batch))
+	if n, _ := b.measure(10); n != 1 || b.head(n)[0].Offset != 30 {
+		t.Errorf("%d left", n)
 	}
 }
 
