@@ -29,6 +29,7 @@ type Adapter struct {
 	group    sarama.ConsumerGroup // of Run; nil with Consume alone
 	halt     context.CancelFunc   // ends Run's consuming
 	sessions map[sarama.ConsumerGroupSession]*sessionState
+	shown    map[*partition.Partition]sarama.ConsumerGroupClaim // for Progress
 	fatal    error
 }
 
@@ -55,6 +56,7 @@ func New(cfg Config) (*Adapter, error) {
 		retry:      retry,
 		partitions: partitionConfig(cfg, retry),
 		sessions:   make(map[sarama.ConsumerGroupSession]*sessionState),
+		shown:      make(map[*partition.Partition]sarama.ConsumerGroupClaim),
 	}
 	if cfg.CommitClient != nil {
 		a.client = realClient{cfg.CommitClient}

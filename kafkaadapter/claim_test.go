@@ -17,7 +17,7 @@ import (
 func TestDuplicateIsSkipped(t *testing.T) {
 	var causes []dedup.Cause
 	inBubble(t, 1, nil, func(_ *rig, c *Config) {
-		c.Observer.Skipped = func(_ *Message, cause dedup.Cause) { causes = append(causes, cause) }
+		c.Observer.Skipped = func(_ *Message, cause dedup.Cause, _ time.Duration) { causes = append(causes, cause) }
 	}, func(r *rig) {
 		r.group.add(message("x", "a"))
 		r.after(time.Second)

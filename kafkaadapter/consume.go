@@ -41,13 +41,16 @@ func partitionConfig(c Config, retry backoff.Policy) *partition.Config {
 func partitionHooks(o Observer) partition.Hooks {
 	hooks := partition.Hooks{Revoked: o.Revoked}
 	if f := o.Skipped; f != nil {
-		hooks.Skipped = func(m *partition.Message, c *dedup.Claim) { f(native(m), c.Cause) }
+		hooks.Skipped = func(m *partition.Message, c *dedup.Claim) { f(native(m), c.Cause, c.Record.Age) }
 	}
 	if f := o.Handled; f != nil {
 		hooks.Handled = func(m *partition.Message, took time.Duration, err error) { f(native(m), took, err) }
 	}
 	if f := o.Waiting; f != nil {
 		hooks.Waiting = func(m *partition.Message) { f(native(m)) }
+	}
+	if f := o.Unrecorded; f != nil {
+		hooks.Unrecorded = func(m *partition.Message, err error) { f(native(m), err) }
 	}
 	if f := o.Parked; f != nil {
 		hooks.Parked = func(m *partition.Message, reason error) { f(native(m), reason) }
@@ -108,7 +111,7 @@ func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama
 	var open valve
 	p, err := partition.New(a.partitions, partition.Assignment{
 		Group: a.cfg.Group, Topic: claim.Topic(), Partition: claim.Partition(), Generation: session.GenerationID(),
-		Context: state.assigned, Committer: state.committer, Halt: a.stopRun,
+		Context: state.assigned, Fenced: state.fenced, Committer: state.committer, Halt: a.stopRun,
 		Pause: func(on bool) {
 			if paused := a.pause(claim.Topic(), claim.Partition(), on); !paused {
 				open.set(!on)
@@ -121,6 +124,7 @@ func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama
 	if err := p.Start(); err != nil {
 		return err
 	}
+	defer a.show(claim, p)()
 	intake := a.intake(p, claim, &open)
 	ended := p.End()
 	if state.commits != nil {

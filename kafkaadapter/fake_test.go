@@ -327,7 +327,15 @@ func (c *fakeClaim) Partition() int32 { return c.partition }
 func (c *fakeClaim) InitialOffset() int64 { return 0 }
 
 // HighWaterMarkOffset implements sarama.ConsumerGroupClaim.
-func (c *fakeClaim) HighWaterMarkOffset() int64 { return 0 }
+func (c *fakeClaim) HighWaterMarkOffset() int64 {
+	g := c.session.group
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if log := g.log[c.partition]; len(log) > 0 {
+		return log[len(log)-1].Offset + 1
+	}
+	return 0
+}
 
 // Messages implements sarama.ConsumerGroupClaim.
 func (c *fakeClaim) Messages() <-chan *sarama.ConsumerMessage { return c.messages }

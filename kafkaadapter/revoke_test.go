@@ -190,7 +190,7 @@ func TestRebalanceDeliversAgain(t *testing.T) {
 		return nil
 	}
 	inBubble(t, 1, handler, func(_ *rig, c *Config) {
-		c.Observer.Skipped = func(_ *Message, cause dedup.Cause) { causes = append(causes, cause) }
+		c.Observer.Skipped = func(_ *Message, cause dedup.Cause, _ time.Duration) { causes = append(causes, cause) }
 	}, func(r *rig) {
 		r.group.add(ids(5)...)
 		r.after(5 * time.Second)

@@ -210,7 +210,7 @@ func TestObserverAndLogger(t *testing.T) {
 		c.Logger = slog.New(slog.NewTextHandler(&logged, nil))
 		c.Observer = Observer{
 			Delivered:  func(*sarama.ConsumerMessage) { count("delivered") },
-			Skipped:    func(*Message, dedup.Cause) { count("skipped") },
+			Skipped:    func(*Message, dedup.Cause, time.Duration) { count("skipped") },
 			Handled:    func(*Message, time.Duration, error) { count("handled") },
 			Waiting:    func(*Message) { count("waiting") },
 			Parked:     func(*Message, error) { count("parked") },

@@ -138,7 +138,7 @@ func saramaObserver(o observer) kafkaadapter.Observer {
 		out.Delivered = func(m *sarama.ConsumerMessage) { o.Delivered(received(m)) }
 	}
 	if o.Skipped != nil {
-		out.Skipped = func(m *kafkaadapter.Message, cause dedup.Cause) { o.Skipped(neutral(m), cause) }
+		out.Skipped = func(m *kafkaadapter.Message, cause dedup.Cause, _ time.Duration) { o.Skipped(neutral(m), cause) }
 	}
 	if o.Waiting != nil {
 		out.Waiting = func(m *kafkaadapter.Message) { o.Waiting(neutral(m)) }

@@ -90,6 +90,9 @@ type Assignment struct {
 	// Context ends when the partition has to be given up. What runs then may go on, and
 	// sees its values.
 	Context context.Context
+	// Fenced ends when the group has given the partition away, with a cause that wraps
+	// ErrFenced: handlers are cancelled at once then. Nil: that is never learnt.
+	Fenced context.Context
 	// Committer commits the partition's watermark.
 	Committer *flow.Committer
 	// Pause pauses or resumes fetching. It must not wait.

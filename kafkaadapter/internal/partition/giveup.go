@@ -2,7 +2,6 @@ package partition
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -54,10 +53,10 @@ func (p *Partition) giveUp() {
 // waits a moment for those that listen.
 func (p *Partition) drain() flow.Drained[*item] {
 	budget, cancel := context.WithTimeout(p.base, p.cfg.Drain)
-	if errors.Is(context.Cause(p.at.Context), ErrFenced) {
-		budget = p.at.Context // it has ended: somebody else has the partition already
-	}
 	defer cancel()
+	if p.at.Fenced != nil { // somebody else has the partition, already or before the drain is over
+		defer context.AfterFunc(p.at.Fenced, cancel)()
+	}
 	left := p.lanes.Drain(budget)
 	if len(left.Running) == 0 {
 		return left

@@ -109,7 +109,7 @@ func (w *worker) adapterConfig(h kafkaadapter.Handler) kafkaadapter.Config {
 		Observer: kafkaadapter.Observer{
 			Delivered: w.delivered,
 			Waiting:   func(m *kafkaadapter.Message) { w.send(Event{Kind: Waiting, ID: m.ID}) },
-			Skipped: func(m *kafkaadapter.Message, cause dedup.Cause) {
+			Skipped: func(m *kafkaadapter.Message, cause dedup.Cause, _ time.Duration) {
 				w.send(Event{Kind: Skipped, ID: m.ID, Cause: cause})
 			},
 			GroupError: w.groupError,
