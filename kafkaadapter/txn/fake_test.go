@@ -29,6 +29,7 @@ type fakeCluster struct {
 	clients   int      // open
 	producers int      // open
 	zombie    func()   // runs once, when a producer is asked for, before it is there
+	weather   func(call string) fault
 }
 
 // fault is what a call does in place of what it should.
@@ -63,6 +64,9 @@ func (f *fakeCluster) call(name string) (fault, bool) {
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, name)
 	queue := f.script[name]
+	if f.weather != nil {
+		queue = []fault{f.weather(name)}
+	}
 	if len(queue) == 0 {
 		return fault{}, false
 	}
@@ -138,7 +142,7 @@ func (p *fakeProducer) do(name string, f func()) error {
 	if fault, ok := p.call(name); ok {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if fault.landed {
+		if fault.landed && p.epoch == p.fakeCluster.epoch {
 			f()
 		}
 		if fault.status != 0 {

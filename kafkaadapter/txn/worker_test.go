@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -75,6 +76,66 @@ func TestFaultAndWhatFollows(t *testing.T) {
 				c.wantClosed()
 			})
 		})
+	}
+}
+
+// Any faults in any order: nothing is lost, doubled or out of order.
+func TestAnyFaults(t *testing.T) {
+	const n = 60
+	for seed := range uint64(300) {
+		synctest.Test(t, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 1))
+			c := newFakeCluster(t)
+			c.weather = func(call string) fault {
+				if rnd.IntN(100) == 0 {
+					c.epoch++ // somebody takes the transactional id
+				}
+				if rnd.IntN(4) > 0 {
+					return fault{}
+				}
+				return anyFault(rnd, call)
+			}
+			r := start(t, c)
+			r.feed(0, n)
+			time.Sleep(time.Hour)
+			if err := r.leave(); err != nil {
+				t.Errorf("seed %d: %v", seed, err)
+			}
+			if !slices.Equal(c.outputs, outputsOf(0, n)) || c.offset != n {
+				t.Errorf("seed %d: committed %v to %d", seed, c.outputs, c.offset)
+			}
+			c.wantClosed()
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// anyFault is one that sarama may have in a call, with the state that it leaves.
+func anyFault(rnd *rand.Rand, call string) fault {
+	one := func(faults ...fault) fault { return faults[rnd.IntN(len(faults))] }
+	lost := fault{err: io.EOF, status: sarama.ProducerTxnFlagEndTransaction}
+	switch call {
+	case "begin":
+		return fault{err: sarama.ErrTransitionNotAllowed}
+	case "send":
+		return one(fault{err: io.EOF, status: abortable}, fault{err: io.EOF, status: abortable, landed: true}, fault{err: sarama.ErrProducerFenced, status: fatal})
+	case "offsets":
+		return fault{err: sarama.ErrTransactionNotReady, status: abortable}
+	case "commit":
+		made := lost
+		made.landed = true
+		return one(lost, made, fault{err: sarama.ErrIllegalGeneration, status: abortable}, fault{err: sarama.ErrUnknownProducerID, status: abortable},
+			fault{err: sarama.ErrInvalidProducerEpoch, status: fatal}, fault{err: sarama.ErrInvalidProducerEpoch, status: fatal, landed: true})
+	case "abort":
+		made := lost
+		made.landed = true
+		return one(lost, made, fault{err: sarama.ErrInvalidTxnState, status: fatal})
+	case "committed":
+		return one(fault{err: io.EOF}, fault{err: sarama.ErrUnstableOffsetCommit})
+	default: // dial, member, init
+		return fault{err: io.EOF}
 	}
 }
 
