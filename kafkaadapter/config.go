@@ -2,14 +2,13 @@ package kafkaadapter
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/setting"
 )
 
 // Message is a Kafka message with what the adapter knows of it.
@@ -191,95 +190,43 @@ type Config struct {
 }
 
 func (c Config) complete() (Config, error) {
-	c.setDefaults()
-	bad := func(field, format string, args ...any) error {
-		return &dedup.InputError{Field: "kafkaadapter.Config." + field, Reason: fmt.Sprintf(format, args...)}
-	}
-	for _, f := range []struct {
-		name string
-		n    int
-	}{{"Workers", c.Workers}, {"BatchMax", c.BatchMax}, {"ClaimAhead", c.ClaimAhead}, {"HighWater", c.HighWater}, {"LowWater", c.LowWater}, {"CommitCount", c.CommitCount}, {"MaxAttempts", c.MaxAttempts}} {
-		if f.n < 0 {
-			return c, bad(f.name, "is %d; it must not be negative", f.n)
-		}
-	}
-	for _, f := range []struct {
-		name string
-		d    time.Duration
-	}{{"BatchWait", c.BatchWait}, {"CommitEvery", c.CommitEvery}, {"Drain", c.Drain}, {"Timeout", c.Timeout}, {"BusyTimeout", c.BusyTimeout}, {"RetryMax", c.RetryMax}, {"RetryBase", c.RetryBase}} {
-		if f.d < 0 {
-			return c, bad(f.name, "is %v; it must not be negative", f.d)
-		}
-	}
-	switch {
-	case c.Handler == nil && c.BatchHandler == nil:
-		return c, bad("Handler", "is nil, and so is BatchHandler")
-	case c.Handler != nil && c.BatchHandler != nil:
-		return c, bad("BatchHandler", "is set together with Handler")
-	case c.MaxAttempts == 1:
-		return c, bad("MaxAttempts", "is 1: messages are claimed ahead of their turn, and one crash would use it up unseen; 0 is no limit, 2 the least")
-	case c.TakeOverOlderGeneration && c.Unclaimed:
-		return c, bad("TakeOverOlderGeneration", "is set together with Unclaimed: there are no claims")
-	case c.TakeOverOlderGeneration && c.Group == "":
-		return c, bad("Group", "is empty; TakeOverOlderGeneration compares within one group")
-	case c.Deduper == nil && !c.Unclaimed:
-		return c, bad("Deduper", "is nil; set Unclaimed if the handler records messages itself")
-	case c.Deduper != nil && c.Unclaimed:
-		return c, bad("Unclaimed", "is set together with Deduper")
-	case c.Order > Unordered:
-		return c, bad("Order", "is %d; ByKey, ByPartition and Unordered are known", c.Order)
-	case c.CommitClient != nil && c.CommitClient.Closed():
-		return c, bad("CommitClient", "is closed")
-	case c.CommitClient != nil && !c.CommitClient.Config().Version.IsAtLeast(sarama.V0_11_0_0):
-		return c, bad("CommitClient", "has Version %v in its Config; it needs 0.11", c.CommitClient.Config().Version)
-	case c.CommitClient != nil && c.Group == "":
-		return c, bad("Group", "is empty; CommitClient commits for it")
-	case scopeFault(c.Scope) != "":
-		return c, bad("Scope", "%s", scopeFault(c.Scope))
-	case c.LowWater >= c.HighWater:
-		return c, bad("LowWater", "is %d, not below HighWater (%d)", c.LowWater, c.HighWater)
-	case c.RetryBase > c.RetryMax:
-		return c, bad("RetryBase", "is %v, above RetryMax (%v)", c.RetryBase, c.RetryMax)
-	}
-	return c, nil
-}
-
-// scopeFault is what a Deduper would say of the scope with every message.
-func scopeFault(scope string) string {
-	_, err := dedup.NewID("n", scope, "k")
-	if input := (*dedup.InputError)(nil); errors.As(err, &input) {
-		return input.Reason
-	}
-	return ""
-}
-
-func (c *Config) setDefaults() {
-	setInt := func(p *int, v int) {
-		if *p == 0 {
-			*p = v
-		}
-	}
-	setDuration := func(p *time.Duration, v time.Duration) {
-		if *p == 0 {
-			*p = v
-		}
-	}
 	if c.ID == nil {
 		c.ID = DefaultID()
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	setInt(&c.Workers, 32)
-	setInt(&c.BatchMax, 256)
-	setInt(&c.ClaimAhead, 512)
-	setInt(&c.HighWater, 4096)
-	setInt(&c.LowWater, c.HighWater/2)
-	setInt(&c.CommitCount, 1000)
-	setDuration(&c.BatchWait, 2*time.Millisecond)
-	setDuration(&c.BusyTimeout, 15*time.Minute)
-	setDuration(&c.CommitEvery, 250*time.Millisecond)
-	setDuration(&c.Drain, 10*time.Second)
-	setDuration(&c.RetryMax, max(30*time.Second, c.RetryBase))
-	setDuration(&c.RetryBase, min(100*time.Millisecond, c.RetryMax))
+	if c.BatchWait == 0 {
+		c.BatchWait = 2 * time.Millisecond
+	}
+	s := c.settings()
+	if err := s.Complete(); err != nil {
+		return c, err
+	}
+	switch {
+	case c.BatchWait < 0:
+		return c, s.Bad("BatchWait", "is %v; it must not be negative", c.BatchWait)
+	case c.TakeOverOlderGeneration && c.Group == "":
+		return c, s.Bad("Group", "is empty; TakeOverOlderGeneration compares within one group")
+	case c.CommitClient != nil && c.CommitClient.Closed():
+		return c, s.Bad("CommitClient", "is closed")
+	case c.CommitClient != nil && !c.CommitClient.Config().Version.IsAtLeast(sarama.V0_11_0_0):
+		return c, s.Bad("CommitClient", "has Version %v in its Config; it needs 0.11", c.CommitClient.Config().Version)
+	case c.CommitClient != nil && c.Group == "":
+		return c, s.Bad("Group", "is empty; CommitClient commits for it")
+	}
+	return c, nil
+}
+
+// settings point into c.
+func (c *Config) settings() setting.Settings {
+	return setting.Settings{
+		Package: "kafkaadapter",
+		Deduper: c.Deduper, Unclaimed: c.Unclaimed, TakeOver: c.TakeOverOlderGeneration,
+		Handler: c.Handler != nil, BatchHandler: c.BatchHandler != nil, Scope: c.Scope,
+		Order: uint8(c.Order), Orders: uint8(Unordered) + 1,
+		Workers: &c.Workers, BatchMax: &c.BatchMax, ClaimAhead: &c.ClaimAhead, HighWater: &c.HighWater, LowWater: &c.LowWater,
+		CommitCount: &c.CommitCount, MaxAttempts: &c.MaxAttempts, CommitEvery: &c.CommitEvery, Drain: &c.Drain,
+		Timeout: &c.Timeout, BusyTimeout: &c.BusyTimeout, RetryBase: &c.RetryBase, RetryMax: &c.RetryMax,
+	}
 }

@@ -3,41 +3,35 @@ package kafkaadapter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/letter"
 )
 
 // The headers that a dead letter has beside those of its message.
 const (
 	// HeaderID has the id of the message, under which it was claimed. It is missing where
 	// there is none, or none that a Deduper takes.
-	HeaderID = "onceward-id"
+	HeaderID = letter.ID
 	// HeaderTopic, HeaderPartition and HeaderOffset say where the message lay.
-	HeaderTopic     = "onceward-topic"
-	HeaderPartition = "onceward-partition"
-	HeaderOffset    = "onceward-offset"
+	HeaderTopic     = letter.Topic
+	HeaderPartition = letter.Partition
+	HeaderOffset    = letter.Offset
 	// HeaderTimestamp is the message's own, in RFC 3339 with milliseconds, UTC.
-	HeaderTimestamp = "onceward-timestamp"
+	HeaderTimestamp = letter.Timestamp
 	// HeaderAttempts counts the claims of the message.
-	HeaderAttempts = "onceward-attempts"
+	HeaderAttempts = letter.Attempts
 	// HeaderError says why it could not be processed, in at most 1 KiB.
-	HeaderError = "onceward-error"
+	HeaderError = letter.Error
 	// HeaderTooLarge has the size of the value of a message that the dead-letter topic did
 	// not take; the letter is empty then.
-	HeaderTooLarge = "onceward-value-too-large"
-)
-
-const (
-	ownHeaders     = "onceward-"
-	maxHeaderError = 1 << 10
+	HeaderTooLarge = letter.TooLarge
 )
 
 // DeadLetterConfig configures [DeadLetters].
@@ -84,7 +78,7 @@ func (c *DeadLetterConfig) park(ctx context.Context, m *Message, reason error) e
 	if topic == "" {
 		return errors.New("kafkaadapter: DeadLetterConfig.Topic names no topic")
 	}
-	err := c.send(ctx, letter(topic, m, reason))
+	err := c.send(ctx, whole(topic, m, reason))
 	if !tooLarge(err) {
 		return err
 	}
@@ -94,13 +88,13 @@ func (c *DeadLetterConfig) park(ctx context.Context, m *Message, reason error) e
 	// It is not the value: a header or a key of a megabyte must not hold up its lane for ever.
 	bare := short(topic, m, reason)
 	bare.Key = nil
-	bare.Headers = slices.DeleteFunc(bare.Headers, func(h sarama.RecordHeader) bool { return !isOwn(&h) })
+	bare.Headers = slices.DeleteFunc(bare.Headers, func(h sarama.RecordHeader) bool { return !letter.IsOwn(h.Key) })
 	return c.send(ctx, bare)
 }
 
 // short is a letter without its value.
 func short(topic string, m *Message, reason error) *sarama.ProducerMessage {
-	out := letter(topic, m, reason)
+	out := whole(topic, m, reason)
 	out.Value = sarama.ByteEncoder{}
 	out.Headers = append(out.Headers, header(HeaderTooLarge, strconv.Itoa(len(m.Value))))
 	return out
@@ -132,30 +126,23 @@ func tooLarge(err error) bool {
 		errors.As(err, &configured) && strings.Contains(string(configured), "MaxMessageBytes")
 }
 
-// letter makes the dead letter of a message. Headers of ours that the message has, because
+// whole makes the dead letter of a message. Headers of ours that the message has, because
 // it was a letter once, are replaced.
-func letter(topic string, m *Message, reason error) *sarama.ProducerMessage {
+func whole(topic string, m *Message, reason error) *sarama.ProducerMessage {
 	out := &sarama.ProducerMessage{Topic: topic, Key: encoder(m.Key), Value: encoder(m.Value)}
 	for _, h := range m.Headers {
-		if h != nil && !isOwn(h) {
+		if h != nil && !letter.IsOwn(h.Key) {
 			out.Headers = append(out.Headers, *h)
 		}
 	}
-	if isKey(m.ID) { // another one may have any size, and was not claimed
-		out.Headers = append(out.Headers, header(HeaderID, m.ID))
+	about := letter.Letter{
+		ID: m.ID, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Timestamp: m.Timestamp,
+		Attempts: m.Attempt, Reason: reason,
 	}
-	out.Headers = append(out.Headers,
-		header(HeaderTopic, m.Topic),
-		header(HeaderPartition, strconv.Itoa(int(m.Partition))),
-		header(HeaderOffset, strconv.FormatInt(m.Offset, 10)),
-		header(HeaderTimestamp, m.Timestamp.UTC().Format("2006-01-02T15:04:05.000Z")),
-		header(HeaderAttempts, strconv.Itoa(m.Attempt)),
-		header(HeaderError, cut(fmt.Sprint(reason), maxHeaderError)))
+	for _, h := range about.Headers() {
+		out.Headers = append(out.Headers, header(h.Key, h.Value))
+	}
 	return out
-}
-
-func isOwn(h *sarama.RecordHeader) bool {
-	return len(h.Key) >= len(ownHeaders) && strings.EqualFold(string(h.Key[:len(ownHeaders)]), ownHeaders)
 }
 
 func header(key, value string) sarama.RecordHeader {
@@ -168,17 +155,6 @@ func encoder(b []byte) sarama.Encoder {
 		return nil
 	}
 	return sarama.ByteEncoder(b)
-}
-
-// cut shortens a text between two characters.
-func cut(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return s[:limit]
 }
 
 // CheckProducer returns an [*dedup.InputError] that names the first setting of c under

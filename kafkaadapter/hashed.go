@@ -1,14 +1,10 @@
 package kafkaadapter
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"strings"
-
 	"github.com/IBM/sarama"
-)
 
-const hashPrefix = "sha256:"
+	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
+)
 
 // Hashed makes a usable id of every id that f finds, except an empty one: one that a
 // Deduper does not take, because it is binary or longer than 255 bytes, becomes "sha256:"
@@ -20,14 +16,13 @@ const hashPrefix = "sha256:"
 func Hashed(f IDFunc) IDFunc {
 	replayed := Replayed()
 	return func(m *sarama.ConsumerMessage) (string, bool) {
-		if id, ok := replayed(m); ok && isKey(id) {
+		if id, ok := replayed(m); ok && msgid.IsKey(id) {
 			return id, true
 		}
 		id, ok := f(m)
-		if !ok || id == "" || isKey(id) && !strings.HasPrefix(id, hashPrefix) {
-			return id, ok
+		if !ok {
+			return id, false
 		}
-		sum := sha256.Sum256([]byte(id))
-		return hashPrefix + hex.EncodeToString(sum[:]), true
+		return msgid.Hashed(id), true
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
 func TestHashed(t *testing.T) {
@@ -21,17 +22,17 @@ func TestHashed(t *testing.T) {
 		{"plain", "evt_1", "evt_1"},
 		{"not ASCII", "\u00e9v\u00e9nement", "\u00e9v\u00e9nement"},
 		{"255 bytes", strings.Repeat("x", 255), strings.Repeat("x", 255)},
-		{"256 bytes", strings.Repeat("x", 256), hashPrefix},
-		{"a megabyte", strings.Repeat("x", 1<<20), hashPrefix},
+		{"256 bytes", strings.Repeat("x", 256), msgid.HashPrefix},
+		{"a megabyte", strings.Repeat("x", 1<<20), msgid.HashPrefix},
 		{"binary", "\x00", ofNul},
-		{"not UTF-8", "\xff\xfe", hashPrefix},
-		{"line end", "a\n", hashPrefix},
-		{"the hash of another", ofNul, hashPrefix},
-		{"looks like a hash", "sha256:", hashPrefix},
+		{"not UTF-8", "\xff\xfe", msgid.HashPrefix},
+		{"line end", "a\n", msgid.HashPrefix},
+		{"the hash of another", ofNul, msgid.HashPrefix},
+		{"looks like a hash", "sha256:", msgid.HashPrefix},
 		{"in capitals it does not", "SHA256:1", "SHA256:1"},
 	} {
 		id, ok := Hashed(byValue)(&sarama.ConsumerMessage{Value: []byte(c.id)})
-		if !ok || id != c.want && (c.want != hashPrefix || !strings.HasPrefix(id, hashPrefix)) {
+		if !ok || id != c.want && (c.want != msgid.HashPrefix || !strings.HasPrefix(id, msgid.HashPrefix)) {
 			t.Errorf("%s: %q, %v, want %q", c.name, id, ok, c.want)
 		}
 		if _, err := dedup.NewID("n", "", id); err != nil {
@@ -58,7 +59,7 @@ func FuzzHashed(f *testing.F) {
 		byKey := Hashed(KafkaKey())
 		idA, okA := byKey(&sarama.ConsumerMessage{Key: []byte(a)})
 		idB, okB := byKey(&sarama.ConsumerMessage{Key: []byte(b)})
-		if okA != (a != "") || okA && !isKey(idA) {
+		if okA != (a != "") || okA && !msgid.IsKey(idA) {
 			t.Errorf("%q became %q, %v", a, idA, okA)
 		}
 		if okA && okB && (idA == idB) != (a == b) {
@@ -86,7 +87,7 @@ func TestHashedLetterIsReplayed(t *testing.T) {
 		r.after(time.Second)
 		letter := p.sent()[0]
 		id := lastHeader(letter, HeaderID)
-		if !strings.HasPrefix(id, hashPrefix) {
+		if !strings.HasPrefix(id, msgid.HashPrefix) {
 			t.Fatalf("the letter has the id %q", id)
 		}
 		mended = true

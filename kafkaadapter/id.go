@@ -6,7 +6,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
 // IDFunc finds the id of a message: what makes two deliveries the same message. It
@@ -22,12 +22,7 @@ type IDFunc func(*sarama.ConsumerMessage) (id string, ok bool)
 // last is not there.
 func Header(names ...string) IDFunc {
 	return func(m *sarama.ConsumerMessage) (string, bool) {
-		for _, name := range names {
-			if v := lastHeader(m, name); v != "" {
-				return v, true
-			}
-		}
-		return "", false
+		return msgid.First(headersOf(m), names)
 	}
 }
 
@@ -62,6 +57,11 @@ func DefaultID() IDFunc {
 	return FirstOf(Replayed(), Header("message-id", "idempotency-key"), CloudEvents())
 }
 
+// headersOf finds the headers of a message.
+func headersOf(m *sarama.ConsumerMessage) msgid.Headers {
+	return func(name string) string { return lastHeader(m, name) }
+}
+
 func lastHeader(m *sarama.ConsumerMessage, name string) string {
 	for i := len(m.Headers) - 1; i >= 0; i-- {
 		if h := m.Headers[i]; h != nil && strings.EqualFold(string(h.Key), name) {
@@ -92,10 +92,4 @@ func (a *Adapter) idOf(m *sarama.ConsumerMessage) (id string, err error) {
 		return id, ErrNoID
 	}
 	return id, nil
-}
-
-// isKey reports whether a Deduper takes the id.
-func isKey(id string) bool {
-	_, err := dedup.NewID("n", "", id)
-	return err == nil
 }

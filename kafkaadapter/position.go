@@ -3,13 +3,13 @@ package kafkaadapter
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
 // Positions makes ids of the positions of messages, for [Config.Positions]. It is safe for
@@ -115,14 +115,5 @@ func (p *Positions) id(m *sarama.ConsumerMessage) (string, bool) {
 	p.mu.RLock()
 	topic := p.topics[m.Topic].text
 	p.mu.RUnlock()
-	b := make([]byte, 0, 96)
-	b = append(b, "position:"...)
-	b = append(b, topic...)
-	b = append(b, '/')
-	b = strconv.AppendInt(b, int64(m.Partition), 10)
-	b = append(b, '@')
-	b = strconv.AppendInt(b, m.Offset, 10)
-	b = append(b, '/')
-	b = strconv.AppendInt(b, m.Timestamp.UnixMilli(), 10)
-	return string(b), topic != ""
+	return msgid.Position(topic, m.Partition, m.Offset, m.Timestamp), topic != ""
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
 // fakeTopics is an admin client that knows topics by their UUIDs.
@@ -123,7 +124,7 @@ func TestPositionIDs(t *testing.T) {
 		m := base
 		change(&m)
 		id, ok := p.id(&m)
-		if !ok || !isKey(id) {
+		if !ok || !msgid.IsKey(id) {
 			t.Errorf("%+v has the id %q, %v", m, id, ok)
 		}
 		return id
@@ -237,8 +238,8 @@ func TestRecreatedTopicIsNotTakenForDone(t *testing.T) {
 func TestReplayedLetterKeepsItsPosition(t *testing.T) {
 	p := positionsOf(t)
 	id, _ := p.id(&sarama.ConsumerMessage{Topic: topic, Offset: 5})
-	letter := letter("dead", &Message{ID: id, ConsumerMessage: &sarama.ConsumerMessage{Topic: topic, Offset: 5}}, errBroken)
-	back := consumed(letter)
+	sent := whole("dead", &Message{ID: id, ConsumerMessage: &sarama.ConsumerMessage{Topic: topic, Offset: 5}}, errBroken)
+	back := consumed(sent)
 	back.Topic, back.Offset = topic, 99
 	if again, ok := p.id(back); !ok || again != id {
 		t.Errorf("%q came back as %q", id, again)

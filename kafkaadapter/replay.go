@@ -2,19 +2,18 @@ package kafkaadapter
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/letter"
 )
 
 var (
 	// ErrNoLetter: the message is no dead letter of [DeadLetters], or not all of one.
-	ErrNoLetter = errors.New("kafkaadapter: message is no dead letter")
+	ErrNoLetter = letter.ErrNoLetter
 	// ErrSettled: the message of a dead letter has been processed since.
-	ErrSettled = errors.New("kafkaadapter: the message of the dead letter has been processed since")
+	ErrSettled = letter.ErrSettled
 )
 
 // Replayed takes the id that a dead letter had from the header of a message that was sent
@@ -25,8 +24,7 @@ var (
 // [DefaultID] begins with it. Put it in front of your own: FirstOf(Replayed(), yours).
 func Replayed() IDFunc {
 	return func(m *sarama.ConsumerMessage) (string, bool) {
-		id := lastHeader(m, HeaderID)
-		return id, id != "" && lastHeader(m, HeaderTopic) == m.Topic
+		return letter.Replayed(headersOf(m), m.Topic)
 	}
 }
 
@@ -43,41 +41,18 @@ func Replayed() IDFunc {
 // [dedup.ErrInFlight], when the key could not be freed. Only one may replay a topic at a
 // time: a second one could free a key that has just succeeded.
 func Replay(ctx context.Context, d *dedup.Deduper, scope string, m *sarama.ConsumerMessage) (*sarama.ProducerMessage, error) {
-	switch {
-	case m == nil:
+	if m == nil {
 		return nil, &dedup.InputError{Field: "Message", Reason: "is nil"}
-	case lastHeader(m, HeaderTopic) == "":
-		return nil, fmt.Errorf("%w: it has no header %q", ErrNoLetter, HeaderTopic)
-	case lastHeader(m, HeaderTooLarge) != "":
-		return nil, fmt.Errorf("%w: it was too large, with a value of %s bytes, and lies at %s/%s@%s", ErrNoLetter,
-			lastHeader(m, HeaderTooLarge), lastHeader(m, HeaderTopic), lastHeader(m, HeaderPartition), lastHeader(m, HeaderOffset))
 	}
-	if id := lastHeader(m, HeaderID); id != "" {
-		if err := free(ctx, d, scope, id); err != nil {
-			return nil, err
-		}
+	topic, err := letter.Open(ctx, d, scope, headersOf(m))
+	if err != nil {
+		return nil, err
 	}
-	out := &sarama.ProducerMessage{Topic: lastHeader(m, HeaderTopic), Key: encoder(m.Key), Value: encoder(m.Value)}
+	out := &sarama.ProducerMessage{Topic: topic, Key: encoder(m.Key), Value: encoder(m.Value)}
 	for _, h := range m.Headers {
 		if h != nil {
 			out.Headers = append(out.Headers, *h)
 		}
 	}
 	return out, nil
-}
-
-// free forgets a key that has not succeeded.
-func free(ctx context.Context, d *dedup.Deduper, scope, id string) error {
-	rec, err := d.Lookup(ctx, id, dedup.WithScope(scope))
-	switch {
-	case err != nil:
-		return err
-	case rec.State == dedup.StateSucceeded:
-		return ErrSettled
-	case rec.State == dedup.StateAbsent:
-		return nil
-	case rec.State == dedup.StateUncertain:
-		return dedup.ErrUncertain // to forget it would run the effect without asking
-	}
-	return d.Forget(ctx, id, dedup.WithScope(scope))
 }

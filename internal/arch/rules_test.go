@@ -50,9 +50,15 @@ var table = map[string]rule{
 		tests:   []string{"dedup/deduptest", "internal/servertest"},
 	},
 	"kafkaadapter": {
-		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/partition", sarama},
-		tests:   []string{"dedup/deduptest", "internal/servertest"},
+		imports: []string{
+			"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/letter",
+			"kafkaadapter/internal/msgid", "kafkaadapter/internal/partition", "kafkaadapter/internal/setting", sarama,
+		},
+		tests: []string{"dedup/deduptest", "internal/servertest"},
 	},
+	"kafkaadapter/internal/letter":  {imports: []string{"dedup", "kafkaadapter/internal/msgid"}},
+	"kafkaadapter/internal/msgid":   {imports: []string{"dedup"}},
+	"kafkaadapter/internal/setting": {imports: []string{"dedup"}},
 	"kafkaadapter/internal/partition": {
 		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/flow"},
 	},

@@ -1,0 +1,124 @@
+// Package letter is what dead letters have in common, whatever client they are sent with: so
+// a letter of one can be replayed by the other.
+package letter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
+)
+
+// The headers of a letter. The adapters say what they mean.
+const (
+	ID        = own + "id"
+	Topic     = own + "topic"
+	Partition = own + "partition"
+	Offset    = own + "offset"
+	Timestamp = own + "timestamp"
+	Attempts  = own + "attempts"
+	Error     = own + "error"
+	TooLarge  = own + "value-too-large"
+
+	own      = "onceward-"
+	maxError = 1 << 10
+)
+
+var (
+	// ErrNoLetter: the message is no dead letter, or not all of one.
+	ErrNoLetter = errors.New("kafkaadapter: message is no dead letter")
+	// ErrSettled: the message of a dead letter has been processed since.
+	ErrSettled = errors.New("kafkaadapter: the message of the dead letter has been processed since")
+)
+
+// Header of a letter.
+type Header struct{ Key, Value string }
+
+// Letter is what the headers say of a message.
+type Letter struct {
+	ID        string
+	Topic     string
+	Partition int32
+	Offset    int64
+	Timestamp time.Time
+	Attempts  int
+	Reason    error
+}
+
+// Headers are those that a letter has beside its message's own.
+func (l Letter) Headers() []Header {
+	headers := make([]Header, 0, 8)
+	if msgid.IsKey(l.ID) { // another one may have any size, and was not claimed
+		headers = append(headers, Header{ID, l.ID})
+	}
+	return append(headers,
+		Header{Topic, l.Topic},
+		Header{Partition, strconv.Itoa(int(l.Partition))},
+		Header{Offset, strconv.FormatInt(l.Offset, 10)},
+		Header{Timestamp, l.Timestamp.UTC().Format("2006-01-02T15:04:05.000Z")},
+		Header{Attempts, strconv.Itoa(l.Attempts)},
+		Header{Error, cut(fmt.Sprint(l.Reason), maxError)})
+}
+
+// IsOwn reports whether a header is a letter's. Those of a message that was a letter once are
+// replaced.
+func IsOwn[T ~string | ~[]byte](key T) bool {
+	return len(key) >= len(own) && strings.EqualFold(string(key[:len(own)]), own)
+}
+
+// cut shortens a text between two characters.
+func cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit]
+}
+
+// Replayed takes the id of a letter that was sent back to the topic it came from.
+func Replayed(h msgid.Headers, topic string) (string, bool) {
+	id := h(ID)
+	return id, id != "" && h(Topic) == topic
+}
+
+// Open makes the key of a letter claimable again, and returns the topic it goes back to.
+func Open(ctx context.Context, d *dedup.Deduper, scope string, h msgid.Headers) (topic string, err error) {
+	topic = h(Topic)
+	switch {
+	case topic == "":
+		return "", fmt.Errorf("%w: it has no header %q", ErrNoLetter, Topic)
+	case h(TooLarge) != "":
+		return "", fmt.Errorf("%w: it was too large, with a value of %s bytes, and lies at %s/%s@%s", ErrNoLetter,
+			h(TooLarge), topic, h(Partition), h(Offset))
+	}
+	if id := h(ID); id != "" {
+		if err := free(ctx, d, scope, id); err != nil {
+			return "", err
+		}
+	}
+	return topic, nil
+}
+
+// free forgets a key that has not succeeded.
+func free(ctx context.Context, d *dedup.Deduper, scope, id string) error {
+	rec, err := d.Lookup(ctx, id, dedup.WithScope(scope))
+	switch {
+	case err != nil:
+		return err
+	case rec.State == dedup.StateSucceeded:
+		return ErrSettled
+	case rec.State == dedup.StateAbsent:
+		return nil
+	case rec.State == dedup.StateUncertain:
+		return dedup.ErrUncertain // to forget it would run the effect without asking
+	}
+	return d.Forget(ctx, id, dedup.WithScope(scope))
+}

@@ -1,0 +1,69 @@
+// Package msgid finds the ids of messages, whatever client they came through.
+package msgid
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Headers is the last value of a message's header, empty where there is none. Names are
+// compared without regard to case.
+type Headers func(name string) string
+
+// First takes the id from the first of the named headers that is there.
+func First(h Headers, names []string) (string, bool) {
+	for _, name := range names {
+		if v := h(name); v != "" {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// HashPrefix begins the ids that [Hashed] makes.
+const HashPrefix = "sha256:"
+
+// Hashed is the id, if a Deduper takes it, and its digest otherwise. An id that looks like a
+// digest is hashed, too: different ids stay different.
+func Hashed(id string) string {
+	if id == "" || IsKey(id) && !strings.HasPrefix(id, HashPrefix) {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return HashPrefix + hex.EncodeToString(sum[:])
+}
+
+// IsKey reports whether a Deduper takes the id.
+func IsKey(id string) bool {
+	_, err := dedup.NewID("n", "", id)
+	return err == nil
+}
+
+// Position is the id of a message that is known by where it lies.
+func Position(topicID string, partition int32, offset int64, at time.Time) string {
+	b := make([]byte, 0, 96)
+	b = append(b, "position:"...)
+	b = append(b, topicID...)
+	b = append(b, '/')
+	b = strconv.AppendInt(b, int64(partition), 10)
+	b = append(b, '@')
+	b = strconv.AppendInt(b, offset, 10)
+	b = append(b, '/')
+	b = strconv.AppendInt(b, at.UnixMilli(), 10)
+	return string(b)
+}
+
+// TopicID writes a topic's UUID as Kafka's tools do. It is empty for a zero one, which
+// stands for a topic that has none.
+func TopicID(uuid [16]byte) string {
+	if uuid == ([16]byte{}) {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(uuid[:])
+}

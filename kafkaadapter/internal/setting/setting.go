@@ -1,0 +1,127 @@
+// Package setting has the defaults and the checks of what the adapters' configurations have
+// in common.
+package setting
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Settings point into an adapter's Config. The doc comments there say what they mean.
+type Settings struct {
+	// Package of the Config, for the names of fields in errors.
+	Package string
+
+	Deduper                  *dedup.Deduper
+	Unclaimed, TakeOver      bool
+	Handler, BatchHandler    bool // set
+	Scope                    string
+	Order, Orders            uint8 // chosen, and how many there are
+	Workers, BatchMax        *int
+	ClaimAhead               *int
+	HighWater, LowWater      *int
+	CommitCount, MaxAttempts *int
+	CommitEvery, Drain       *time.Duration
+	Timeout, BusyTimeout     *time.Duration
+	RetryBase, RetryMax      *time.Duration
+}
+
+// Complete sets what is zero to its default, and returns an [*dedup.InputError] for the first
+// bad field.
+func (s *Settings) Complete() error {
+	s.setDefaults()
+	if err := s.checkNegative(); err != nil {
+		return err
+	}
+	return s.checkTogether()
+}
+
+// Bad is the error of a field.
+func (s *Settings) Bad(field, format string, args ...any) error {
+	return &dedup.InputError{Field: s.Package + ".Config." + field, Reason: fmt.Sprintf(format, args...)}
+}
+
+func (s *Settings) checkNegative() error {
+	for _, f := range []struct {
+		name string
+		n    int
+	}{
+		{"Workers", *s.Workers}, {"BatchMax", *s.BatchMax}, {"ClaimAhead", *s.ClaimAhead}, {"HighWater", *s.HighWater},
+		{"LowWater", *s.LowWater}, {"CommitCount", *s.CommitCount}, {"MaxAttempts", *s.MaxAttempts},
+	} {
+		if f.n < 0 {
+			return s.Bad(f.name, "is %d; it must not be negative", f.n)
+		}
+	}
+	for _, f := range []struct {
+		name string
+		d    time.Duration
+	}{
+		{"CommitEvery", *s.CommitEvery}, {"Drain", *s.Drain}, {"Timeout", *s.Timeout}, {"BusyTimeout", *s.BusyTimeout},
+		{"RetryMax", *s.RetryMax}, {"RetryBase", *s.RetryBase},
+	} {
+		if f.d < 0 {
+			return s.Bad(f.name, "is %v; it must not be negative", f.d)
+		}
+	}
+	return nil
+}
+
+func (s *Settings) checkTogether() error {
+	scope := scopeFault(s.Scope)
+	switch {
+	case !s.Handler && !s.BatchHandler:
+		return s.Bad("Handler", "is nil, and so is BatchHandler")
+	case s.Handler && s.BatchHandler:
+		return s.Bad("BatchHandler", "is set together with Handler")
+	case *s.MaxAttempts == 1:
+		return s.Bad("MaxAttempts", "is 1: messages are claimed ahead of their turn, and one crash would use it up unseen; 0 is no limit, 2 the least")
+	case s.TakeOver && s.Unclaimed:
+		return s.Bad("TakeOverOlderGeneration", "is set together with Unclaimed: there are no claims")
+	case s.Deduper == nil && !s.Unclaimed:
+		return s.Bad("Deduper", "is nil; set Unclaimed if the handler records messages itself")
+	case s.Deduper != nil && s.Unclaimed:
+		return s.Bad("Unclaimed", "is set together with Deduper")
+	case s.Order >= s.Orders:
+		return s.Bad("Order", "is %d; ByKey, ByPartition and Unordered are known", s.Order)
+	case scope != "":
+		return s.Bad("Scope", "%s", scope)
+	case *s.LowWater >= *s.HighWater:
+		return s.Bad("LowWater", "is %d, not below HighWater (%d)", *s.LowWater, *s.HighWater)
+	case *s.RetryBase > *s.RetryMax:
+		return s.Bad("RetryBase", "is %v, above RetryMax (%v)", *s.RetryBase, *s.RetryMax)
+	}
+	return nil
+}
+
+// scopeFault is what a Deduper would say of the scope with every message.
+func scopeFault(scope string) string {
+	_, err := dedup.NewID("n", scope, "k")
+	if input := (*dedup.InputError)(nil); errors.As(err, &input) {
+		return input.Reason
+	}
+	return ""
+}
+
+func (s *Settings) setDefaults() {
+	orElse(s.Workers, 32)
+	orElse(s.BatchMax, 256)
+	orElse(s.ClaimAhead, 512)
+	orElse(s.HighWater, 4096)
+	orElse(s.LowWater, *s.HighWater/2)
+	orElse(s.CommitCount, 1000)
+	orElse(s.BusyTimeout, 15*time.Minute)
+	orElse(s.CommitEvery, 250*time.Millisecond)
+	orElse(s.Drain, 10*time.Second)
+	orElse(s.RetryMax, max(30*time.Second, *s.RetryBase))
+	orElse(s.RetryBase, min(100*time.Millisecond, *s.RetryMax))
+}
+
+func orElse[T comparable](p *T, v T) {
+	if *p == *new(T) {
+		*p = v
+	}
+}
