@@ -28,7 +28,12 @@ func (m *Marks) MarkBatchTx(ctx context.Context, tx Tx, reqs []dedup.Request) ([
 	if err := checkTx(tx); err != nil {
 		return nil, err
 	}
-	b := m.newBatch(reqs)
+	return m.markBatch(ctx, tx, m.newBatch(reqs))
+}
+
+// markBatch has a token of its own each time: the marks of a try that is to be forgotten
+// must not pass for ours.
+func (m *Marks) markBatch(ctx context.Context, tx Tx, b *batch) ([]Mark, error) {
 	token := newToken()
 	for chunk := range slices.Chunk(b.sorted(), m.dialect.chunk) {
 		rows, err := m.settle(ctx, tx, chunk, token)

@@ -2,6 +2,16 @@
 // so that both are committed or neither is: level Atomic, an effect exactly once within
 // the window.
 //
+//	_, err := marks.Do(ctx, db, message.ID, func(ctx context.Context, tx *sql.Tx) error {
+//		_, err := tx.ExecContext(ctx, `UPDATE account SET ...`) // the effect
+//		return err
+//	})
+//	if err != nil { return err }                // do not acknowledge
+//
+// [Marks.Do] runs the transaction, again when it deadlocks or loses its connection;
+// [Marks.DoBatch] has the effects of many messages in one. [Marks.MarkTx] and
+// [Marks.MarkBatchTx] are for a transaction that is the caller's own:
+//
 //	tx, err := db.BeginTx(ctx, nil)
 //	...
 //	mark, err := marks.MarkTx(ctx, tx, message.ID)
@@ -38,7 +48,8 @@
 // The commit may have happened. Do not acknowledge; run the whole transaction again,
 // MarkTx included. Its INSERT waits for a backend that is still committing, so it finds
 // the mark when the first try succeeded and runs the effect when it did not. A plain
-// SELECT would not do: it can say "absent" while the commit is under way.
+// SELECT would not do: it can say "absent" while the commit is under way. Do does all of
+// this by itself.
 //
 // # How long
 //

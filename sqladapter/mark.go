@@ -55,6 +55,10 @@ func (m *Marks) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Opt
 	if err := checkTx(tx); err != nil {
 		return Mark{}, err
 	}
+	return m.mark(ctx, tx, e)
+}
+
+func (m *Marks) mark(ctx context.Context, tx Tx, e entry) (Mark, error) {
 	token := newToken()
 	rows, err := m.settle(ctx, tx, []entry{e}, token)
 	if err != nil {
@@ -72,14 +76,22 @@ type entry struct {
 }
 
 func (m *Marks) entry(key string, opts []dedup.Option) (entry, error) {
+	req, err := request(key, opts)
+	if err != nil {
+		return entry{}, err
+	}
+	return m.digest(req)
+}
+
+func request(key string, opts []dedup.Option) (dedup.Request, error) {
 	req := dedup.Request{Key: key}
 	for _, opt := range opts {
 		if opt == nil {
-			return entry{}, inputError("Option", "is nil")
+			return dedup.Request{}, inputError("Option", "is nil")
 		}
 		opt(&req)
 	}
-	return m.digest(req)
+	return req, nil
 }
 
 func (m *Marks) digest(req dedup.Request) (entry, error) {

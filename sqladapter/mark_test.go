@@ -178,6 +178,15 @@ func TestBadInput(t *testing.T) {
 	mark := func(m *Marks, tx Tx, key string, opts ...dedup.Option) func() error {
 		return func() error { _, err := m.MarkTx(context.Background(), tx, key, opts...); return err }
 	}
+	do := func(m *Marks, db *sql.DB, key string, effect func(context.Context, *sql.Tx) error, opts ...dedup.Option) func() error {
+		return func() error { _, err := m.Do(context.Background(), db, key, effect, opts...); return err }
+	}
+	doBatch := func(m *Marks, db *sql.DB, keys []string, opts ...dedup.Option) func() error {
+		return func() error {
+			_, err := m.DoBatch(context.Background(), db, keys, func(context.Context, *sql.Tx, []int) error { return nil }, opts...)
+			return err
+		}
+	}
 	tests := map[string]struct {
 		field string
 		call  func() error
@@ -208,6 +217,18 @@ func TestBadInput(t *testing.T) {
 		"migrate, zero":     {"Marks", func() error { return new(Marks).Migrate(context.Background(), db) }},
 		"delete, nil":       {"db", func() error { _, err := m.DeleteExpired(context.Background(), nil, 1); return err }},
 		"delete, limit 0":   {"limit", func() error { _, err := m.DeleteExpired(context.Background(), db, 0); return err }},
+		"do, empty key":     {"key", do(m, db, "", nothing)},
+		"do, bad scope":     {"scope", do(m, db, "k", nothing, dedup.WithScope("a\xff"))},
+		"do, nil option":    {"Option", do(m, db, "k", nothing, nil)},
+		"do, nil db":        {"db", do(m, nil, "k", nothing)},
+		"do, nil effect":    {"effect", do(m, db, "k", nil)},
+		"do, nil Marks":     {"Marks", do(nil, db, "k", nothing)},
+		"do, nil context":   {"ctx", func() error { _, err := m.Do(nil, db, "k", nothing); return err }}, //nolint:staticcheck // the mistake
+		"batch do, nil db":  {"db", doBatch(m, nil, nil)},
+		"batch do, no work": {"effect", func() error { _, err := m.DoBatch(context.Background(), db, nil, nil); return err }},
+		"batch do, scope":   {"scope", doBatch(m, db, []string{"k"}, dedup.WithScope("a\xff"))},
+		"batch do, payload": {"Option", doBatch(m, db, []string{"k"}, dedup.WithFingerprint(nil))},
+		"batch do, option":  {"Option", doBatch(m, db, []string{"k"}, nil)},
 		"delete, zero":      {"Marks", func() error { _, err := new(Marks).DeleteExpired(context.Background(), db, 1); return err }},
 	}
 	for name, tt := range tests {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"errors"
+	"fmt"
 	"reflect"
 	"time"
 
@@ -33,6 +34,11 @@ type Config struct {
 	// Window is how long a mark is kept before [Marks.DeleteExpired] may remove it, at
 	// least one millisecond. Default: zero, which keeps marks for ever.
 	Window time.Duration
+	// Isolation of the transactions that [Marks.Do] and [Marks.DoBatch] begin. Above READ
+	// COMMITTED concurrent duplicates fail with serialization errors, and are run again. It
+	// must be zero for SQLite, which has one level. Default: [sql.LevelDefault], what the
+	// database or the connection has set.
+	Isolation sql.IsolationLevel
 }
 
 // Tx runs a statement in the caller's transaction. *sql.Tx has this method, and so has
@@ -47,6 +53,7 @@ type Tx interface {
 type Marks struct {
 	namespace string
 	window    time.Duration
+	isolation sql.IsolationLevel
 	table     tableName
 	dialect   *dialect
 }
@@ -64,11 +71,19 @@ func New(cfg Config) (*Marks, error) {
 	if cfg.Window < 0 || cfg.Window > 0 && cfg.Window < minWindow {
 		return nil, inputError("Window", "must be zero or at least 1ms, is "+cfg.Window.String())
 	}
+	if cfg.Isolation < sql.LevelDefault || cfg.Isolation > sql.LevelLinearizable {
+		return nil, inputError("Isolation", fmt.Sprintf("is %d, which is no level", int(cfg.Isolation)))
+	}
+	if cfg.Dialect == SQLite && cfg.Isolation != sql.LevelDefault {
+		return nil, inputError("Isolation", "is "+cfg.Isolation.String()+"; SQLite has one level")
+	}
 	table, err := newTableName(cfg.Dialect, cfg.Schema, cfg.Table)
 	if err != nil {
 		return nil, err
 	}
-	return &Marks{namespace: cfg.Namespace, window: cfg.Window, table: table, dialect: build(table)}, nil
+	return &Marks{
+		namespace: cfg.Namespace, window: cfg.Window, isolation: cfg.Isolation, table: table, dialect: build(table),
+	}, nil
 }
 
 // checkNamespace digests some key, so that the rules are those that keys will meet.

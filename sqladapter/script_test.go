@@ -24,6 +24,13 @@ type script struct {
 	t     *testing.T
 	steps []step
 	args  [][]any // of every statement that was run
+
+	begins, commits []error // what the next ones answer; nil when there are none left
+	// commit, if set, answers in their place, from the transaction's context.
+	commit                       func(ctx context.Context) error
+	tx                           context.Context
+	isolation                    driver.IsolationLevel
+	begun, committed, rolledBack int
 }
 
 // openScript returns a pool on the script, and checks at the end that all was run.
@@ -56,10 +63,34 @@ func (s *script) Driver() driver.Driver                        { return nil }
 func (s *script) Prepare(string) (driver.Stmt, error) {
 	return nil, errors.New("the script does not prepare")
 }
-func (s *script) Close() error              { return nil }
-func (s *script) Begin() (driver.Tx, error) { return s, nil }
-func (s *script) Commit() error             { return nil }
-func (s *script) Rollback() error           { return nil }
+func (s *script) Close() error { return nil }
+func (s *script) Begin() (driver.Tx, error) {
+	return nil, errors.New("the script begins under a context")
+}
+
+func (s *script) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	s.begun++
+	s.tx, s.isolation = ctx, opts.Isolation
+	return s, shift(&s.begins)
+}
+
+func (s *script) Commit() error {
+	s.committed++
+	if s.commit != nil {
+		return s.commit(s.tx)
+	}
+	return shift(&s.commits)
+}
+func (s *script) Rollback() error { s.rolledBack++; return nil }
+
+func shift(errs *[]error) error {
+	if len(*errs) == 0 {
+		return nil
+	}
+	err := (*errs)[0]
+	*errs = (*errs)[1:]
+	return err
+}
 
 func (s *script) next(query string, named []driver.NamedValue) (step, []any) {
 	s.t.Helper()

@@ -148,7 +148,7 @@ func TestKilledProcess(t *testing.T) {
 		runChild(t, file)
 		return
 	}
-	for _, when := range []string{"before commit", "after commit"} {
+	for _, when := range []string{"before commit", "after commit", "within Do"} {
 		t.Run(when, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "marks.db")
 			s := newShop(t, engine{"sqlite", sqladapter.SQLite, func(t *testing.T) *sql.DB {
@@ -191,7 +191,7 @@ func killChild(t *testing.T, task string) {
 // runChild is the other side of killChild: it never returns by itself.
 func runChild(t *testing.T, task string) {
 	var file, table, ledger, when string
-	if _, err := fmt.Sscanf(task, "%s\n%s\n%s\n%s commit", &file, &table, &ledger, &when); err != nil {
+	if _, err := fmt.Sscanf(task, "%s\n%s\n%s\n%s", &file, &table, &ledger, &when); err != nil {
 		t.Fatal(err)
 	}
 	db := openDB(t, "sqlite", sqliteDSN(file, "immediate"))
@@ -204,6 +204,10 @@ func runChild(t *testing.T, task string) {
 		<-context.Background().Done() // the parent's SIGKILL ends it
 	}
 	s := &shop{db: db, marks: marks, dialect: sqladapter.SQLite, table: table, ledger: ledger}
+	if when == "within" {
+		_, err = s.do(t.Context(), "m", func(*sql.Tx) error { die(); return nil })
+		t.Fatalf("child: %v", err)
+	}
 	first, err := s.deliver(t.Context(), "m", func(*sql.Tx) {
 		if when == "before" {
 			die()

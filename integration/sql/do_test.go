@@ -1,0 +1,367 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+var errDomain = errors.New("no such account")
+
+// do delivers a message by Do. Whatever else is to happen in the transaction comes after
+// the effect.
+func (s *shop) do(ctx context.Context, message string, after ...func(tx *sql.Tx) error) (sqladapter.Mark, error) {
+	return s.marks.Do(ctx, s.db, message, func(ctx context.Context, tx *sql.Tx) error {
+		if err := s.effect(ctx, tx, message); err != nil {
+			return err
+		}
+		for _, f := range after {
+			if err := f(tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s *shop) wantDone(t *testing.T, message string) {
+	t.Helper()
+	if mark, err := s.do(t.Context(), message); err != nil || mark.Outcome != dedup.Duplicate {
+		t.Errorf("%q is %v, %v; want a duplicate", message, mark.Outcome, err)
+	}
+}
+
+// TestDoOnce: first, duplicate, failure and panic, on every engine.
+func TestDoOnce(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		if mark, err := s.do(t.Context(), "m"); err != nil || !mark.First() {
+			t.Fatalf("first: %v, %v", mark.Outcome, err)
+		}
+		s.wantDone(t, "m")
+		if _, err := s.do(t.Context(), "bad", func(*sql.Tx) error { return errDomain }); !errors.Is(err, errDomain) {
+			t.Errorf("failure: %v", err)
+		}
+		func() {
+			defer func() {
+				if v := recover(); v != "boom" {
+					t.Errorf("recovered %v", v)
+				}
+			}()
+			_, err := s.do(t.Context(), "bad", func(*sql.Tx) error { panic("boom") })
+			t.Errorf("panic: %v", err)
+		}()
+		s.wantMark(t, "bad", false)
+		s.wantEffects(t, []string{"m"})
+		if n := s.db.Stats().InUse; n != 0 {
+			t.Errorf("%d connections are still in a transaction", n)
+		}
+	})
+}
+
+// TestDoCancelled: the end of the context rolls back what is not committed.
+func TestDoCancelled(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		why := errors.New("the partition is gone")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		if _, err := s.do(ctx, "m", func(*sql.Tx) error { cancel(why); return nil }); !errors.Is(err, why) {
+			t.Errorf("Do = %v", err)
+		}
+		s.wantMark(t, "m", false)
+		s.wantEffects(t, nil)
+		if mark, err := s.do(t.Context(), "m"); err != nil || !mark.First() {
+			t.Errorf("redelivery: %v, %v", mark.Outcome, err)
+		}
+		s.wantEffects(t, []string{"m"})
+	})
+}
+
+// TestDoConcurrently: 16 callers deliver the same messages at once; each is first once.
+func TestDoConcurrently(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		for _, level := range []sql.IsolationLevel{sql.LevelDefault, sql.LevelSerializable} {
+			if e.dialect == sqladapter.SQLite && level != sql.LevelDefault {
+				continue
+			}
+			t.Run(level.String(), func(t *testing.T) {
+				s := newShop(t, e, func(c *sqladapter.Config) { c.Isolation = level })
+				all := messages(20)
+				var firsts atomic.Int64
+				var wg sync.WaitGroup
+				for range workers {
+					wg.Go(func() {
+						for _, message := range all {
+							if s.doRepeatedly(t, message).First() {
+								firsts.Add(1)
+							}
+						}
+					})
+				}
+				wg.Wait()
+				if firsts.Load() != int64(len(all)) {
+					t.Errorf("%d firsts for %d messages", firsts.Load(), len(all))
+				}
+				s.wantEffects(t, all)
+			})
+		}
+	})
+}
+
+// doRepeatedly delivers as a broker would: 16 callers that compete at SERIALIZABLE may use
+// up the tries of one.
+func (s *shop) doRepeatedly(t *testing.T, message string) sqladapter.Mark {
+	for range maxDeliveries {
+		mark, err := s.do(t.Context(), message)
+		if err == nil {
+			return mark
+		}
+		if !sqladapter.Retryable(err) {
+			t.Errorf("%q: %v is not retryable", message, err)
+			return mark
+		}
+	}
+	t.Errorf("%q: no delivery of %d succeeded", message, maxDeliveries)
+	return sqladapter.Mark{}
+}
+
+// TestDoRepeatsAfterTheCrashOfItsSession: the server ends the session between effect and
+// commit. Do begins again by itself, and the effect is there once.
+func TestDoRepeatsAfterTheCrashOfItsSession(t *testing.T) {
+	forEachPostgres(t, func(t *testing.T, e engine) {
+		admin := e.open(t)
+		s := newShop(t, e)
+		var kills int
+		mark, err := s.do(t.Context(), "m", func(tx *sql.Tx) error {
+			if kills++; kills > 1 {
+				return nil
+			}
+			var pid int
+			if err := tx.QueryRowContext(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+				return err
+			}
+			terminate(t, admin, pid)
+			return nil
+		})
+		if err != nil || !mark.First() || kills != 2 {
+			t.Errorf("Do = %v, %v after %d runs; want the second run to be first", mark.Outcome, err, kills)
+		}
+		s.wantEffects(t, []string{"m"})
+	})
+}
+
+// TestDoRepeatsADeadlock: two effects lock two rows in opposite orders. The one that the
+// server kills is run again, and both are done.
+func TestDoRepeatsADeadlock(t *testing.T) {
+	forEachPostgres(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		accounts := servertest.Prefix(t) + "_accounts"
+		s.exec(t, `CREATE TABLE `+accounts+` (id int PRIMARY KEY, balance int NOT NULL)`)
+		t.Cleanup(func() { s.exec(t, `DROP TABLE `+accounts) })
+		s.exec(t, `INSERT INTO `+accounts+` VALUES (1, 0), (2, 0)`)
+		var runs atomic.Int64
+		var both, wg sync.WaitGroup
+		both.Add(2)
+		transfer := func(message string, from, to int) {
+			met := sync.OnceFunc(func() { both.Done(); both.Wait() }) // only in the first run
+			mark, err := s.do(t.Context(), message, func(tx *sql.Tx) error {
+				runs.Add(1)
+				add := func(id int) error {
+					_, err := tx.ExecContext(t.Context(), `UPDATE `+accounts+` SET balance = balance + 1 WHERE id = $1::int`, id)
+					return err
+				}
+				if err := add(from); err != nil {
+					return err
+				}
+				met()
+				return add(to)
+			})
+			if err != nil || !mark.First() {
+				t.Errorf("%s: %v, %v", message, mark.Outcome, err)
+			}
+		}
+		wg.Go(func() { transfer("there", 1, 2) })
+		wg.Go(func() { transfer("back", 2, 1) })
+		wg.Wait()
+		if runs.Load() < 3 {
+			t.Errorf("%d runs: there was no deadlock", runs.Load())
+		}
+		var sum int
+		if err := s.db.QueryRowContext(t.Context(), `SELECT sum(balance) FROM `+accounts).Scan(&sum); err != nil || sum != 4 {
+			t.Errorf("the balances add up to %d, %v; want 4", sum, err)
+		}
+		s.wantEffects(t, []string{"there", "back"})
+	})
+}
+
+// TestDoResolvesALostCommit: the server commits, and its reply is cut off. Do meets its own
+// mark: the effect is done, once, and the caller is told so.
+func TestDoResolvesALostCommit(t *testing.T) {
+	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			s := newShop(t, postgres(mode))
+			cut := newCommitCutter(t, servertest.Postgres(t))
+			through := &shop{db: openDB(t, "pgx", postgresURL(t, cut.url, mode)), marks: s.marks, dialect: s.dialect, ledger: s.ledger}
+			all := messages(10)
+			for _, message := range all {
+				cut.arm()
+				if mark, err := through.do(t.Context(), message); err != nil || mark.Outcome != dedup.Duplicate {
+					t.Errorf("%q: %v, %v; want a duplicate of its own", message, mark.Outcome, err)
+				}
+			}
+			for batch := range slices.Chunk(messages(20)[10:], 5) {
+				cut.arm()
+				marks, err := through.doBatch(t.Context(), batch)
+				if err != nil || slices.ContainsFunc(marks, func(m sqladapter.Mark) bool { return m.Outcome != dedup.Duplicate }) {
+					t.Errorf("batch: %v, %v", marks, err)
+				}
+			}
+			s.wantEffects(t, messages(20))
+			if n := cut.count.Load(); n != 12 {
+				t.Errorf("%d replies were lost, want 12", n)
+			}
+		})
+	}
+}
+
+// TestDoInFlight: a wait that the database's lock timeout cuts short is not repeated, and
+// not acknowledged.
+func TestDoInFlight(t *testing.T) {
+	s := newShop(t, postgres("cache_statement"))
+	holder := begin(t, s.db, sql.LevelDefault)
+	if _, err := s.marks.MarkTx(t.Context(), holder, "m"); err != nil {
+		t.Fatal(err)
+	}
+	url := postgresURL(t, servertest.Postgres(t), "exec")
+	impatient := &shop{db: openDB(t, "pgx", url+"&lock_timeout=50ms"), marks: s.marks, dialect: s.dialect, ledger: s.ledger}
+	if mark, err := impatient.do(t.Context(), "m"); !errors.Is(err, dedup.ErrInFlight) || mark.Outcome != dedup.InFlight {
+		t.Errorf("Do = %v, %v", mark.Outcome, err)
+	}
+	s.wantEffects(t, nil)
+}
+
+// TestDoSwallowedError: PostgreSQL has aborted the transaction, and the effect says nil.
+// What was not committed is not called done.
+func TestDoSwallowedError(t *testing.T) {
+	forEachPostgres(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		_, err := s.do(t.Context(), "m", func(tx *sql.Tx) error {
+			_, _ = tx.ExecContext(t.Context(), `SELECT 1/0`)
+			return nil
+		})
+		if err == nil {
+			t.Error("Do = nil")
+		}
+		s.wantMark(t, "m", false)
+		s.wantEffects(t, nil)
+	})
+}
+
+// TestDoBesideAWriter: SQLite has one writer, and one that keeps the file for longer than
+// the busy timeout is an error that says "again".
+func TestDoBesideAWriter(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "marks.db")
+	s := newShop(t, engine{"sqlite/impatient", sqladapter.SQLite, func(t *testing.T) *sql.DB {
+		return openDB(t, "sqlite", "file:"+file+"?_txlock=deferred&_pragma=busy_timeout(1)&_pragma=journal_mode(WAL)")
+	}})
+	locked, free := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := s.do(t.Context(), "other", func(*sql.Tx) error { close(locked); <-free; return nil }); err != nil {
+			t.Errorf("the other writer: %v", err)
+		}
+	})
+	<-locked
+	if _, err := s.do(t.Context(), "m"); !sqladapter.Retryable(err) {
+		t.Errorf("Do beside a writer = %v, want a retryable error", err)
+	}
+	close(free)
+	wg.Wait()
+	if mark, err := s.do(t.Context(), "m"); err != nil || !mark.First() {
+		t.Errorf("Do = %v, %v", mark.Outcome, err)
+	}
+	s.wantEffects(t, []string{"m", "other"})
+}
+
+// doBatch delivers messages by DoBatch. One that is called "poison" fails its batch.
+func (s *shop) doBatch(ctx context.Context, batch []string) ([]sqladapter.Mark, error) {
+	return s.marks.DoBatch(ctx, s.db, batch, func(ctx context.Context, tx *sql.Tx, first []int) error {
+		for _, i := range first {
+			if err := s.effect(ctx, tx, batch[i]); err != nil {
+				return err
+			}
+			if batch[i] == "poison" {
+				return errDomain
+			}
+		}
+		return nil
+	})
+}
+
+// TestDoBatchOutcomes: bad keys are left out, aliases and duplicates are not run, and one
+// failure takes all back.
+func TestDoBatchOutcomes(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		keys := []string{"a", "", "b", "a", "c\x00"}
+		for round, want := range [][]dedup.Outcome{
+			{dedup.Acquired, dedup.Unknown, dedup.Acquired, dedup.Duplicate, dedup.Unknown},
+			{dedup.Duplicate, dedup.Unknown, dedup.Duplicate, dedup.Duplicate, dedup.Unknown},
+		} {
+			marks, err := s.doBatch(t.Context(), keys)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, mark := range marks {
+				if mark.Outcome != want[i] || (mark.Err != nil) != (want[i] == dedup.Unknown) {
+					t.Errorf("round %d, item %d: %v, %v; want %v", round, i, mark.Outcome, mark.Err, want[i])
+				}
+			}
+		}
+		if marks, err := s.doBatch(t.Context(), []string{"a", "d", "poison", "e"}); marks != nil || !errors.Is(err, errDomain) {
+			t.Errorf("a batch with poison: %v, %v", marks, err)
+		}
+		s.wantEffects(t, []string{"a", "b"})
+		for _, message := range []string{"d", "poison", "e"} {
+			s.wantMark(t, message, false)
+		}
+	})
+}
+
+// TestDoBatchOverlaps: batches of the same new keys in different orders, 8 at a time: they
+// wait for each other, and each key is first in one of them.
+func TestDoBatchOverlaps(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		size := 200
+		if e.dialect == sqladapter.SQLite {
+			size = 25
+		}
+		all := messages(2 * size)
+		for batch := range slices.Chunk(all, size) {
+			var wg sync.WaitGroup
+			for w := range 8 {
+				wg.Go(func() {
+					mine := slices.Clone(batch)
+					rng := rand.New(rand.NewPCG(4, uint64(w)))
+					rng.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+					if _, err := s.doBatch(t.Context(), mine); err != nil {
+						t.Errorf("batch: %v", err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+		s.wantEffects(t, all)
+	})
+}

@@ -1,0 +1,175 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Do has the effect of key once: it begins a transaction, marks key in it, runs effect if
+// the mark is the first, and commits. A duplicate is told by the Mark, with a nil error,
+// and effect is not run.
+//
+// nil means that the effect is committed, and the message may be acknowledged. It says
+// nothing about who committed it: after a lost COMMIT the whole is run again, and finds the
+// mark that this very call has made. So [dedup.Duplicate] is "done, by somebody or by me",
+// and whoever counts effects must count in the transaction.
+//
+// Any error means: do not acknowledge, call Do again. Nothing is committed then, but for an
+// error of COMMIT, which leaves that open; the next call finds out. effect's own error is
+// returned as it is; a panic of effect passes through. Both roll back. For a key that cannot
+// be used (a [*dedup.InputError]) and one that is bound to another payload
+// ([dedup.ErrMismatch]) dedup.IsPermanent is true: no repetition mends them. The Mark says
+// what was learnt of the key, and is Unknown where the transaction failed.
+//
+// When [Retryable] says so of the error of any step, effect's included, all of it is run
+// again from BEGIN, up to five times with a short backoff, so effect must have no other
+// effect than through tx, which it must neither commit nor roll back. Not repeated are an
+// error for which dedup.IsPermanent is true, and [dedup.ErrInFlight]: the database's lock
+// timeout is how long the caller was to wait.
+//
+// When ctx ends the transaction is rolled back, but a COMMIT that has been sent is given
+// another five seconds for its answer: to break it off would leave open what it has done.
+//
+// Scope and fingerprint of the options count, as in [Marks.MarkTx]. The isolation level is
+// [Config.Isolation]. Concurrent calls are safe. effect must use tx, not db: with SQLite, or
+// a pool that is used up, db would wait for this very transaction. Four round trips and
+// those of effect; a duplicate takes four.
+func (m *Marks) Do(
+	ctx context.Context, db *sql.DB, key string, effect func(ctx context.Context, tx *sql.Tx) error, opts ...dedup.Option,
+) (Mark, error) {
+	if err := m.checkDo(ctx, db, effect == nil); err != nil {
+		return Mark{}, err
+	}
+	e, err := m.entry(key, opts)
+	if err != nil {
+		err = badKey(err)
+		return Mark{Err: err}, err
+	}
+	var mark Mark
+	err = m.transact(ctx, db, func(tx *sql.Tx) (write bool, err error) {
+		if mark, err = m.mark(ctx, tx, e); err != nil {
+			return false, err
+		}
+		if !mark.First() {
+			return false, nil
+		}
+		return true, effect(ctx, tx)
+	})
+	switch {
+	case err == nil:
+		return mark, nil
+	case errors.Is(err, dedup.ErrMismatch) && mark.Outcome == dedup.Mismatch:
+		err = dedup.Permanent(err)
+	case mark.Outcome != dedup.InFlight:
+		mark = Mark{} // it went with its transaction
+	}
+	mark.Err = err
+	return mark, err
+}
+
+// DoBatch is [Marks.Do] for many keys in one transaction: their effects are committed
+// together or not at all. effect gets the positions in keys that are first, ascending, and
+// is not called when there is none. The marks are in the order of keys.
+//
+// One bad key does not fail the batch: its Mark carries Err, for which dedup.IsPermanent is
+// true; it is left out, and must not be acknowledged. A nil error speaks for all the others.
+// A key that occurs twice is run once, at its first position; the later ones are duplicates
+// of it. An error of the call is as in Do, and no mark counts: the batch is rolled back, or
+// a COMMIT was lost. Whoever calls again with each key alone finds the one that always fails.
+//
+// Keys are marked in one order everywhere, so batches that overlap wait for each other and
+// do not deadlock over their marks. effect can still deadlock over its own rows, which is
+// run again as in Do. An empty batch, and one of bad keys alone, begin no transaction.
+//
+// The scope of the options holds for all keys; a fingerprint is a [*dedup.InputError],
+// because it is of one payload: [Marks.MarkBatchTx] takes one for each. Four round trips
+// and those of effect, one more when some are duplicates (SQLite: one or two for each key).
+func (m *Marks) DoBatch(
+	ctx context.Context, db *sql.DB, keys []string, effect func(ctx context.Context, tx *sql.Tx, first []int) error, opts ...dedup.Option,
+) ([]Mark, error) {
+	if err := m.checkDo(ctx, db, effect == nil); err != nil {
+		return nil, err
+	}
+	b, err := m.batchOf(keys, opts)
+	if err != nil {
+		return nil, err
+	}
+	if len(b.places) == 0 {
+		return b.marks, nil
+	}
+	err = m.transact(ctx, db, func(tx *sql.Tx) (write bool, err error) {
+		if _, err := m.markBatch(ctx, tx, b); err != nil {
+			return false, err
+		}
+		if first := firsts(b.marks); len(first) > 0 {
+			return true, effect(ctx, tx, first)
+		}
+		return false, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b.marks, nil
+}
+
+// batchOf is the batch of these keys, under the same options.
+func (m *Marks) batchOf(keys []string, opts []dedup.Option) (*batch, error) {
+	reqs := make([]dedup.Request, len(keys))
+	for i, key := range keys {
+		req, err := request(key, opts)
+		if err != nil {
+			return nil, err
+		}
+		if req.Fingerprint != (dedup.Fingerprint{}) {
+			return nil, inputError("Option", "sets a fingerprint, which is of one payload, for a batch")
+		}
+		reqs[i] = req
+	}
+	b := m.newBatch(reqs)
+	for i := range b.marks {
+		err := badKey(b.marks[i].Err)
+		if err != nil && !dedup.IsPermanent(err) {
+			return nil, err // it is wrong for every key
+		}
+		b.marks[i].Err = err
+	}
+	return b, nil
+}
+
+func firsts(marks []Mark) (first []int) {
+	for i, mark := range marks {
+		if mark.First() {
+			first = append(first, i)
+		}
+	}
+	return first
+}
+
+// checkDo refuses what no transaction can be begun with.
+func (m *Marks) checkDo(ctx context.Context, db *sql.DB, noEffect bool) error {
+	switch {
+	case m.ready() != nil:
+		return m.ready()
+	case ctx == nil:
+		return inputError("ctx", "is nil")
+	case db == nil:
+		return inputError("db", "is nil")
+	case noEffect:
+		return inputError("effect", "is nil")
+	}
+	return nil
+}
+
+// badKey marks the errors that are about one message, and stay with it, as permanent. Bad
+// options are the program's, and the message must not be given up for them.
+func badKey(err error) error {
+	var input *dedup.InputError
+	if errors.As(err, &input) && input.Field == "key" {
+		return dedup.Permanent(fmt.Errorf("sqladapter: %w", err))
+	}
+	return err
+}

@@ -1,0 +1,257 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// firstTime is a transaction that finds nothing, as often as it is run.
+func firstTime(m *Marks, times int) []step {
+	return slices.Repeat([]step{{query: m.dialect.insert, rows: inserted}}, times)
+}
+
+// marked is a transaction that finds somebody's mark.
+func marked(m *Marks) []step {
+	return []step{{query: m.dialect.insert}, {query: m.dialect.load, rows: stored(dedup.Fingerprint{})}}
+}
+
+// afterOurOwn is a transaction whose COMMIT is lost but has happened, and the next one. What
+// that finds must not pass for a mark of its own: it would run the effect again.
+func afterOurOwn(m *Marks) []step {
+	var row [][]driver.Value
+	return []step{
+		{query: m.dialect.insert, rows: func(args []any) [][]driver.Value { row = inserted(args); return row }},
+		{query: m.dialect.insert},
+		{query: m.dialect.load, rows: func([]any) [][]driver.Value { return row }},
+	}
+}
+
+func nothing(context.Context, *sql.Tx) error { return nil }
+
+// What Do makes of a transaction: how often it runs the whole, what it commits, and what it
+// tells.
+func TestDo(t *testing.T) {
+	m := newMarks(t, SQLite)
+	domain := errors.New("no such account")
+	lost := safeError(true) // as pgx says of a lost COMMIT
+	tests := map[string]struct {
+		steps           []step
+		begins, commits []error
+		effect          []error // of each run
+		opts            []dedup.Option
+		begun           int
+		committed       int
+		outcome         dedup.Outcome
+		err             error
+		permanent       bool
+	}{
+		"first":     {steps: firstTime(m, 1), effect: []error{nil}, begun: 1, committed: 1, outcome: dedup.Acquired},
+		"duplicate": {steps: marked(m), begun: 1, outcome: dedup.Duplicate},
+		"mismatch": {
+			steps: []step{{query: m.dialect.insert}, {query: m.dialect.load, rows: stored(dedup.FingerprintOf([]byte("x")))}},
+			opts:  []dedup.Option{dedup.WithFingerprint([]byte("y"))},
+			begun: 1, outcome: dedup.Mismatch, err: dedup.ErrMismatch, permanent: true,
+		},
+		"effect fails":             {steps: firstTime(m, 1), effect: []error{domain}, begun: 1, err: domain},
+		"effect fails for good":    {steps: firstTime(m, 1), effect: []error{dedup.Permanent(codeError("40001"))}, begun: 1, err: codeError("40001"), permanent: true},
+		"deadlock in the effect":   {steps: firstTime(m, 2), effect: []error{codeError("40P01"), nil}, begun: 2, committed: 1, outcome: dedup.Acquired},
+		"serialization at the end": {steps: firstTime(m, 2), effect: []error{nil, nil}, commits: []error{codeError("40001")}, begun: 2, committed: 2, outcome: dedup.Acquired},
+		"connection lost before":   {steps: firstTime(m, 1), begins: []error{io.ErrUnexpectedEOF}, effect: []error{nil}, begun: 2, committed: 1, outcome: dedup.Acquired},
+		"lost COMMIT that happened": {
+			steps:  afterOurOwn(m),
+			effect: []error{nil}, commits: []error{lost}, begun: 2, committed: 1, outcome: dedup.Duplicate,
+		},
+		"lost COMMIT that did not":    {steps: firstTime(m, 2), effect: []error{nil, nil}, commits: []error{lost}, begun: 2, committed: 2, outcome: dedup.Acquired},
+		"COMMIT refused":              {steps: firstTime(m, 1), effect: []error{nil}, commits: []error{codeError("23503")}, begun: 1, committed: 1, err: codeError("23503")},
+		"COMMIT that has rolled back": {steps: firstTime(m, 1), effect: []error{nil}, commits: []error{domain}, begun: 1, committed: 1, err: domain},
+		"never serializable": {
+			steps: firstTime(m, maxTries), effect: slices.Repeat([]error{codeError("40001")}, maxTries), begun: maxTries, err: codeError("40001"),
+		},
+		"lock timeout": {steps: []step{{query: m.dialect.insert, err: codeError("55P03")}}, begun: 1, outcome: dedup.InFlight, err: dedup.ErrInFlight},
+		"nothing learnt": {
+			steps: []step{{query: m.dialect.insert, err: codeError("42P01")}}, begun: 1, err: codeError("42P01"),
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db, s := openScript(t, tt.steps...)
+				s.begins, s.commits = tt.begins, tt.commits
+				effects := tt.effect
+				mark, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error {
+					if len(effects) == 0 {
+						t.Error("the effect ran once too often")
+						return nil
+					}
+					return shift(&effects)
+				}, tt.opts...)
+				if !errors.Is(err, tt.err) || (err == nil) != (tt.err == nil) || mark.Outcome != tt.outcome {
+					t.Errorf("Do = %v, %v; want %v, %v", mark.Outcome, err, tt.outcome, tt.err)
+				}
+				if dedup.IsPermanent(err) != tt.permanent || !errors.Is(mark.Err, err) {
+					t.Errorf("permanent: %v, want %v; Mark.Err = %v", dedup.IsPermanent(err), tt.permanent, mark.Err)
+				}
+				if len(effects) > 0 || s.begun != tt.begun || s.committed != tt.committed {
+					t.Errorf("%d effects did not run, %d begun, %d commits; want %d, %d", len(effects), s.begun, s.committed, tt.begun, tt.committed)
+				}
+				if s.rolledBack != tt.begun-len(tt.begins)-tt.committed {
+					t.Errorf("%d of %d transactions were rolled back, %d committed", s.rolledBack, s.begun, s.committed)
+				}
+			})
+		})
+	}
+}
+
+// A panic of the effect passes through, and nothing is committed.
+func TestDoPanics(t *testing.T) {
+	m := newMarks(t, SQLite)
+	db, s := openScript(t, firstTime(m, 1)...)
+	defer func() {
+		if v := recover(); v != "boom" || s.rolledBack != 1 || s.committed != 0 {
+			t.Errorf("recovered %v, %d rolled back, %d committed", v, s.rolledBack, s.committed)
+		}
+	}()
+	_, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error { panic("boom") })
+	t.Errorf("Do returned %v", err)
+}
+
+// The caller's end rolls back until COMMIT is sent, and does not break COMMIT off.
+func TestDoIsCancelled(t *testing.T) {
+	m := newMarks(t, SQLite)
+	why := errors.New("the partition is gone")
+	t.Run("in the effect", func(t *testing.T) {
+		db, s := openScript(t, firstTime(m, 1)...)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		_, err := m.Do(ctx, db, testKey, func(context.Context, *sql.Tx) error { cancel(why); return nil })
+		if !errors.Is(err, why) || s.committed != 0 {
+			t.Errorf("Do = %v, %d commits", err, s.committed)
+		}
+	})
+	t.Run("in the backoff", func(t *testing.T) {
+		db, _ := openScript(t, firstTime(m, 1)...)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		_, err := m.Do(ctx, db, testKey, func(context.Context, *sql.Tx) error { cancel(why); return codeError("40001") })
+		if !errors.Is(err, why) || !errors.Is(err, codeError("40001")) {
+			t.Errorf("Do = %v", err)
+		}
+	})
+	for name, row := range map[string]struct {
+		takes time.Duration
+		err   error
+	}{"COMMIT that ends": {time.Second, nil}, "COMMIT that hangs": {time.Hour, dedup.ErrUnknown}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db, s := openScript(t, firstTime(m, 1)...)
+				ctx, cancel := context.WithCancelCause(t.Context())
+				s.commit = func(tx context.Context) error {
+					cancel(why)
+					select {
+					case <-time.After(row.takes):
+						return nil
+					case <-tx.Done():
+						return tx.Err()
+					}
+				}
+				began := time.Now()
+				_, err := m.Do(ctx, db, testKey, nothing)
+				if !errors.Is(err, row.err) || (err == nil) != (row.err == nil) || time.Since(began) > commitGrace {
+					t.Errorf("Do = %v after %v, want %v", err, time.Since(began), row.err)
+				}
+			})
+		})
+	}
+}
+
+func TestDoIsolation(t *testing.T) {
+	m, err := New(Config{Dialect: Postgres, Namespace: "payments", Isolation: sql.LevelSerializable})
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, s := openScript(t, step{query: m.dialect.insert, rows: func(args []any) [][]driver.Value {
+		return [][]driver.Value{{parseUUID(t, args[0].(string)), parseUUID(t, args[1].(string)), nil, int64(0), int64(0)}}
+	}})
+	if mark, err := m.Do(t.Context(), db, testKey, nothing); err != nil || !mark.First() {
+		t.Error(mark, err)
+	}
+	if got := sql.IsolationLevel(s.isolation); got != sql.LevelSerializable {
+		t.Errorf("begun at %v", got)
+	}
+}
+
+func TestDoBatch(t *testing.T) {
+	m := newMarks(t, Postgres)
+	done, err := dedup.NewID("payments", "tenant", "done")
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		transaction := []step{
+			{query: m.dialect.insertMany, rows: insertedMany(t, func(id dedup.ID) bool { return id != done })},
+			{query: m.dialect.load, rows: func(args []any) [][]driver.Value {
+				return stored(dedup.Fingerprint{})([]any{parseUUID(t, args[0].(string))})
+			}},
+		}
+		db, s := openScript(t, slices.Repeat(transaction, 2)...)
+		s.commits = []error{codeError("40001")}
+		runs := 0
+		marks, err := m.DoBatch(t.Context(), db, []string{"a", "", "done", "a", "b", "a\x00"}, func(_ context.Context, _ *sql.Tx, first []int) error {
+			runs++
+			if !slices.Equal(first, []int{0, 4}) {
+				t.Errorf("first = %v", first)
+			}
+			return nil
+		}, dedup.WithScope("tenant"))
+		if err != nil || runs != 2 || s.committed != 2 {
+			t.Fatalf("%v after %d runs and %d commits", err, runs, s.committed)
+		}
+		want := []dedup.Outcome{dedup.Acquired, dedup.Unknown, dedup.Duplicate, dedup.Duplicate, dedup.Acquired, dedup.Unknown}
+		for i, mark := range marks {
+			if mark.Outcome != want[i] || dedup.IsPermanent(mark.Err) != (want[i] == dedup.Unknown) {
+				t.Errorf("item %d: %v, %v; want %v", i, mark.Outcome, mark.Err, want[i])
+			}
+		}
+	})
+}
+
+// A batch of duplicates has no effect to run, and nothing to commit.
+func TestDoBatchOfDuplicates(t *testing.T) {
+	m := newMarks(t, SQLite)
+	db, s := openScript(t, marked(m)...)
+	marks, err := m.DoBatch(t.Context(), db, []string{"a", "a"}, func(context.Context, *sql.Tx, []int) error {
+		t.Error("the effect ran")
+		return nil
+	})
+	if err != nil || marks[0].Outcome != dedup.Duplicate || marks[1].Outcome != dedup.Duplicate || s.committed != 0 {
+		t.Errorf("%v, %v, %d commits", marks, err, s.committed)
+	}
+}
+
+func TestDoBatchRunsNothing(t *testing.T) {
+	m := newMarks(t, SQLite)
+	db, s := openScript(t) // any statement fails the test
+	for _, keys := range [][]string{nil, {}, {""}, {"", "a\xff"}} {
+		marks, err := m.DoBatch(t.Context(), db, keys, func(context.Context, *sql.Tx, []int) error { return errors.New("ran") })
+		if err != nil || len(marks) != len(keys) || s.begun > 0 {
+			t.Errorf("DoBatch(%q) = %v, %v, %d begun", keys, marks, err, s.begun)
+		}
+	}
+}
+
+func TestDoBatchFailsAsAWhole(t *testing.T) {
+	m := newMarks(t, SQLite)
+	db, s := openScript(t, firstTime(m, 2)...)
+	domain := errors.New("no such account")
+	marks, err := m.DoBatch(t.Context(), db, []string{"a", "b"}, func(context.Context, *sql.Tx, []int) error { return domain })
+	if marks != nil || !errors.Is(err, domain) || s.committed != 0 || s.rolledBack != 1 {
+		t.Errorf("%v, %v, %d commits, %d rolled back", marks, err, s.committed, s.rolledBack)
+	}
+}

@@ -1,0 +1,101 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
+)
+
+const (
+	// maxTries bounds how often a transaction is run.
+	maxTries = 5
+	// commitGrace is how long a COMMIT may go on when its caller has been cancelled.
+	commitGrace = 5 * time.Second
+)
+
+// again spreads what deadlocked or was refused as not serializable. What takes longer, such
+// as a server that starts, is for the caller's own repetitions.
+var again = backoff.Policy{Base: 20 * time.Millisecond, Cap: time.Second}
+
+var errNoCommitReply = fmt.Errorf("%w: COMMIT was not answered within %v of the end of the context", dedup.ErrUnknown, commitGrace)
+
+// transact runs work in a transaction until one try ends for certain, and commits when work
+// has written. work must undo nothing itself, and may be called several times.
+func (m *Marks) transact(ctx context.Context, db *sql.DB, work func(tx *sql.Tx) (write bool, err error)) error {
+	for try := 0; ; try++ {
+		err := m.attempt(ctx, db, work)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return because(context.Cause(ctx), err)
+		case !repeatable(err):
+			return err
+		case try+1 == maxTries:
+			return fmt.Errorf("sqladapter: tried %d times: %w", maxTries, err)
+		}
+		if cause := backoff.Sleep(ctx, again.Delay(try, 0, nil)); cause != nil {
+			return because(cause, err)
+		}
+	}
+}
+
+// repeatable is Retryable for a transaction that holds its own mark, but for what the
+// caller has said not to wait for, or not to repeat.
+func repeatable(err error) bool {
+	return Retryable(err) && !errors.Is(err, dedup.ErrInFlight) && !dedup.IsPermanent(err)
+}
+
+// attempt is one transaction. Its context ends with the caller's until COMMIT is sent:
+// broken off after that, nobody would know what it has done.
+func (m *Marks) attempt(ctx context.Context, db *sql.DB, work func(tx *sql.Tx) (write bool, err error)) error {
+	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	defer stop()
+	tx, err := db.BeginTx(inner, &sql.TxOptions{Isolation: m.isolation})
+	if err != nil {
+		return fmt.Errorf("sqladapter: begin: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // also when work panics; after Commit it does nothing
+	write, err := work(tx)
+	if err != nil || !write {
+		return err
+	}
+	if !stop() {
+		return fmt.Errorf("sqladapter: %w", context.Cause(ctx)) // it has ended, and is rolling back
+	}
+	defer context.AfterFunc(ctx, func() { breakOff(inner, cancel) })()
+	if err := tx.Commit(); err != nil {
+		return commitError(inner, err)
+	}
+	return nil
+}
+
+// breakOff ends a COMMIT whose caller has left, unless it ends first.
+func breakOff(inner context.Context, cancel context.CancelCauseFunc) {
+	if backoff.Sleep(inner, commitGrace) == nil {
+		cancel(errNoCommitReply)
+	}
+}
+
+func commitError(inner context.Context, err error) error {
+	err = fmt.Errorf("sqladapter: commit: %w", err)
+	if inner.Err() != nil {
+		return because(context.Cause(inner), err)
+	}
+	return err
+}
+
+// because tells why, beside what came of it.
+func because(cause, err error) error {
+	if errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("sqladapter: %w: %w", cause, err)
+}
