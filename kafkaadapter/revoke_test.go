@@ -377,3 +377,36 @@ func TestHangingCommitIsGivenUp(t *testing.T) {
 		r.wantRuns("y", 1)
 	})
 }
+
+// The store answers a question, with the claim, when the partition is gone already. Nobody
+// would come back for it, and it would be renewed for ever.
+func TestClaimThatIsWonAfterTheEndIsGivenBack(t *testing.T) {
+	for name, order := range map[string]Order{"by key": ByKey, "by partition": ByPartition} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 1, nil, func(_ *rig, c *Config) { c.Order, c.Drain = order, 100*time.Millisecond }, func(r *rig) {
+				elsewhere := r.claimElsewhere(r.otherProcess(), "x")
+				r.group.add(message("x", "k"))
+				r.after(time.Second)
+				r.store.SetPlan(func(call deduptest.Call) deduptest.Fault {
+					if call.Op == deduptest.OpClaim {
+						return deduptest.Fault{Kind: deduptest.Hang}
+					}
+					return deduptest.Fault{}
+				})
+				if err := elsewhere.Release(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				r.after(3 * time.Second) // somebody asks now
+				r.stop()
+				r.after(time.Second)
+				if err := r.wantEnd(); err != nil {
+					t.Error(err)
+				}
+				r.heal() // what hangs is sent again
+				r.after(3 * lease)
+				r.wantRuns("x", 0)
+				r.wantFree("x")
+			})
+		})
+	}
+}

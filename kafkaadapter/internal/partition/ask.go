@@ -29,6 +29,19 @@ func (p *Partition) askBatch(batch []task) {
 		}
 	}
 	flow.SettleAll(batch, verdicts)
+	p.giveBackLate(batch)
+}
+
+// giveBackLate gives back what was won when the drain was over: nobody comes for it.
+func (p *Partition) giveBackLate(batch []task) {
+	if p.lanes.Context().Err() == nil {
+		return
+	}
+	for _, t := range batch {
+		if c := p.queued.takeUnbegun(t.Item); c != nil {
+			p.releaseClaims([]*item{t.Item}, []*dedup.Claim{c})
+		}
+	}
 }
 
 // asked is what an answer means to a message whose turn it is. What has to be done on a
@@ -46,6 +59,7 @@ func (p *Partition) asked(it *item, c *dedup.Claim) flow.Verdict {
 	case dedup.Acquired:
 		it.polls = 0
 		p.adopt(it, c)
+		p.queued.add(it) // it waits for a worker
 		return next
 	case dedup.Uncertain:
 		it.uncertain = true
@@ -99,6 +113,7 @@ func (p *Partition) findOut(ctx context.Context, t task) {
 		t.Settle(flow.RetryAfter(0))
 	default:
 		t.Settle(p.asked(it, c))
+		p.giveBackLate([]task{t})
 	}
 }
 

@@ -139,6 +139,19 @@ func (q *queued) take(it *item) *dedup.Claim {
 	return c
 }
 
+// takeUnbegun is take of a message that is in the queue still.
+func (q *queued) takeUnbegun(it *item) *dedup.Claim {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, in := q.items[it]; !in {
+		return nil
+	}
+	q.remove(it)
+	c := it.claim
+	it.claim = nil
+	return c
+}
+
 // takeBehind takes the claims of all that cannot run before the message at the head of
 // its lane. It returns those messages too.
 func (q *queued) takeBehind(head *item, order flow.Order) (behind []*item, claims []*dedup.Claim) {
