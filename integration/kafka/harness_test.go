@@ -38,6 +38,8 @@ func clientConfig() *sarama.Config {
 	cfg.Consumer.Retry.Backoff = 100 * time.Millisecond
 	cfg.Consumer.Group.Rebalance.Retry.Backoff = 100 * time.Millisecond
 	cfg.Metadata.Retry.Backoff = 100 * time.Millisecond
+	// An answer that was lost is waited for that long. A join's takes as long as a rebalance.
+	cfg.Net.ReadTimeout = cfg.Consumer.Group.Rebalance.Timeout + 2*time.Second
 	cfg.Producer.Return.Successes = true
 	cfg.Producer.RequiredAcks = sarama.WaitForAll
 	cfg.Producer.Partitioner = sarama.NewManualPartitioner
@@ -105,11 +107,27 @@ func produce(t *testing.T, brokers []string, topic string, records []record) map
 // produceAt sends the records in order behind those that are in at, and adds them.
 func produceAt(t *testing.T, brokers []string, topic string, at map[int32][]string, records []record) {
 	t.Helper()
-	p, err := sarama.NewSyncProducer(brokers, clientConfig())
+	p := newProducer(t, brokers)
+	defer func() { _ = p.Close() }()
+	sendAt(t, p, topic, at, records)
+}
+
+// newProducer makes one that waits while a broker is away and does not send twice:
+// positions are counted on.
+func newProducer(t *testing.T, brokers []string) sarama.SyncProducer {
+	t.Helper()
+	cfg := clientConfig()
+	cfg.Producer.Idempotent, cfg.Net.MaxOpenRequests = true, 1
+	cfg.Producer.Retry.Max, cfg.Producer.Retry.Backoff = 150, 200*time.Millisecond
+	p, err := sarama.NewSyncProducer(brokers, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = p.Close() }()
+	return p
+}
+
+func sendAt(t *testing.T, p sarama.SyncProducer, topic string, at map[int32][]string, records []record) {
+	t.Helper()
 	const batch = 500
 	for len(records) > 0 {
 		n := min(batch, len(records))

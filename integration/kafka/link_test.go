@@ -79,6 +79,12 @@ func (m *mortal) kill() {
 	m.dead = true
 }
 
+func (m *mortal) wasKilled() bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.dead
+}
+
 // freeze lets every call from now on wait for thaw.
 func (m *mortal) freeze() (thaw func()) {
 	ice := make(chan struct{})

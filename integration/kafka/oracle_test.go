@@ -56,13 +56,11 @@ type oracle struct {
 	violations  []string
 }
 
-func watch(c *kfake.Cluster, recs records) *oracle {
-	o := &oracle{records: recs, committing: make(chan struct{}), checked: map[int32]int64{}, last: map[int32]int64{}, generations: map[int32]bool{}}
-	o.attach(c)
-	return o
+func newOracle(recs records) *oracle {
+	return &oracle{records: recs, committing: make(chan struct{}), checked: map[int32]int64{}, last: map[int32]int64{}, generations: map[int32]bool{}}
 }
 
-// attach sees the commits of one more cluster, such as the next life of a restarted one.
+// attach sees the commits of a cluster, or of its next life.
 func (o *oracle) attach(c *kfake.Cluster) {
 	c.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
@@ -75,7 +73,6 @@ func (o *oracle) attach(c *kfake.Cluster) {
 				o.commit(commit.Generation, p.Partition, p.Offset)
 			}
 		}
-		o.first.Do(func() { close(o.committing) })
 		return nil, nil, false
 	})
 }
@@ -111,6 +108,7 @@ func (o *oracle) commit(generation, partition int32, offset int64) {
 		o.rewinds++
 	}
 	o.last[partition] = offset
+	defer o.first.Do(func() { close(o.committing) })
 	from := o.checked[partition]
 	if offset <= from || o.ids == nil {
 		return

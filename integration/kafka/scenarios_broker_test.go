@@ -40,6 +40,7 @@ func brokerRestarts(t *testing.T, f flavor) {
 		})
 		s.cluster.Close()
 		s.cluster = embeddedNodes(t, 1, kfake.DataDir(dir), kfake.Ports(number))
+		s.brokers = fakeBrokers{s.cluster}
 		s.oracle.attach(s.cluster)
 	}
 	s.wantAll(30*time.Second, m)

@@ -174,6 +174,7 @@ func topicIsMadeAgain(t *testing.T, f flavor) {
 func (s *scene) forget() {
 	s.log, s.sent = map[int32][]string{}, map[int32][]string{}
 	s.oracle.restart()
+	s.producer = nil
 }
 
 // Partitions are added while a member works: it takes them, and an id that is sent again
@@ -195,6 +196,7 @@ func partitionsAreAdded(t *testing.T, f flavor) {
 	if err := admin.CreatePartitions(sceneTopic, 3, nil, false); err != nil {
 		t.Fatal(err)
 	}
+	s.producer = nil // it knows one partition
 	for p := range int32(2) {
 		s.produce(numbered(p+1, 0, n/2)...)               // duplicates
 		s.produce(numbered(p+1, 1000*(int(p)+1), n/2)...) // and new ones

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/onceward/onceward/dedup"
@@ -18,6 +19,7 @@ const sceneTopic, sceneGroup = "orders", "g"
 // scene is an embedded broker with a topic, a store, the commit oracle over both, and a
 // ledger of effects.
 type scene struct {
+	brokers
 	t        *testing.T
 	flavor   flavor // of the members that join
 	cluster  *kfake.Cluster
@@ -26,9 +28,10 @@ type scene struct {
 	records  records
 	ledger   *sqlLedger // of an Atomic scene
 	oracle   *oracle
-	log      map[int32][]string // what will be at every position
-	sent     map[int32][]string // what is
-	early    bool               // commits are meant to run ahead
+	log      map[int32][]string  // what will be at every position
+	sent     map[int32][]string  // what is
+	producer sarama.SyncProducer // of produce; nil before
+	early    bool                // commits are meant to run ahead
 
 	mu      sync.Mutex
 	effects map[string]int
@@ -62,15 +65,48 @@ func (f flavor) scene(t *testing.T, nodes int, partitions int32) *scene {
 // sceneOn is a scene on these brokers, with these settings of its topic.
 func (f flavor) sceneOn(t *testing.T, cluster *kfake.Cluster, partitions int32, topic map[string]string) *scene {
 	t.Helper()
-	s := &scene{
-		t: t, flavor: f, cluster: cluster, store: dedup.Memory(1 << 20), log: map[int32][]string{}, sent: map[int32][]string{},
-		effects: map[string]int{}, skipped: map[dedup.Cause]int{}, waited: map[string]int{},
-	}
-	s.records = recordsOf(s.store)
-	s.oracle = watch(s.cluster, func(ids []string) []string { return s.records(ids) })
 	if err := cluster.CreateTopic(sceneTopic, partitions, topic); err != nil {
 		t.Fatal(err)
 	}
+	s := f.sceneAt(t, fakeBrokers{cluster})
+	s.cluster = cluster
+	s.oracle.attach(cluster)
+	return s
+}
+
+// brokers are where a scene takes place.
+type brokers interface {
+	addrs() []string
+	topic() string
+	group() string
+	// committed is what the group has of a partition, 0 before a commit.
+	committed(partition int32) int64
+}
+
+// fakeBrokers are embedded ones.
+type fakeBrokers struct{ *kfake.Cluster }
+
+func (b fakeBrokers) addrs() []string { return b.ListenAddrs() }
+func (fakeBrokers) topic() string     { return sceneTopic }
+func (fakeBrokers) group() string     { return sceneGroup }
+
+func (b fakeBrokers) committed(partition int32) int64 {
+	info := b.GroupInfo(sceneGroup)
+	if info == nil {
+		return 0
+	}
+	return info.Commits[sceneTopic][partition].Offset
+}
+
+// sceneAt is a scene on brokers that have its topic. The oracle does not see them yet.
+func (f flavor) sceneAt(t *testing.T, at brokers) *scene {
+	t.Helper()
+	s := &scene{
+		t: t, brokers: at, flavor: f, store: dedup.Memory(1 << 20), log: map[int32][]string{}, sent: map[int32][]string{},
+		effects: map[string]int{}, skipped: map[dedup.Cause]int{}, waited: map[string]int{},
+	}
+	s.records = recordsOf(s.store)
+	s.oracle = newOracle(func(ids []string) []string { return s.records(ids) })
 	t.Cleanup(func() {
 		s.oracle.mu.Lock()
 		defer s.oracle.mu.Unlock()
@@ -89,7 +125,12 @@ func (s *scene) produce(records ...record) {
 		s.log[r.partition] = append(s.log[r.partition], r.id)
 	}
 	s.oracle.expect(s.log)
-	produceAt(s.t, s.cluster.ListenAddrs(), sceneTopic, s.sent, records)
+	if s.producer == nil {
+		p := newProducer(s.t, s.addrs())
+		s.t.Cleanup(func() { _ = p.Close() })
+		s.producer = p
+	}
+	sendAt(s.t, s.producer, s.topic(), s.sent, records)
 }
 
 // numbered are n records on one partition, each under a key of its own.
@@ -111,7 +152,7 @@ func (s *scene) join(h handler, change ...func(*memberConfig)) *member {
 		link.Store = s.newStore()
 	}
 	mc := memberConfig{
-		brokers: s.cluster.ListenAddrs(), group: sceneGroup, topic: sceneTopic, link: link, unclaimed: s.ledger != nil,
+		brokers: s.addrs(), group: s.group(), topic: s.topic(), link: link, unclaimed: s.ledger != nil,
 		observer: observer{
 			Skipped:    func(_ *kafkaMessage, cause dedup.Cause) { s.note(func() { s.skipped[cause]++ }) },
 			Waiting:    func(m *kafkaMessage) { s.note(func() { s.waited[m.ID]++ }) },
@@ -162,15 +203,6 @@ func (s *scene) totalEffects() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.order)
-}
-
-// committed is what the broker has of a partition, 0 before a commit.
-func (s *scene) committed(partition int32) int64 {
-	info := s.cluster.GroupInfo(sceneGroup)
-	if info == nil {
-		return 0
-	}
-	return info.Commits[sceneTopic][partition].Offset
 }
 
 // wantCommittedToEnd waits until every partition is committed to what was produced.

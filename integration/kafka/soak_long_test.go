@@ -1,0 +1,11 @@
+//go:build long
+
+package kafka_test
+
+import "time"
+
+// How long TestSoak takes; see soakEnv for another seed, more of them, or longer.
+const (
+	soakSeeds = 20
+	soakTime  = 30 * time.Second
+)
