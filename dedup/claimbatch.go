@@ -10,7 +10,8 @@ import "context"
 // its Claim.Alias. Do not run it: it shares the fate of the first, so acknowledge it
 // when that one is recorded, and let it come again when that one is released. Ending it
 // is an [*InputError]. Only when the first is a Mismatch and the repetition is none, or is
-// in flight elsewhere where the repetition takes over, it is asked for too, and is no alias.
+// in flight elsewhere where the repetition takes over, or was left alone (Request.FirstOnly)
+// and the repetition does not, it is asked for too, and is no alias.
 //
 // Each claim that was won lasts for Config.LeaseTTL from the call on, unless
 // [Claim.KeepAlive] renews it: keep alive what may wait or run for longer. Config.Wait
@@ -125,7 +126,7 @@ func (b *claimBatch) learn(ctx context.Context, send func(context.Context, []Cla
 // may agree with the record, and asks for itself.
 func (d *Deduper) newAlias(ctx context.Context, key string, req *ClaimRequest, first *Claim) *Claim {
 	ans := shared(first, req)
-	if ans.Outcome == Unknown && ans.Err == nil || first.Observed == InFlight && ans.Outcome == InFlight && req.takesOver(&ans.Record) {
+	if ans.Outcome == Unknown && ans.Err == nil || first.Observed == InFlight && req.gains(&ans, first.req) {
 		return d.claimShared(ctx, key, req)
 	}
 	c := d.newClaim(ctx, key, req, asked{answer: &ans}, true)

@@ -37,8 +37,12 @@ func (s *memoryStore) claim(req *ClaimRequest, now time.Duration) Answer {
 		return Answer{Outcome: Acquired, Mine: true, Record: rec.view(now)}
 	case rec.state == StateInProgress && rec.leaseEnd > now && !rec.givesWay(req, now):
 		return Answer{Outcome: InFlight, Record: rec.view(now)}
-	case rec.uncertain(now) && !req.TakeUncertain:
+	case rec.uncertain(now) && (!req.TakeUncertain || req.leaves(rec.attempt)):
 		return Answer{Outcome: Uncertain, Record: rec.view(now)}
+	case req.leaves(rec.attempt):
+		ans := Answer{Outcome: InFlight, Record: rec.view(now)}
+		ans.Record.Remaining = min(ans.Record.Remaining, 0)
+		return ans
 	}
 	return s.grant(rec, req, rec.attempt+1, rec.fence+1, now)
 }

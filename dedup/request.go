@@ -33,6 +33,20 @@ type Request struct {
 	// unless it is one with its record (the level Atomic). A claim with [Danger] is never
 	// taken over, nor one that the same batch has won. Default false.
 	TakeOverOlderGeneration bool
+	// FirstOnly asks only for a key that has no attempt yet, as far as is remembered: one
+	// that was never claimed, was forgotten, or was given back by all who had it as unused
+	// (Completion.Unused). Any other key that could be had, because it was released, its
+	// lease has lapsed or its owner is to be taken over, is left as it is and not counted:
+	// the claim is [InFlight], Claim.Attempt is that of the last attempt, and
+	// Claim.Record.Remaining is zero or negative, which says "nobody is in the way; ask
+	// without FirstOnly when its turn has come". Config.Wait does not apply to that answer,
+	// and Observe mode does not run it: nobody would be held back by it. Nor does
+	// Config.Resolve: an uncertain key is Uncertain.
+	//
+	// It is for who claims ahead of time. An attempt is counted when it is claimed, so
+	// what waits beside a message that kills its process would use up its attempts without
+	// ever having been tried. Default false.
+	FirstOnly bool
 }
 
 // Option adds to the [Request] of a single call.
@@ -86,7 +100,7 @@ func (d *Deduper) prepare(r *Request) (ClaimRequest, error) {
 	return ClaimRequest{
 		ID: id, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold,
 		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: label, LikelyDuplicate: r.LikelyDuplicate,
-		TakeOverOlderGeneration: r.TakeOverOlderGeneration,
+		TakeOverOlderGeneration: r.TakeOverOlderGeneration, FirstOnly: r.FirstOnly,
 	}, nil
 }
 

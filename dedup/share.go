@@ -99,8 +99,8 @@ func (d *Deduper) claimShared(ctx context.Context, key string, req *ClaimRequest
 		if ans.Outcome == Uncertain && req.TakeUncertain && !fl.claim.req.TakeUncertain {
 			continue // the one under way did not ask for that
 		}
-		if ans.Outcome == InFlight && req.takesOver(&ans.Record) {
-			continue // that one has met, or has won, what this one takes over
+		if req.gains(&ans, fl.claim.req) {
+			continue // that one has met, or has won, what this one takes over; or has left it
 		}
 		if fl.cancelled && fl.claim.Observed == Unknown || ans.Outcome == Unknown && ans.Err == nil {
 			continue // nothing was learnt that holds for us: ask ourselves

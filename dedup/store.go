@@ -59,6 +59,10 @@ type Store interface {
 	//     when the claim is without Danger, and its Origin has the same digest, not zero, the
 	//     same Partition, and a Generation above zero and below that of the request. The
 	//     older owner has lost the key from then on, as if its lease had lapsed.
+	//   - a request with FirstOnly that would be answered [Acquired] by now, from a key with
+	//     an attempt of 1 or more: [InFlight] with the Record as it is, but for a Remaining
+	//     of zero or less, and nothing is changed. When TakeUncertain would have got it the
+	//     key, the answer is [Uncertain].
 	//   - succeeded or failed: [Duplicate] with the Record.
 	//   - uncertain, which a claim with Record.Danger becomes when its lease lapses:
 	//     [Uncertain] with the Record. A request with TakeUncertain is answered
@@ -132,6 +136,28 @@ type ClaimRequest struct {
 	// TakeOverOlderGeneration asks for a key too that is in flight for the same partition
 	// in an older generation: by the consumer that the partition belongs to now.
 	TakeOverOlderGeneration bool
+	// FirstOnly asks for a key only if it has no attempt yet.
+	FirstOnly bool
+}
+
+// leaves reports whether the request does without a key that it would get.
+func (r *ClaimRequest) leaves(attempt int) bool { return r.FirstOnly && attempt > 0 }
+
+// left reports whether an answer says that the key was left to others by a request with
+// FirstOnly.
+func (r *ClaimRequest) left(outcome Outcome, rec *Record) bool {
+	return r.FirstOnly && outcome == InFlight && rec.Remaining <= 0
+}
+
+// gains reports whether the request may get a key that is in flight as another one was told.
+func (r *ClaimRequest) gains(ans *Answer, other *ClaimRequest) bool {
+	switch {
+	case ans.Outcome != InFlight, r.left(ans.Outcome, &ans.Record):
+		return false
+	case other.left(ans.Outcome, &ans.Record):
+		return true
+	}
+	return r.takesOver(&ans.Record)
 }
 
 // takesOver reports whether the request gets a key that is in flight as rec says.

@@ -114,6 +114,8 @@ func (d *Deduper) claimListening(ctx context.Context, key string, req *ClaimRequ
 	for {
 		c := d.claimShared(ctx, key, req)
 		switch {
+		case c.req.left(c.Outcome, &c.Record):
+			return c // there is nobody to wait for
 		case c.Outcome == InFlight:
 			d.waiters.seen(x, c.Record.Remaining)
 		case c.Outcome == Duplicate, c.Outcome == Uncertain, c.Outcome == Unknown && ctx.Err() == nil:

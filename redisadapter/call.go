@@ -32,7 +32,7 @@ func claimCall(s *Store, r *dedup.ClaimRequest) redisscript.Call {
 	return redisscript.NewClaim(s.key(r.ID), &redisscript.ClaimArgs{
 		Token: r.Token, Lease: r.Lease, Hold: r.Hold,
 		Fingerprint: encodeFingerprint(r.Fingerprint), Origin: encodeOrigin(r.Origin), Label: r.Label,
-		TakeUncertain: r.TakeUncertain, TakeOverOlderGeneration: r.TakeOverOlderGeneration,
+		TakeUncertain: r.TakeUncertain, TakeOverOlderGeneration: r.TakeOverOlderGeneration, FirstOnly: r.FirstOnly,
 	})
 }
 

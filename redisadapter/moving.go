@@ -119,7 +119,7 @@ func (m *moving) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 			b.Record = merge(answers[i].Record, b.Record)
 		case b.Err == nil || refusedClaim(b.Err):
 			back = append(back, m.undo(&reqs[i], &answers[i].Record, &b))
-			b.Record = merge(b.Record, answers[i].Record)
+			b.Record = merge(b.Record, undone(answers[i].Record))
 		}
 		// Otherwise it is not known, and will be asked again, or given back, by the core.
 		answers[i] = b
@@ -133,6 +133,7 @@ func (m *moving) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 // lookToo completes what lead has refused by what follow knows: it may know of an end.
 func (m *moving) lookToo(ctx context.Context, reqs []dedup.ClaimRequest, answers []dedup.Answer) {
 	refused := where(answers, func(a *dedup.Answer) bool { return a.Err == nil && a.Outcome != dedup.Acquired })
+	left := where(answers, func(a *dedup.Answer) bool { return a.Outcome == dedup.InFlight && a.Record.Remaining <= 0 })
 	m.also(ctx, m.follow, answers, refused, func(i int) dedup.ID { return reqs[i].ID })
 	for _, i := range refused {
 		a := &answers[i]
@@ -142,6 +143,12 @@ func (m *moving) lookToo(ctx context.Context, reqs []dedup.ClaimRequest, answers
 			a.Outcome = dedup.Mismatch
 		default:
 			a.Outcome = dedup.Duplicate
+		}
+	}
+	// What lead has left to others (FirstOnly) is in nobody's way there.
+	for _, i := range left {
+		if a := &answers[i]; a.Outcome == dedup.InFlight && a.Record.State == dedup.StateUncertain {
+			a.Outcome = dedup.Uncertain
 		}
 	}
 }
@@ -174,6 +181,12 @@ func shortened(lease time.Duration, start time.Time) time.Duration {
 func refusedClaim(err error) bool {
 	var bad *dedup.InputError
 	return errors.As(err, &bad) || errors.Is(err, dedup.ErrStoreFull) || errors.Is(err, dedup.ErrUnreadable)
+}
+
+// undone is the record of a claim in lead that is taken back: it is in nobody's way.
+func undone(rec dedup.Record) dedup.Record {
+	rec.State, rec.Attempt = dedup.StateReleased, rec.Attempt-1
+	return rec
 }
 
 // undo takes back a claim in lead that follow has not granted: an end is taken over from

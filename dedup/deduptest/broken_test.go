@@ -108,7 +108,7 @@ type mutant struct {
 // Every bug turns the suite red where it should. Without this test a check that
 // compares nothing would pass for years.
 func TestBrokenStoresFail(t *testing.T) {
-	all := slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants, dangerMutants, forgetsMutants, unusedMutants, generationMutants)
+	all := slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants, dangerMutants, forgetsMutants, unusedMutants, generationMutants, firstMutants)
 	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestBrokenStoresFail(t *testing.T) {
 // Every property notices some bug; one that notices none proves nothing.
 func TestEveryPropertyIsNeeded(t *testing.T) {
 	noticed := map[string]bool{}
-	for _, m := range slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants, dangerMutants, forgetsMutants, unusedMutants, generationMutants) {
+	for _, m := range slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants, dangerMutants, forgetsMutants, unusedMutants, generationMutants, firstMutants) {
 		for _, name := range m.red {
 			noticed[name] = true
 		}

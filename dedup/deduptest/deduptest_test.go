@@ -64,7 +64,9 @@ func TestWalksReachEverything(t *testing.T) {
 				way, _, _ = strings.Cut(way, ", steps")
 				stands, what, _ := strings.Cut(way, ": ")
 				what, newer, _ := strings.Cut(strings.TrimLeft(what, "0123456789"), ", newer=")
+				what, first, _ := strings.Cut(what, ", first=")
 				met[stands+what] = true
+				met[stands+" first"] = met[stands+" first"] || first == "true"
 				met[stands+" gives way"] = met[stands+" gives way"] || newer == "true"
 			}
 		}
@@ -73,7 +75,7 @@ func TestWalksReachEverything(t *testing.T) {
 		}
 		for _, stands := range []string{"absent", "in_progress", "lapsed", "released", "succeeded", "failed", "uncertain"} {
 			for _, what := range []string{
-				"claims, lapse=false, take=false", "claims, lapse=true, take=false",
+				"first", "claims, lapse=false, take=false", "claims, lapse=true, take=false",
 				"claims, lapse=false, take=true", "claims, lapse=true, take=true",
 				"renews, lapse=false, danger=false", "renews, lapse=false, danger=true", "forgets",
 				"ends succeeded, landed=false, not begun=false, unused=false",

@@ -62,8 +62,10 @@ func (r *reference) claim(req dedup.ClaimRequest, a dedup.Answer) error {
 	case mine:
 	case r.state == dedup.StateInProgress && !r.lapsed && !r.givesWay(req):
 		want = dedup.InFlight
-	case r.shown() == dedup.StateUncertain && !req.TakeUncertain:
+	case r.shown() == dedup.StateUncertain && (!req.TakeUncertain || r.leftBy(req)):
 		want = dedup.Uncertain
+	case r.leftBy(req):
+		return r.left(a)
 	}
 	if a.Outcome != want || a.Mine != mine {
 		return fmt.Errorf("want %v, mine %t, got %s", want, mine, describe(a))
@@ -81,6 +83,22 @@ func (r *reference) claim(req dedup.ClaimRequest, a dedup.Answer) error {
 	r.from = req.Origin
 	r.attempt++
 	r.fence, r.newest = a.Record.Fence, a.Record.Fence
+	return r.matches(a.Record)
+}
+
+// leftBy reports whether a request does without a key that somebody has had.
+func (r *reference) leftBy(req dedup.ClaimRequest) bool {
+	return req.FirstOnly && r.state != dedup.StateAbsent && r.attempt > 0
+}
+
+// left compares the answer to a request that could have had the key.
+func (r *reference) left(a dedup.Answer) error {
+	if a.Outcome != dedup.InFlight || a.Mine || a.Record.Remaining > 0 {
+		return fmt.Errorf("want in_flight and nothing remaining, got %s, remaining %v", describe(a), a.Record.Remaining)
+	}
+	if !r.lapsed {
+		a.Record.Remaining = long // of a lease, if it has one: it gives way
+	}
 	return r.matches(a.Record)
 }
 

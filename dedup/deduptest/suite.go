@@ -81,6 +81,11 @@ var properties = []property{
 	{"generation/other_states", "a finished effect that runs again after a rebalance", checkGenerationStates},
 	{"generation/one_taker", "two consumers that both took a claim over", checkOneNewer},
 
+	{"first/unclaimed", "a message that nobody has tried and that nobody claims ahead", checkFirst},
+	{"first/left", "attempts of a message used up while it waits for its turn", checkFirstLeaves},
+	{"first/other_states", "a finished effect that runs again, or a live owner that is overlooked", checkFirstStates},
+	{"first/one_winner", "two who both claimed a new key", checkOneFirst},
+
 	{"steps/kept", "a finished sub-effect that runs again", checkSteps},
 	{"steps/outlive", "a sub-effect that runs again in the next attempt, or an end that carries what nobody reads", checkStepsOutlive},
 	{"steps/not_shared", "a caller that changes the record by writing into a slice", checkStepsCopies},

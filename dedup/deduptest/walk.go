@@ -40,6 +40,7 @@ type walker struct {
 	c      *check
 	risky  bool // half of the walks never declare danger: they get further
 	moves  bool // in half of the walks the claims have generations
+	waits  bool // in a third of the walks some claims are for keys without an attempt alone
 	rng    *rand.Rand
 	id     dedup.ID
 	model  reference
@@ -48,7 +49,7 @@ type walker struct {
 }
 
 func (c *check) walk(seed uint64) (*walker, error) {
-	w := &walker{c: c, risky: seed%2 == 0, moves: seed%4 < 2, rng: rand.New(rand.NewPCG(seed, 0)), id: newID()}
+	w := &walker{c: c, risky: seed%2 == 0, moves: seed%4 < 2, waits: seed%3 == 1, rng: rand.New(rand.NewPCG(seed, 0)), id: newID()}
 	w.model.seenOnly, w.model.doneOnly = c.h.SeenOnly, c.h.DoneOnly
 	for range 3 {
 		w.actors = append(w.actors, c.stranger(w.id))
@@ -77,7 +78,7 @@ func (w *walker) step() error {
 	switch {
 	case pick < 40:
 		req := w.randomRequest(o, pick < 10)
-		say("claims, lapse=%t, take=%t, newer=%t", req.Lease < long, req.TakeUncertain, w.model.givesWay(req))
+		say("claims, lapse=%t, take=%t, first=%t, newer=%t", req.Lease < long, req.TakeUncertain, req.FirstOnly, w.model.givesWay(req))
 		return w.claim(o, req)
 	case pick < 60:
 		change := w.randomRenewal(o)
@@ -118,6 +119,7 @@ func (w *walker) randomRequest(o *owner, lapse bool) dedup.ClaimRequest {
 		req.TakeOverOlderGeneration = w.rng.IntN(2) == 0
 		req.Origin = dedup.Origin{Source: "group/topic", Partition: int32(w.rng.IntN(4) / 3), Generation: int32(w.rng.IntN(4))}
 	}
+	req.FirstOnly = w.waits && w.rng.IntN(3) == 0
 	if lapse {
 		req.Lease = w.c.h.Lease
 	}

@@ -105,15 +105,15 @@ type ClaimArgs struct {
 	// Fingerprint and Origin are sections of the record, or empty.
 	Fingerprint, Origin string
 	Label               string
-	// TakeUncertain and TakeOverOlderGeneration: see dedup.ClaimRequest.
-	TakeUncertain, TakeOverOlderGeneration bool
+	// TakeUncertain, TakeOverOlderGeneration and FirstOnly: see dedup.ClaimRequest.
+	TakeUncertain, TakeOverOlderGeneration, FirstOnly bool
 }
 
 // NewClaim asks for a key.
 func NewClaim(key string, a *ClaimArgs) Call {
 	return Call{Script: Claim, Key: key, Args: []any{
 		string(a.Token[:]), Millis(a.Lease), Millis(a.Hold), a.Fingerprint, a.Origin, a.Label,
-		bit(a.TakeUncertain), bit(a.TakeOverOlderGeneration),
+		bit(a.TakeUncertain), bit(a.TakeOverOlderGeneration), bit(a.FirstOnly),
 	}}
 }
 

@@ -6,7 +6,8 @@
 --          7 take: 1 from somebody who is going to find out about an uncertain key
 --          8 over: 1 from somebody who takes a live lease over that was claimed for the same
 --          partition in an older generation
---          9 arguments of the buckets
+--          9 first: 1 from somebody who wants a key only if it has no attempt yet
+--          10 arguments of the buckets
 -- Returns  {answer, ms left, ms since the end, record}, where answer is one of
 --          acquired, mine, duplicate, in_flight, mismatch, uncertain, unreadable,
 --          edge
@@ -15,13 +16,13 @@
 -- it knows, and refuses (OOM) only the SET of a new claim.
 
 local token, lease, hold = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local take, over, danger = ARGV[7] == '1', ARGV[8] == '1', nil
+local take, over, first, danger = ARGV[7] == '1', ARGV[8] == '1', ARGV[9] == '1', nil
 local old, bad = read(KEYS[1])
 if bad then
   return bad
 end
 local now, fence = clock()
-local done, problem = seen(view(9), now)
+local done, problem = seen(view(10), now)
 if problem then
   return problem
 end
@@ -65,8 +66,14 @@ if old and not old.forgotten then
     end
     danger = old.danger
   end
-  if danger and not take then
+  local leaves = first and old.attempt > 0
+  if danger and (leaves or not take) then
     return reply('uncertain', old, now)
+  end
+  -- It could be had: whoever is told so sees no lease in the way.
+  if leaves then
+    old.left = math.min(old.left, 0)
+    return reply('in_flight', old, now)
   end
 end
 

@@ -1,0 +1,64 @@
+package redisadapter_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+)
+
+// TestMovingFirstOnly: a key has no attempt only if it has none in either store, and is in
+// nobody's way only if it is in neither.
+func TestMovingFirstOnly(t *testing.T) {
+	released := func(b *bench) { b.finish(by(9, change(1, dedup.StateReleased))) }
+	uncertain := func(b *bench) {
+		b.Renew(b.Context(), []dedup.Change{{ID: newID(1), Token: dedup.Token{0xff, 9}, Lease: time.Minute, Hold: time.Hour, Window: time.Hour, Danger: true}})
+		released(b)
+	}
+	live := func(*bench) {}
+	for name, row := range map[string]struct {
+		lead, follow func(*bench) // what becomes of a claim there; nil: there was none
+		want         dedup.Outcome
+		left         bool // nothing remains
+	}{
+		"new in both":                        {nil, nil, dedup.Acquired, false},
+		"released in lead":                   {released, nil, dedup.InFlight, true},
+		"released in follow":                 {nil, released, dedup.InFlight, true},
+		"released in both":                   {released, released, dedup.InFlight, true},
+		"released in lead, live in follow":   {released, live, dedup.InFlight, false},
+		"live in lead, released in follow":   {live, released, dedup.InFlight, false},
+		"live in follow":                     {nil, live, dedup.InFlight, false},
+		"released in lead, unsure in follow": {released, uncertain, dedup.Uncertain, false},
+		"unsure in follow":                   {nil, uncertain, dedup.Uncertain, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mini, client := redistest.Freeze(t)
+			lead := open(t, redistest.Backend{Client: client, Prefix: "old"})
+			follow := open(t, redistest.Backend{Client: client, Prefix: "next"})
+			for _, half := range []*struct {
+				b    *bench
+				then func(*bench)
+			}{{&bench{t, lead, mini, client}, row.lead}, {&bench{t, follow, mini, client}, row.follow}} {
+				if half.then != nil {
+					half.b.claim(tokened(9))
+					half.then(half.b)
+				}
+			}
+			req := tokened(1)
+			req.FirstOnly = true
+			a := moving(t, lead, follow).Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+			if a.Err != nil || a.Outcome != row.want || row.left != (a.Record.Remaining <= 0) || a.Record.Attempt != 1 {
+				t.Errorf("%+v", a)
+			}
+			if row.want == dedup.Acquired {
+				return
+			}
+			for _, store := range []dedup.Store{lead, follow} {
+				if rec := store.Lookup(t.Context(), []dedup.ID{newID(1)})[0].Record; rec.Attempt > 1 {
+					t.Errorf("it was counted: %+v", rec)
+				}
+			}
+		})
+	}
+}
