@@ -40,7 +40,7 @@ type Observer struct {
 	// finished in time, and their claims were released; abandoned handlers still run,
 	// under their own lease.
 	Revoked func(topic string, partition int32, returned, abandoned int)
-	// Paused: the partition is paused (true) or resumed.
+	// Paused: the partition is paused (true) or resumed. It must not call Adapter.Progress.
 	Paused func(topic string, partition int32, paused bool)
 	// GroupError: the consumer group reported err.
 	GroupError func(err error)

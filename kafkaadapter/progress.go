@@ -2,6 +2,7 @@ package kafkaadapter
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -41,14 +42,18 @@ type Progress struct {
 }
 
 // Progress returns a reading of every partition that this member has, in order. It costs a
-// few locks a partition, and is safe at any time.
+// few locks a partition, and is safe at any time but inside Observer.Paused, which is called
+// under one of them.
 func (a *Adapter) Progress() []Progress {
+	// A partition that is being paused holds its gate while it asks, under the adapter's
+	// lock, who can pause it: that lock must not be held here while the gate is waited for.
 	a.mu.Lock()
+	shown := maps.Clone(a.shown)
+	a.mu.Unlock()
 	var all []Progress
-	for p, claim := range a.shown {
+	for p, claim := range shown {
 		all = append(all, progressOf(p, claim))
 	}
-	a.mu.Unlock()
 	slices.SortFunc(all, func(x, y Progress) int {
 		return cmp.Or(cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.Partition, y.Partition))
 	})

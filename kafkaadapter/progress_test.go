@@ -2,6 +2,7 @@ package kafkaadapter
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -55,5 +56,33 @@ func TestProgress(t *testing.T) {
 		r.stop()
 		r.after(time.Minute)
 		want()
+	})
+}
+
+// A partition that is being paused holds its gate and then asks who can pause it. Whoever
+// reads the progress meanwhile must not wait for the gate with that lock in hand.
+func TestProgressDuringPause(t *testing.T) {
+	inBubble(t, 1, takes(time.Second), func(r *rig, c *Config) {
+		c.HighWater, c.LowWater = 4, 1
+		c.Observer.Paused = func(string, int32, bool) {
+			go r.a.Progress()
+			for range 1000 { // it has begun
+				runtime.Gosched()
+			}
+			for range 1000 {
+				if r.a.mu.TryLock() {
+					r.a.mu.Unlock()
+					return
+				}
+				runtime.Gosched()
+			}
+			r.note("locked")
+		}
+	}, func(r *rig) {
+		r.group.add(ids(8)...)
+		r.after(time.Minute)
+		if len(r.noted()) > 0 {
+			t.Errorf("Progress waits for the gate while it holds the adapter's lock: %q", r.noted())
+		}
 	})
 }
