@@ -8,6 +8,7 @@ const (
 	goRedis   = "github.com/redis/go-redis/v9"
 	sarama    = "github.com/IBM/sarama"
 	miniredis = "github.com/alicebob/miniredis/v2"
+	franzGo   = "github.com/twmb/franz-go"
 )
 
 // role says who may link a package.
@@ -56,6 +57,12 @@ var table = map[string]rule{
 		},
 		tests: []string{"dedup/deduptest", "internal/servertest"},
 	},
+	"kafkaadapter/franz": {
+		imports: []string{
+			"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/letter",
+			"kafkaadapter/internal/msgid", "kafkaadapter/internal/partition", "kafkaadapter/internal/setting", franzGo,
+		},
+	},
 	"kafkaadapter/internal/letter":  {imports: []string{"dedup", "kafkaadapter/internal/msgid"}},
 	"kafkaadapter/internal/msgid":   {imports: []string{"dedup"}},
 	"kafkaadapter/internal/setting": {imports: []string{"dedup"}},
@@ -82,6 +89,13 @@ var table = map[string]rule{
 	"internal/leftout":    {role: tool},
 	"internal/testreport": {role: tool},
 }
+
+// libraries are nested modules that users import. They keep the rules of the table; programs and
+// tests may import them, and no other library.
+var libraries = []string{"kafkaadapter/franz"}
+
+// importers are the nested modules that import libraries.
+var importers = []string{"bench", "cmd", "integration"}
 
 // drivers are database drivers: users bring their own.
 var drivers = []string{

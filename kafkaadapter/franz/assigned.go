@@ -1,0 +1,153 @@
+package franz
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/kafkaadapter/internal/partition"
+)
+
+// assigned is a partition in the hands of this member.
+type assigned struct {
+	s    *session
+	at   topicPartition
+	p    *partition.Partition
+	lose context.CancelCauseFunc // ends it without a drain, if the cause is ErrFenced
+	end  func()                  // gives it up; every call returns after that
+}
+
+func (s *session) onAssigned(_ context.Context, _ *kgo.Client, added map[string][]int32) {
+	<-s.ready
+	if len(added) == 0 {
+		return
+	}
+	// The client has assigned a topic anew that was deleted and created again, and has
+	// revoked nothing before.
+	s.giveUp(added)
+	member, generation := s.client.GroupMetadata()
+	s.turn.between(func() {
+		each(added, func(at topicPartition) { s.assign(at, member, generation) })
+	})
+}
+
+// onRevoked drains what has to be given up. Until it returns the partitions are this
+// member's, and what it commits counts.
+func (s *session) onRevoked(_ context.Context, _ *kgo.Client, lost map[string][]int32) {
+	<-s.ready
+	s.giveUp(lost)
+}
+
+// onLost gives up what is somebody else's already.
+func (s *session) onLost(_ context.Context, _ *kgo.Client, lost map[string][]int32) {
+	<-s.ready
+	each(lost, func(at topicPartition) {
+		s.commits.forget(at)
+		if a := s.find(at); a != nil {
+			a.lose(ErrFenced)
+		}
+	})
+	s.giveUp(lost)
+}
+
+func each(set map[string][]int32, f func(topicPartition)) {
+	for topic, numbers := range set {
+		for _, n := range numbers {
+			f(topicPartition{topic, n})
+		}
+	}
+}
+
+func (s *session) find(at topicPartition) *assigned {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.assigned[at]
+}
+
+// assign begins a partition.
+func (s *session) assign(at topicPartition, member string, generation int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return
+	}
+	ctx, lose := context.WithCancelCause(s.base)
+	p, err := partition.New(s.c.partitions, partition.Assignment{
+		Group: s.group, Topic: at.topic, Partition: at.partition, Generation: generation,
+		Context: ctx, Committer: s.committer,
+		Pause: func(on bool) { s.pause(at, on) },
+		Halt:  func() { s.stop(context.Canceled) },
+	})
+	if err == nil {
+		s.commits.begin(at, member)
+		err = p.Start()
+	}
+	if err != nil {
+		lose(err)
+		s.stop(err)
+		return
+	}
+	a := &assigned{s: s, at: at, p: p, lose: lose}
+	a.end = sync.OnceFunc(a.giveUp)
+	s.assigned[at] = a
+	if hook := s.c.cfg.Observer.Assigned; hook != nil {
+		hook(at.topic, at.partition, generation)
+	}
+}
+
+// giveUp ends partitions, all at the same time: their budgets are one budget.
+func (s *session) giveUp(set map[string][]int32) {
+	var ending sync.WaitGroup
+	each(set, func(at topicPartition) {
+		if a := s.find(at); a != nil {
+			ending.Go(a.end)
+		}
+	})
+	ending.Wait()
+}
+
+func (a *assigned) giveUp() {
+	err := a.p.End()
+	a.lose(nil)
+	a.s.commits.forget(a.at)
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
+	delete(a.s.assigned, a.at)
+	if err != nil {
+		a.s.failed = errors.Join(a.s.failed, err)
+	}
+}
+
+// take finds the ids of records, and hands them on.
+func (a *assigned) take(topic [16]byte, records []*kgo.Record) error {
+	if a.p.Context().Err() != nil {
+		return nil // it is being given up
+	}
+	c := a.s.c
+	messages, all := make([]partition.Message, len(records)), make([]Message, len(records))
+	for i, r := range records {
+		if hook := c.cfg.Observer.Delivered; hook != nil {
+			hook(r)
+		}
+		id, bad := c.idOf(r, topic)
+		all[i] = Message{Record: r, ID: id}
+		messages[i] = partition.Message{Native: &all[i], Offset: r.Offset, Key: r.Key, Value: r.Value, ID: id, Bad: bad}
+	}
+	a.s.commits.note(a.at, records)
+	return a.p.Take(messages)
+}
+
+// pause pauses or resumes a partition.
+func (s *session) pause(at topicPartition, on bool) {
+	set := map[string][]int32{at.topic: {at.partition}}
+	if on {
+		s.client.PauseFetchPartitions(set)
+	} else {
+		s.client.ResumeFetchPartitions(set)
+	}
+	if hook := s.c.cfg.Observer.Paused; hook != nil {
+		hook(at.topic, at.partition, on)
+	}
+}

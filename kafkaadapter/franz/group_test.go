@@ -1,0 +1,68 @@
+package franz
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// Everything is handled once and committed, and a member that leaves gives nothing back late.
+func TestOneMember(t *testing.T) {
+	eachMode(t, func(t *testing.T, mode mode) {
+		r := newRig(t, mode, 3)
+		for p := range int32(3) {
+			r.produce(p, int(p)*1000, 500)
+		}
+		m := r.join(nil, nil)
+		r.committed()
+		m.leave()
+		r.once(1500)
+		if again := r.join(nil, nil); true {
+			r.produce(0, 5000, 10)
+			r.committed()
+			again.leave()
+		}
+		r.once(1510)
+	})
+}
+
+// Members come, go and crash at work. No effect happens twice but those that a crash cut
+// off, and no commit is ahead of a record.
+func TestRebalances(t *testing.T) {
+	eachMode(t, func(t *testing.T, mode mode) {
+		r := newRig(t, mode, 4)
+		slow := func(ctx context.Context, _ *Message) error { return pause(ctx, 5*time.Millisecond) }
+		sent := 0
+		more := func() {
+			for p := range int32(4) {
+				r.produce(p, sent, 300)
+				sent += 300
+			}
+		}
+		more()
+		first, second := r.join(slow, nil), r.join(slow, nil)
+		r.members(2)
+		more()
+		third := r.join(slow, nil)
+		r.members(3)
+		more()
+		second.leave()
+		r.members(2)
+		r.committed()
+		r.once(sent)
+
+		more()
+		r.eventually(func() (bool, string) { return r.totalEffects() > sent-1000, "no progress" })
+		first.crash()
+		r.committed()
+		third.leave()
+		_ = first.wait()
+		if n := r.totalEffects(); n > sent+200 || len(r.effects) != sent {
+			t.Errorf("%d effects of %d messages, %d sent", n, len(r.effects), sent)
+		}
+		if r.noted("revoked") == 0 {
+			t.Error("nothing was revoked")
+		}
+		t.Logf("%d messages, %d effects, %d commits, %d duplicates skipped", sent, r.total, r.commits, r.noted("skipped"))
+	})
+}

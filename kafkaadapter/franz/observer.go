@@ -1,0 +1,46 @@
+package franz
+
+import (
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Observer is told what a [Consumer] does. Every hook may be nil, is called
+// concurrently, and must return quickly.
+type Observer struct {
+	// Delivered: a message came from the broker, before anything else is done with it.
+	Delivered func(r *kgo.Record)
+	// MissingID: Config.ID found no id in the message. What becomes of it is up to
+	// Config.Positions and Config.Park.
+	MissingID func(r *kgo.Record)
+	// Skipped: the message is done already; cause tells why it came again.
+	Skipped func(m *Message, cause dedup.Cause)
+	// Handled: the handler ran for took and returned err.
+	Handled func(m *Message, took time.Duration, err error)
+	// Waiting: the message is in flight elsewhere, and asked for again later.
+	Waiting func(m *Message)
+	// Parked: Config.Park has kept the message, for this reason.
+	Parked func(m *Message, reason error)
+	// Committing: offset is the next to read of a partition, as it is being committed.
+	Committing func(topic string, partition int32, offset int64)
+	// Committed: the group's coordinator has this offset.
+	Committed func(topic string, partition int32, offset int64)
+	// CommitFailed: an attempt to commit was refused, with an error of package kerr, or
+	// failed on its way; it is repeated. kerr.RequestTimedOut may have been applied.
+	CommitFailed func(topic string, partition int32, err error)
+	// Assigned: a partition is this member's, under this generation, or member epoch, of the
+	// group.
+	Assigned func(topic string, partition, generation int32)
+	// Revoked: a partition was given up. Returned messages were not started, or not
+	// finished in time, and their claims were released; abandoned handlers still run,
+	// under their own lease.
+	Revoked func(topic string, partition int32, returned, abandoned int)
+	// Paused: the partition is paused (true) or resumed.
+	Paused func(topic string, partition int32, paused bool)
+	// GroupError: the client reported err, of the group or of a partition. Where it does not
+	// go on by itself, the consumer joins the group again after a backoff.
+	GroupError func(err error)
+}

@@ -1,0 +1,56 @@
+package franz
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/partition"
+)
+
+// options are the caller's between what they may replace and what they may not.
+func (s *session) options(opts []kgo.Opt) []kgo.Opt {
+	all := []kgo.Opt{
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+	}
+	all = append(all, opts...)
+	return append(all,
+		kgo.DisableAutoCommit(),
+		kgo.OnPartitionsAssigned(s.onAssigned),
+		kgo.OnPartitionsRevoked(s.onRevoked),
+		kgo.OnPartitionsLost(s.onLost),
+	)
+}
+
+// check returns an [*dedup.InputError] that names the first option under which messages
+// would be lost, or the consumer could not do what it promises.
+func (c *Consumer) check(client *kgo.Client) error {
+	bad := func(option, format string, args ...any) error {
+		return &dedup.InputError{Field: "kgo." + option, Reason: fmt.Sprintf(format, args...)}
+	}
+	start, reset := client.OptValue(kgo.ConsumeStartOffset), client.OptValue(kgo.ConsumeResetOffset)
+	rebalance, _ := client.OptValue(kgo.RebalanceTimeout).(time.Duration)
+	switch {
+	case client.OptValue(kgo.ShareGroup) != "":
+		return bad("ShareGroup", "is set: a share group has no offsets to commit")
+	case client.OptValue(kgo.ConsumerGroup) == "":
+		return bad("ConsumerGroup", "is missing")
+	case client.OptValue(kgo.ConsumeRegex) != true && len(client.GetConsumeTopics()) == 0:
+		return bad("ConsumeTopics", "is missing")
+	case client.OptValue(kgo.BlockRebalanceOnPoll) == true:
+		return bad("BlockRebalanceOnPoll", "is set: a partition that is being drained would hold up all others")
+	case client.OptValue(kgo.TransactionalID) != "":
+		return bad("TransactionalID", "is set: offsets are not committed in a transaction")
+	case !c.cfg.AllowSkip && start != kgo.NewOffset().AtStart() && start != kgo.NewOffset().AtCommitted():
+		return bad("ConsumeStartOffset", "is neither AtStart nor AtCommitted: messages from before the first commit would be skipped; set franz.Config.AllowSkip if that is meant")
+	case !c.cfg.AllowSkip && reset != kgo.NoResetOffset() && reset != kgo.NewOffset().AtStart():
+		return bad("ConsumeResetOffset", "is neither NoResetOffset nor AtStart: an invalid offset could silently skip messages; set franz.Config.AllowSkip if that is meant")
+	case c.cfg.Drain > rebalance-partition.Handover:
+		return bad("RebalanceTimeout", "is %v, less than franz.Config.Drain (%v) and %v: the partition would be given away while handlers run", rebalance, c.cfg.Drain, partition.Handover)
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+package franz
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/letter"
+)
+
+var (
+	// ErrNoLetter: the message is no dead letter of [DeadLetters], or not all of one.
+	ErrNoLetter = letter.ErrNoLetter
+	// ErrSettled: the message of a dead letter has been processed since.
+	ErrSettled = letter.ErrSettled
+)
+
+// Replayed takes the id that a dead letter had from the header of a message that was sent
+// back to the topic it came from: so it does not look new, whatever its id is found by. In
+// another topic the header counts for nothing: there it is a leftover of somebody who
+// copies headers to messages of his own.
+//
+// [DefaultID] begins with it. Put it in front of your own: FirstOf(Replayed(), yours).
+func Replayed() IDFunc {
+	return func(r *kgo.Record) (string, bool) { return letter.Replayed(headersOf(r), r.Topic) }
+}
+
+// Replay prepares a dead letter for another run. It makes the key claimable again, which
+// is on record as failed, and returns the message to send back to its topic: with its key,
+// its value, its headers, and its id. Send it with acks of all replicas, and commit the
+// letter's offset after that. d and scope are those of the consumer. Letters that package
+// kafkaadapter has sent are the same.
+//
+// Nothing is changed, and the error is [ErrSettled], when the message has succeeded since:
+// letters that came twice, or are replayed again, do no harm. It is [ErrNoLetter] for what
+// has no position or no value to send back, [dedup.ErrUncertain] when somebody has to find
+// out first whether the effect has happened, and that of [dedup.Deduper.Forget], such as
+// [dedup.ErrInFlight], when the key could not be freed. Only one may replay a topic at a
+// time: a second one could free a key that has just succeeded.
+func Replay(ctx context.Context, d *dedup.Deduper, scope string, r *kgo.Record) (*kgo.Record, error) {
+	if r == nil {
+		return nil, &dedup.InputError{Field: "Record", Reason: "is nil"}
+	}
+	topic, err := letter.Open(ctx, d, scope, headersOf(r))
+	if err != nil {
+		return nil, err
+	}
+	return &kgo.Record{Topic: topic, Key: r.Key, Value: r.Value, Headers: append([]kgo.RecordHeader(nil), r.Headers...)}, nil
+}

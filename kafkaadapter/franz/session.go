@@ -1,0 +1,185 @@
+package franz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/partition"
+)
+
+const (
+	// commitRepeat is not used up: the broker's answers say what is committed.
+	commitRepeat = time.Minute
+	// leaveTimeout bounds saying good-bye: a member that cannot is missed after its session
+	// timeout.
+	leaveTimeout = 5 * time.Second
+)
+
+// session is one client, from its making to its closing.
+type session struct {
+	c         *Consumer
+	group     string
+	client    *kgo.Client
+	ready     chan struct{} // closed when the above is known
+	commits   *commits
+	committer *flow.Committer
+	turn      *turn
+
+	base context.Context         // carries the values of Run's, and outlives it
+	ctx  context.Context         // of the polls
+	stop context.CancelCauseFunc // ends them
+
+	mu       sync.Mutex
+	over     bool // nothing more is assigned
+	assigned map[topicPartition]*assigned
+	failed   error // of partitions
+}
+
+type topicPartition struct {
+	topic     string
+	partition int32
+}
+
+// open makes a client, and has it checked before it can have joined the group.
+func (c *Consumer) open(ctx context.Context, opts []kgo.Opt) (*session, error) {
+	s := &session{
+		c: c, ready: make(chan struct{}), turn: newTurn(),
+		base: context.WithoutCancel(ctx), assigned: make(map[topicPartition]*assigned),
+	}
+	s.ctx, s.stop = context.WithCancelCause(ctx)
+	var err error
+	if s.client, err = kgo.NewClient(s.options(opts)...); err != nil {
+		s.stop(err)
+		return nil, fmt.Errorf("franz: %w", err)
+	}
+	err = c.check(s.client)
+	s.over = err != nil
+	s.group, _ = s.client.OptValue(kgo.ConsumerGroup).(string)
+	s.commits = newCommits(s)
+	s.committer, _ = flow.NewCommitter(flow.CommitterConfig{ // its settings have been checked
+		Interval: c.cfg.CommitEvery, Count: c.cfg.CommitCount, Repeat: commitRepeat,
+		Mark: s.commits.mark, Commit: s.commits.commit, Confirmed: s.commits.confirmed,
+	})
+	close(s.ready)
+	if err != nil {
+		s.stop(err)
+		s.client.Close()
+	}
+	return s, err
+}
+
+// run consumes until ctx ends, and returns why it could not go on, if that is so.
+func (s *session) run(ctx context.Context) error {
+	s.committer.Start()
+	for s.ctx.Err() == nil {
+		s.turn.poll(s.ctx, func(ctx context.Context) {
+			if err := s.take(s.client.PollRecords(ctx, 0)); err != nil {
+				s.stop(err)
+			}
+		})
+	}
+	s.close()
+	if s.failed != nil {
+		return s.failed
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return context.Cause(s.ctx)
+}
+
+// close gives everything up, and leaves the group.
+func (s *session) close() {
+	s.mu.Lock()
+	s.over = true
+	all := make(map[string][]int32)
+	for at := range s.assigned {
+		all[at.topic] = append(all[at.topic], at.partition)
+	}
+	s.mu.Unlock()
+	s.giveUp(all)
+
+	ctx, cancel := context.WithTimeout(s.base, partition.CommitTimeout)
+	defer cancel()
+	if err := s.committer.Stop(ctx); err != nil {
+		s.c.cfg.Logger.Warn("franz: last commit", "error", err)
+	}
+	ctx, cancel = context.WithTimeout(s.base, leaveTimeout)
+	defer cancel()
+	if err := s.client.LeaveGroupContext(ctx); err != nil {
+		s.c.cfg.Logger.Warn("franz: the group was not left", "error", err)
+	}
+	s.client.Close()
+}
+
+// take hands what a poll has brought to its partitions, and returns what the session
+// cannot go on after.
+func (s *session) take(fetches kgo.Fetches) error {
+	for i := range fetches {
+		for _, topic := range fetches[i].Topics {
+			for _, p := range topic.Partitions {
+				if err := s.takeFrom(topic, p); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (s *session) takeFrom(topic kgo.FetchTopic, p kgo.FetchPartition) error {
+	if len(p.Records) > 0 {
+		s.mu.Lock()
+		a := s.assigned[topicPartition{topic.Topic, p.Partition}]
+		s.mu.Unlock()
+		if a != nil { // it may have been given up since the poll
+			if err := a.take(topic.TopicID, p.Records); err != nil {
+				return err
+			}
+		}
+	}
+	if p.Err == nil || errors.Is(p.Err, context.Canceled) { // of the poll
+		return nil
+	}
+	return s.trouble(topic.Topic, p)
+}
+
+// trouble tells what the client lives with from what it does not.
+func (s *session) trouble(topic string, p kgo.FetchPartition) error {
+	var group *kgo.ErrGroupSession
+	var loss *kgo.ErrDataLoss
+	switch {
+	case errors.Is(p.Err, kgo.ErrClientClosed):
+		return p.Err
+	case errors.As(p.Err, &group): // it joins again
+		s.c.groupError(p.Err)
+		return nil
+	case errors.As(p.Err, &loss), kerr.IsRetriable(p.Err):
+		s.c.groupError(fmt.Errorf("franz: %s/%d: %w", topic, p.Partition, p.Err))
+		return nil
+	}
+	return fmt.Errorf("franz: %s/%d: %w", topic, p.Partition, p.Err)
+}
+
+// fence ends everything that depends on the partitions being this member's.
+func (s *session) fence(answer error) {
+	cause := fmt.Errorf("%w: %w", ErrFenced, answer)
+	s.mu.Lock()
+	s.over = true
+	if errors.Is(answer, kerr.FencedInstanceID) {
+		s.failed = errors.Join(s.failed, cause)
+	}
+	for _, a := range s.assigned {
+		a.lose(cause)
+	}
+	s.mu.Unlock()
+	s.commits.forgetAll()
+	s.stop(cause)
+}
