@@ -114,6 +114,34 @@ func TestFullBacklogAmongPollsDoesNotStopOthers(t *testing.T) {
 	})
 }
 
+// Nor while others fail, are claimed again, and leave the queue again and again.
+func TestFullBacklogAmongRetriesDoesNotStopOthers(t *testing.T) {
+	const ahead = 16
+	handler := func(ctx context.Context, m *Message) error {
+		switch {
+		case string(m.Key) == "slow":
+			<-ctx.Done()
+			return context.Cause(ctx)
+		case m.ID == "quick":
+			return nil
+		}
+		return errBroken
+	}
+	inBubble(t, 1, handler, func(_ *rig, c *Config) {
+		c.BatchMax, c.ClaimAhead, c.RetryBase, c.RetryMax = 8, ahead, 50*time.Millisecond, 50*time.Millisecond
+	}, func(r *rig) {
+		messages := ids(8)
+		for i := range 2 * ahead {
+			messages = append(messages, message(fmt.Sprint("slow", i), "slow"))
+		}
+		r.group.add(append(messages, message("quick", "other"))...)
+		r.after(20 * time.Second)
+		r.wantRuns("quick", 1)
+		r.stop()
+		r.after(time.Minute)
+	})
+}
+
 // Two partitions whose queues hold what the other one waits for: the claims behind a
 // waiting message are given back, or both would wait for ever.
 // Where giving back fails, they are not renewed any more.

@@ -3,6 +3,7 @@ package partition
 import (
 	"bytes"
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -70,7 +71,7 @@ type queued struct {
 }
 
 // room waits until fewer than limit messages hold a claim before their turn, and reports
-// false when none has left for as long as patience.
+// false when they have not become fewer for as long as patience.
 //
 // Each of them is renewed every third of a lease. Without a bound a backlog is claimed
 // as fast as it is fetched, and the renewals of what cannot run yet leave the store no
@@ -79,11 +80,17 @@ type queued struct {
 func (q *queued) room(ctx context.Context, limit int, patience time.Duration) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	for {
+	for least := math.MaxInt; ; {
 		q.mu.Lock()
 		if len(q.items) < limit {
 			q.mu.Unlock()
 			return true
+		}
+		if len(q.items) < least {
+			// Not whenever one leaves: what fails, is claimed again by its worker and
+			// leaves again would use up nobody's patience.
+			least = len(q.items)
+			timer.Reset(patience)
 		}
 		if q.fewer == nil {
 			q.fewer = make(chan struct{})
@@ -92,7 +99,6 @@ func (q *queued) room(ctx context.Context, limit int, patience time.Duration) bo
 		q.mu.Unlock()
 		select {
 		case <-fewer:
-			timer.Reset(patience)
 		case <-timer.C:
 			return false
 		case <-ctx.Done():
