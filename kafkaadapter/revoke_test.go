@@ -410,3 +410,28 @@ func TestClaimThatIsWonAfterTheEndIsGivenBack(t *testing.T) {
 		})
 	}
 }
+
+// An effect whose record met an outage has happened: who gets its claim again after the
+// partition has gone records it, and does not give it to somebody else to run.
+func TestLandedEffectIsRecordedAfterTheEnd(t *testing.T) {
+	inBubble(t, 1, nil, func(_ *rig, c *Config) { c.Drain = 100 * time.Millisecond }, func(r *rig) {
+		r.store.SetPlan(func(call deduptest.Call) deduptest.Fault {
+			if call.Op == deduptest.OpFinish || call.Op == deduptest.OpRenew {
+				return deduptest.Fault{Kind: deduptest.DropRequest}
+			}
+			return deduptest.Fault{}
+		})
+		r.group.add(message("x", "k"))
+		r.after(lease - time.Second) // the effect has happened
+		r.store.SetPlan(func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.Hang} })
+		r.after(3 * time.Second) // the lease is lost, and somebody asks
+		r.stop()
+		r.after(2 * time.Second)
+		r.heal()
+		r.after(3 * lease)
+		r.wantRuns("x", 1)
+		if c := r.claimElsewhere(r.otherProcess(), "x"); c.Outcome != dedup.Duplicate {
+			t.Errorf("x is %v elsewhere, want it done", c.Outcome)
+		}
+	})
+}

@@ -90,6 +90,10 @@ func (p *Partition) releaseClaims(items []*item, claims []*dedup.Claim) {
 	defer func() {
 		for _, it := range items {
 			it.end()
+			it.over.Store(true)
+			if p.cfg.TakeOver {
+				p.cfg.abandoned.remove(it)
+			}
 		}
 	}()
 	if len(claims) == 0 {
@@ -97,6 +101,10 @@ func (p *Partition) releaseClaims(items []*item, claims []*dedup.Claim) {
 	}
 	done := make([]dedup.Completion, len(claims))
 	for i, c := range claims {
+		if items[i].landed { // under an earlier claim: nobody else is to run it
+			done[i] = dedup.Completion{Claim: c, InTime: true}
+			continue
+		}
 		done[i] = dedup.Completion{Claim: c, Err: ErrRevoked, Unused: !items[i].begun}
 	}
 	ctx, cancel := context.WithTimeout(p.base, releaseTimeout)
