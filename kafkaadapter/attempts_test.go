@@ -257,3 +257,24 @@ func TestUnrecordedEffectsAreBounded(t *testing.T) {
 		r.wantCommitted(300)
 	})
 }
+
+// What waits because too many effects are in doubt is not claimed meanwhile: thousands of
+// renewals would keep the store from recording them.
+func TestNothingIsClaimedAheadOfDoubts(t *testing.T) {
+	const messages, ahead, batch, workers = 1000, 16, 16, 4
+	inBubble(t, 1, takes(50*time.Millisecond), func(_ *rig, c *Config) {
+		c.Workers, c.ClaimAhead, c.BatchMax = workers, ahead, batch
+	}, func(r *rig) {
+		r.store.SetPlan(finishFails)
+		r.group.add(ids(messages)...)
+		r.after(endsDoubted)
+		ran := r.total()
+		r.after(lease / 4)
+		if held, most := r.inProgress(messages), ran+ahead+batch+workers; held > most {
+			t.Errorf("%d are claimed, and %d ran; want at most %d", held, ran, most)
+		}
+		r.heal()
+		r.after(time.Minute)
+		r.wantCommitted(messages)
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
 )
 
 // batches is a batch handler that notes what it was given.
@@ -221,5 +223,83 @@ func TestBatchHandlerUnclaimed(t *testing.T) {
 		r.group.add(ids(5)...)
 		r.after(10 * time.Second)
 		r.wantCommitted(5)
+	})
+}
+
+// A message that waits, for another process or to be asked about, holds up those of its key
+// in a batch, too.
+func TestBatchHandlerKeepsOrderBehindWhatWaits(t *testing.T) {
+	for name, order := range map[string]Order{"by key": ByKey, "by partition": ByPartition} {
+		t.Run(name, func(t *testing.T) {
+			b := &batches{}
+			inBubble(t, 1, nil, func(r *rig, c *Config) {
+				withBatches(b)(r, c)
+				c.Order = order
+			}, func(r *rig) {
+				elsewhere := r.claimElsewhere(r.otherProcess(), "a0")
+				r.group.add(message("a0", "a"), message("a1", "a"), message("a2", "a"))
+				r.after(500 * time.Millisecond)
+				b.wantRuns(t, map[string]int{"a1": 0, "a2": 0})
+				if err := elsewhere.Release(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				r.after(10 * time.Second)
+				r.wantCommitted(3)
+				all := strings.Fields(strings.Join(b.seen, " "))
+				if !slices.Equal(all, []string{"a0", "a1", "a2"}) {
+					t.Errorf("handled in the order %q", b.seen)
+				}
+			})
+		})
+	}
+}
+
+// A batch handler ends its goroutine while another message of its turn is being asked
+// about: that one is settled by whoever asks, and by nobody else.
+func TestBatchHandlerGoexitBesideAQuestion(t *testing.T) {
+	b := &batches{fail: func(context.Context, []*Message) []error {
+		runtime.Goexit()
+		return nil
+	}}
+	inBubble(t, 1, nil, withBatches(b), func(r *rig) {
+		r.claimElsewhere(r.otherProcess(), "elsewhere")
+		r.store.SetPlan(func(call deduptest.Call) deduptest.Fault {
+			if call.Op == deduptest.OpClaim && call.Number > 2 {
+				return deduptest.Fault{Kind: deduptest.Hang}
+			}
+			return deduptest.Fault{}
+		})
+		r.group.add(message("a", "a"), message("b", "b"), message("elsewhere", "e"))
+		r.after(time.Second)
+		r.heal()
+		r.after(time.Minute)
+		if err := r.wantEnd(); err == nil {
+			t.Error("Run has returned nil")
+		}
+		r.wantFree("a")
+		r.wantFree("b")
+	})
+}
+
+// A turn of many that outlives its partition begins nothing any more.
+func TestBatchBeginsNothingAfterTheEnd(t *testing.T) {
+	b := &batches{}
+	inBubble(t, 1, nil, func(r *rig, c *Config) {
+		withBatches(b)(r, c)
+		c.Drain = 100 * time.Millisecond
+		c.Fingerprint = true
+		c.Park = func(ctx context.Context, _ *Message, _ error) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+	}, func(r *rig) {
+		bad := message("bad", "a")
+		bad.Headers = nil // no id
+		r.group.add(bad, message("x", "b"))
+		r.after(time.Second)
+		r.stop()
+		r.after(10 * time.Second)
+		b.wantRuns(t, map[string]int{"x": 0})
+		r.wantFree("x")
 	})
 }

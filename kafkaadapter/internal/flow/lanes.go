@@ -106,8 +106,9 @@ func NewLanes[T any](ctx context.Context, cfg LanesConfig, process func(context.
 // NewBatchLanes is [NewLanes] for a process function that takes up to Batch items which
 // may run now, those of one key in their order. Each must be settled, exactly once, before
 // process returns or at any time after it: until then its key waits, but not its worker.
-// The slice is process's until it returns. An item for which alone is true gets a call to
-// itself; nil: none does.
+// The slice is process's until it returns: in the place of a task that it has handed over it
+// leaves the zero Task, for what is left when it ends its goroutine is settled for it. An
+// item for which alone is true gets a call to itself; nil: none does.
 func NewBatchLanes[T any](ctx context.Context, cfg LanesConfig, process func(context.Context, []Task[T]), alone func(T) bool) (*Lanes[T], error) {
 	switch {
 	case process == nil:

@@ -65,6 +65,9 @@ func (l *Lanes[T]) takeLane(lane *lane[T], tasks []Task[T], alone bool) []Task[T
 // settleRest settles what a process function has left when it ended its goroutine.
 func (l *Lanes[T]) settleRest(tasks []Task[T]) {
 	for _, t := range tasks {
+		if t.lane == nil { // handed over
+			continue
+		}
 		l.mu.Lock()
 		left := t.at < len(t.lane.run) && !t.lane.run[t.at].settled
 		l.mu.Unlock()

@@ -37,7 +37,8 @@ func (p *Partition) runBatch(ctx context.Context, tasks []task) {
 	returned = true
 	inTime := run.Err() == nil
 	for i, t := range tasks {
-		p.handledInBatch(ctx, t, inTime, errs[i], len(tasks))
+		p.handledInBatch(ctx, t, inTime, errs[i], len(errs))
+		tasks[i] = task{} // handed over
 	}
 }
 

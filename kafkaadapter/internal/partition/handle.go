@@ -20,9 +20,11 @@ type task = flow.Task[*item]
 // Each is settled here, or handed to somebody who does: the asker, or the ender.
 func (p *Partition) process(ctx context.Context, tasks []task) {
 	run := tasks[:0]
-	for _, t := range tasks {
-		p.queued.begin(t.Item)
-		if p.ready(ctx, t) {
+	var front front
+	for i, t := range tasks {
+		ready := p.begin(ctx, t, &front)
+		tasks[i] = task{} // handed over, or moved to the front
+		if ready {
 			run = append(run, t)
 		}
 	}
@@ -33,6 +35,63 @@ func (p *Partition) process(ctx context.Context, tasks []task) {
 	default:
 		p.runOne(ctx, run[0])
 	}
+}
+
+// front is the last message of a turn that could not run yet. Those behind it in its lane,
+// which are part of the same turn with a batch handler, wait for it.
+type front struct {
+	it    *item // nothing but its key is to be read: it is somebody else's by now
+	asked bool  // and for the first time
+}
+
+// begin is the beginning of a message's turn, and reports whether it may run now.
+func (p *Partition) begin(ctx context.Context, t task, front *front) bool {
+	it := t.Item
+	switch {
+	case ctx.Err() != nil: // the partition is gone: nothing begins any more
+		p.putOff(t, 0)
+		return false
+	case front.it != nil && sameLane(front.it, it, p.cfg.Order):
+		p.holdBack(t, front.asked)
+		return false
+	case it.msg.Bad == nil && !it.landed && p.doubts.Load() >= int64(p.cfg.Workers):
+		// So many effects have happened that could not be recorded. Running more of them
+		// would be the opposite of failing closed. Nor is one more claimed meanwhile, or
+		// counted as begun: the whole backlog would be held, and renewed, by and by.
+		*front = frontOf(it)
+		p.putOff(t, doubtPause)
+		return false
+	}
+	waits := frontOf(it)
+	p.queued.begin(it)
+	ready := p.ready(ctx, t)
+	if !ready {
+		*front = waits
+	}
+	return ready
+}
+
+func frontOf(it *item) front { return front{it: it, asked: it.polls == 0} }
+
+// putOff ends a turn that has not begun. A claim is kept, or given back if nobody comes
+// for it any more.
+func (p *Partition) putOff(t task, after time.Duration) {
+	p.queued.add(t.Item)
+	t.Settle(flow.RetryAfter(after))
+	p.giveBackLate([]task{t})
+}
+
+// holdBack puts a message off behind the one in front of it. It is asked about together
+// with that one, but not again and again: what it wins would be held behind a message that
+// waits for another process.
+func (p *Partition) holdBack(t task, ask bool) {
+	it := t.Item
+	if !ask || p.cfg.unclaimed() || it.msg.Bad != nil || it.uncertain || p.queued.add(it) {
+		p.putOff(t, 0)
+		return
+	}
+	p.drop(it)
+	p.asks.Add(t)
 }
 
 // ready reports whether the message may run now. If not, it is somebody else's.
@@ -58,11 +117,6 @@ func (p *Partition) ready(ctx context.Context, t task) bool {
 		return false
 	case p.overCap(it):
 		p.park(ctx, t, fmt.Errorf("%w: %d", ErrAttempts, p.cfg.MaxAttempts))
-		return false
-	case p.doubts.Load() >= int64(p.cfg.Workers):
-		// So many effects have happened that could not be recorded. Running more of them
-		// would be the opposite of failing closed.
-		t.Settle(flow.RetryAfter(doubtPause))
 		return false
 	}
 	return true

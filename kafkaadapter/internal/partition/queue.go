@@ -107,8 +107,7 @@ func (q *queued) room(ctx context.Context, limit int, patience time.Duration) bo
 	}
 }
 
-// remove takes a message out; q.mu is held. Only one that was in tells who waits for
-// room: a message that is asked about again and again would use up nobody's patience.
+// remove takes a message out; q.mu is held. Only one that was in tells who waits for room.
 func (q *queued) remove(it *item) {
 	before := len(q.items)
 	delete(q.items, it)
@@ -118,14 +117,19 @@ func (q *queued) remove(it *item) {
 	}
 }
 
-// add notes a message whose claim was won before its turn.
-func (q *queued) add(it *item) {
+// add notes a message whose claim was won before its turn, and reports whether it holds
+// one.
+func (q *queued) add(it *item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if it.claim == nil {
+		return false
+	}
 	if q.items == nil {
 		q.items = make(map[*item]struct{})
 	}
 	q.items[it] = struct{}{}
+	return true
 }
 
 // begin ends the queueing of a message: its turn has come.
