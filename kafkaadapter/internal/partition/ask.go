@@ -27,6 +27,7 @@ func (p *Partition) askBatch(batch []task) {
 		} else {
 			verdicts[i] = p.asked(t.Item, answers[i])
 		}
+		p.passOn(t.Item)
 	}
 	flow.SettleAll(batch, verdicts)
 	p.giveBackLate(batch)
@@ -38,6 +39,7 @@ func (p *Partition) giveBackLate(batch []task) {
 		return
 	}
 	for _, t := range batch {
+		p.cfg.suspects.end(t.Item)
 		if c := p.queued.takeUnbegun(t.Item); c != nil {
 			p.releaseClaims([]*item{t.Item}, []*dedup.Claim{c})
 		}
@@ -48,13 +50,15 @@ func (p *Partition) giveBackLate(batch []task) {
 // worker is noted in the item, which gets one at once.
 func (p *Partition) asked(it *item, c *dedup.Claim) flow.Verdict {
 	next := flow.RetryAfter(0)
-	if c.Outcome != dedup.InFlight {
+	left := p.left(it, c)
+	if c.Outcome != dedup.InFlight || left {
 		it.busy = time.Time{}
 	}
 	if err := unprocessable(c); err != nil && c.Outcome != dedup.Uncertain {
 		it.msg.Bad = err
 		return next
 	}
+	p.heard(it, c)
 	switch c.Outcome {
 	case dedup.Acquired:
 		it.polls = 0
@@ -68,6 +72,9 @@ func (p *Partition) asked(it *item, c *dedup.Claim) flow.Verdict {
 		p.skip(it, c)
 		return flow.Done()
 	case dedup.InFlight:
+		if left {
+			return next // it is asked about again, knowing what was heard
+		}
 		return p.busy(it, c)
 	}
 	return flow.RetryAfter(p.poll(it))
@@ -95,26 +102,32 @@ func (p *Partition) busy(it *item, c *dedup.Claim) flow.Verdict {
 // findOut claims an uncertain message by itself, which asks Config.Resolve if there is one.
 func (p *Partition) findOut(ctx context.Context, t task) {
 	it := t.Item
-	it.uncertain = false
 	req := p.request(it)
+	it.uncertain = false
 	c, err := p.cfg.Deduper.Claim(ctx, req.Key, func(r *dedup.Request) { *r = req })
+	verdict := p.foundOut(it, c, err)
+	p.passOn(it)
+	t.Settle(verdict)
+	p.giveBackLate([]task{t})
+}
+
+// foundOut is what became of finding out.
+func (p *Partition) foundOut(it *item, c *dedup.Claim, err error) flow.Verdict {
 	switch {
 	case errors.Is(err, dedup.ErrClosed):
-		t.Settle(flow.Stop(err))
+		return flow.Stop(err)
 	case err != nil:
-		t.Settle(flow.RetryAfter(p.poll(it)))
+		return flow.RetryAfter(p.poll(it))
 	case c.Outcome == dedup.Uncertain && unprocessable(c) != nil:
 		it.msg.Bad = unprocessable(c)
-		t.Settle(flow.RetryAfter(0))
+		return flow.RetryAfter(0)
 	case c.Outcome == dedup.Uncertain:
-		t.Settle(flow.RetryAfter(p.poll(it)))
+		return flow.RetryAfter(p.poll(it))
 	case c.Outcome == dedup.Duplicate && c.Record.State == dedup.StateFailed:
 		it.msg.Bad = c.Err() // as found out: nobody has put the message aside yet
-		t.Settle(flow.RetryAfter(0))
-	default:
-		t.Settle(p.asked(it, c))
-		p.giveBackLate([]task{t})
+		return flow.RetryAfter(0)
 	}
+	return p.asked(it, c)
 }
 
 // poll is how long a message waits that is in flight elsewhere, or cannot be asked

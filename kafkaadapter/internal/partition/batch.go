@@ -12,7 +12,7 @@ import (
 // alone reports whether a message gets a call of the batch handler to itself: one that
 // was in a batch which failed, or was claimed before, so that a poison message does not keep
 // its neighbours from their effect for ever.
-func alone(it *item) bool { return it.tries > 0 || it.msg.Attempt > 1 }
+func alone(it *item) bool { return it.tries > 0 || it.msg.Attempt > 1 || it.before > 0 }
 
 // runBatch runs the batch handler. Its context ends when one of the claims does: whoever
 // has a transaction open for all of them must not commit it then.
@@ -64,6 +64,7 @@ func (p *Partition) handleBatch(ctx context.Context, tasks []task) (errs []error
 	messages := make([]*Message, len(tasks))
 	for i, t := range tasks {
 		messages[i] = &t.Item.msg
+		defer p.cfg.suspects.end(t.Item)
 	}
 	began, returned := time.Now(), false
 	defer func() {

@@ -121,7 +121,6 @@ func (p *Partition) outage(ctx context.Context, n int, err error) error {
 // nothing new is started.
 func (p *Partition) sortBatch(batch []*item, start bool) {
 	lanes := make([]*item, 0, len(batch))
-	var before []*item
 	for _, it := range batch {
 		c := it.answer
 		it.answer = nil
@@ -132,20 +131,15 @@ func (p *Partition) sortBatch(batch []*item, start bool) {
 			continue
 		case c.Outcome == dedup.Uncertain:
 			it.uncertain = true
+			p.heard(it, c)
+		case c.Outcome == dedup.InFlight:
+			p.heard(it, c) // or left alone: it is claimed when its turn has come
 		case c.Outcome == dedup.Acquired:
 			p.adopt(it, c)
-			if p.cfg.MaxAttempts > 0 && c.Attempt > 1 {
-				before = append(before, it)
-			} else {
-				p.queued.add(it)
-			}
+			p.queued.add(it)
 		}
 		lanes = append(lanes, it)
 	}
-	// Somebody has failed with these, or died. They are claimed when their turn has come:
-	// an attempt that is counted before would bring those that merely wait beside a message
-	// which kills its process to the cap.
-	p.release(before)
 	if start {
 		p.submit(lanes)
 	} else {
@@ -154,7 +148,10 @@ func (p *Partition) sortBatch(batch []*item, start bool) {
 }
 
 func (p *Partition) request(it *item) dedup.Request {
-	r := dedup.Request{Key: it.msg.ID, Scope: p.cfg.Scope, Origin: p.origin(it), TakeOverOlderGeneration: p.takesOver(it)}
+	r := dedup.Request{
+		Key: it.msg.ID, Scope: p.cfg.Scope, Origin: p.origin(it), TakeOverOlderGeneration: p.takesOver(it),
+		FirstOnly: p.unknown(it),
+	}
 	if p.cfg.Fingerprint {
 		r.Fingerprint = dedup.FingerprintOf(it.msg.Value)
 	}

@@ -65,6 +65,7 @@ type Config struct {
 	Hooks Hooks
 
 	abandoned abandoned
+	suspects  suspects
 }
 
 // unclaimed: the handler records the message itself.

@@ -31,6 +31,9 @@ func (p *Partition) giveUp() {
 	releasing.Go(func() { p.release(unstarted) })
 	left := p.drain()
 	releasing.Go(func() { p.release(left.Pending) })
+	for _, it := range left.Running {
+		p.cfg.suspects.end(it) // nobody waits for these any more
+	}
 	if p.cfg.TakeOver {
 		for _, it := range left.Running {
 			p.cfg.abandoned.add(it)
@@ -72,6 +75,7 @@ func (p *Partition) release(items []*item) {
 	held := make([]*item, 0, len(items))
 	var claims []*dedup.Claim
 	for _, it := range items {
+		p.cfg.suspects.end(it)
 		if c := p.queued.take(it); c != nil {
 			held, claims = append(held, it), append(claims, c)
 		}

@@ -106,11 +106,7 @@ func (p *Partition) ready(ctx context.Context, t task) bool {
 		return true
 	case !p.holds(it): // never had, lost, or given back while it waited
 		p.drop(it)
-		if it.uncertain {
-			p.findOut(ctx, t)
-		} else {
-			p.asks.Add(t)
-		}
+		p.ask(ctx, t)
 		return false
 	case it.landed: // here, under an earlier claim, and nobody has run it since
 		p.landed(t)
@@ -126,6 +122,18 @@ func (p *Partition) ready(ctx context.Context, t task) bool {
 // partition is held on to, although the handler's context has ended.
 func (p *Partition) holds(it *item) bool {
 	return it.claim != nil && (it.run.Err() == nil || errors.Is(context.Cause(it.run), flow.ErrDrained))
+}
+
+// ask has a message asked about that holds no claim.
+func (p *Partition) ask(ctx context.Context, t task) {
+	switch {
+	case !p.mayAsk(t.Item):
+		t.Settle(flow.RetryAfter(p.standBy(t.Item)))
+	case t.Item.uncertain:
+		p.findOut(ctx, t)
+	default:
+		p.asks.Add(t)
+	}
 }
 
 // runOne runs the handler of one message under its claim.
@@ -209,6 +217,7 @@ func retryable(err error) error {
 func (p *Partition) handle(ctx context.Context, it *item) (err error) {
 	ctx, cancel := p.limit(ctx)
 	defer cancel()
+	defer p.cfg.suspects.end(it)
 	began, returned := time.Now(), false
 	defer func() {
 		if v := recover(); v != nil {

@@ -21,6 +21,7 @@ var (
 // claim is given back in the second case, so that a restart tries again.
 func (p *Partition) park(ctx context.Context, t task, reason error) {
 	it := t.Item
+	p.cfg.suspects.end(it) // it does not run
 	if p.cfg.Park == nil {
 		p.letGo(it)
 		t.Settle(flow.Stop(p.cfg.Unprocessable(p.at.Topic, p.at.Partition, &it.msg, reason)))

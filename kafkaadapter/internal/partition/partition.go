@@ -62,6 +62,8 @@ type item struct {
 	run    context.Context    // of the kept claim
 	end    context.CancelFunc // ends the renewal
 
+	before    int           // attempts that others have made, as far as was heard
+	standing  time.Time     // since when it waits to be the suspect that runs
 	over      atomic.Bool   // it holds no claim any more
 	begun     bool          // the handler was called under the claim that is held
 	landed    bool          // the effect has happened, and is not known to be on record
