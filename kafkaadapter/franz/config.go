@@ -111,7 +111,12 @@ type Config struct {
 	// the Deduper's Hold after the last one. Not counted are attempts that a rebalance cut
 	// short, and those that a batch shared. In the Unclaimed composition only this
 	// process's runs since the assignment count. A downstream that is down uses attempts up
-	// too: bound the backoff and this so that together they outlast it. Default 0: no limit.
+	// too: bound the backoff and this so that together they outlast it.
+	//
+	// What kills its process takes along what runs beside it, twice at most: messages with
+	// two attempts elsewhere, and none here, run one at a time in all partitions of a
+	// consumer. So let this be 3 at least; and give handlers a Timeout, for one that does not
+	// return holds up the others of this kind. Default 0: no limit.
 	MaxAttempts int
 
 	// BusyTimeout is how long a message may be in flight elsewhere before it goes to Park,
