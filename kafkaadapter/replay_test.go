@@ -3,6 +3,7 @@ package kafkaadapter
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -86,6 +87,32 @@ func TestReplayRefusesWhatIsNoLetter(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A key that is being tried again, after an earlier replay of its letter, is not forgotten:
+// it may succeed between the look and the Forget. One that was given up is.
+func TestReplayLeavesRetriesAlone(t *testing.T) {
+	for name, row := range map[string]struct{ letter, attempts, kept int }{
+		"tried again":    {letter: 3, attempts: 2, kept: 2},
+		"given up":       {letter: 3, attempts: 3, kept: 0},
+		"given up again": {letter: 3, attempts: 4, kept: 0},
+	} {
+		cfg := usable(t, Config{})
+		for range row.attempts {
+			c, err := cfg.Deduper.Claim(t.Context(), "x")
+			if err != nil || c.Release(t.Context()) != nil {
+				t.Fatal(err)
+			}
+		}
+		id, from, attempts := header(HeaderID, "x"), header(HeaderTopic, "t"), header(HeaderAttempts, strconv.Itoa(row.letter))
+		letter := &sarama.ConsumerMessage{Topic: "dead", Headers: []*sarama.RecordHeader{&id, &from, &attempts}}
+		if _, err := Replay(t.Context(), cfg.Deduper, "", letter); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if rec, err := cfg.Deduper.Lookup(t.Context(), "x"); err != nil || rec.Attempt != row.kept {
+			t.Errorf("%s: %d attempts are on record, want %d (%v)", name, rec.Attempt, row.kept, err)
+		}
+	}
 }
 
 // The header of a letter counts in the topic that it came from, and nowhere else.

@@ -1,9 +1,10 @@
 // Command onceward is the command line of Onceward.
 //
-//	onceward demo [flags]   duplicates and crashes go in; the effects are counted
-//	onceward help           what there is
+//	onceward demo [flags]     duplicates and crashes go in; the effects are counted
+//	onceward replay [flags]   dead letters go back to their topics, under the ids they had
+//	onceward help             what there is
 //
-// With record and effect in one SQL transaction each effect comes out once; with Redis
+// In the demo, with record and effect in one SQL transaction each effect comes out once; with Redis
 // nothing is lost, and every double is traced to the kill that caused it.
 //
 // Exit codes: 0 success, 1 what the command says of itself, 2 wrong usage, 130
@@ -20,15 +21,17 @@ import (
 
 	"github.com/onceward/onceward/cmd/internal/demo"
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
+	"github.com/onceward/onceward/cmd/internal/replay"
 )
 
 const help = `Usage: onceward <command> [flags]
 
 Commands:
   demo    duplicates and crashes go in; the effects are counted (demo -h: its flags)
+  replay  dead letters go back to their topics, under the ids they had (replay -h: its flags)
   help    this text
 
-With record and effect in one SQL transaction each effect comes out once; with Redis
+In the demo, with record and effect in one SQL transaction each effect comes out once; with Redis
 nothing is lost, and every double is traced to the kill that caused it.
 `
 
@@ -44,6 +47,10 @@ func run(args []string, out, errOut io.Writer) int {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		return demo.Main(ctx, args[1:], out, errOut)
+	case "replay":
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		return replay.Main(ctx, args[1:], out, errOut)
 	case demo.WorkerCommand:
 		return worker.Main(os.Stdin, out, errOut)
 	case "help", "-h", "-help", "--help":

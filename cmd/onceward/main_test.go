@@ -17,6 +17,9 @@ func TestRun(t *testing.T) {
 		{"-h", 0, "demo", ""},
 		{"demo -h", 0, "Exit code", ""},
 		{"demo -messages 0", 2, "", "onceward demo: -messages is 0"},
+		{"help", 0, "replay", ""},
+		{"replay -h", 0, "Exit code", ""},
+		{"replay", 2, "", `onceward replay: -brokers: "" is not host:port`},
 		{"dance", 2, "", `unknown command "dance"`},
 	} {
 		var out, errOut bytes.Buffer

@@ -100,22 +100,25 @@ func Open(ctx context.Context, d *dedup.Deduper, scope string, h msgid.Headers) 
 			h(TooLarge), topic, h(Partition), h(Offset))
 	}
 	if id := h(ID); id != "" {
-		if err := free(ctx, d, scope, id); err != nil {
+		attempts, _ := strconv.Atoi(h(Attempts)) // 0 where it is none
+		if err := free(ctx, d, scope, id, attempts); err != nil {
 			return "", err
 		}
 	}
 	return topic, nil
 }
 
-// free forgets a key that has not succeeded.
-func free(ctx context.Context, d *dedup.Deduper, scope, id string) error {
+// free forgets a key that has not succeeded, given up after so many attempts. One with fewer
+// of them is on its way again, after an earlier replay: it is claimable, and to forget it
+// could meet the success that it has in the meantime.
+func free(ctx context.Context, d *dedup.Deduper, scope, id string, attempts int) error {
 	rec, err := d.Lookup(ctx, id, dedup.WithScope(scope))
 	switch {
 	case err != nil:
 		return err
 	case rec.State == dedup.StateSucceeded:
 		return ErrSettled
-	case rec.State == dedup.StateAbsent:
+	case rec.State == dedup.StateAbsent, rec.State == dedup.StateReleased && rec.Attempt < attempts:
 		return nil
 	case rec.State == dedup.StateUncertain:
 		return dedup.ErrUncertain // to forget it would run the effect without asking

@@ -1,0 +1,122 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+// fate is what became of a letter.
+type fate string
+
+const (
+	sent     fate = "sent"
+	wouldGo  fate = "would"   // in a dry run
+	settled  fate = "settled" // its message has been processed since
+	left     fate = "left"
+	unwanted fate = "unwanted" // a filter leaves it out
+	failed   fate = "failed"   // it ends the run
+)
+
+// letter is a message of the dead-letter topic.
+type letter struct {
+	*sarama.ConsumerMessage
+	id     string
+	record string // state of its key
+}
+
+func newLetter(m *sarama.ConsumerMessage) *letter {
+	l := &letter{ConsumerMessage: m, record: "none"}
+	l.id = l.header(kafkaadapter.HeaderID)
+	return l
+}
+
+func (l *letter) header(name string) string {
+	value, _ := kafkaadapter.Header(name)(l.ConsumerMessage)
+	return value
+}
+
+// line is what is printed: everything foreign is quoted.
+func (l *letter) line(f fate, reason error) string {
+	s := fmt.Sprintf("%-8s id=%q from=%q letter=%s/%d@%d attempts=%q record=%s error=%q", f, l.id,
+		l.header(kafkaadapter.HeaderTopic)+"/"+l.header(kafkaadapter.HeaderPartition)+"@"+l.header(kafkaadapter.HeaderOffset),
+		l.Topic, l.Partition, l.Offset, l.header(kafkaadapter.HeaderAttempts), l.record, l.header(kafkaadapter.HeaderError))
+	if reason != nil {
+		s += fmt.Sprintf(" reason=%q", reason)
+	}
+	return s
+}
+
+// wanted applies the filters.
+func (o *Options) wanted(l *letter) bool {
+	return (o.IDs == nil || slices.Contains(o.IDs, l.id)) &&
+		(o.Error == "" || strings.Contains(l.header(kafkaadapter.HeaderError), o.Error))
+}
+
+// leave is why a letter stays where it is.
+type leave struct{ error }
+
+func (l leave) Unwrap() error { return l.error }
+
+// stays tells reasons that concern one letter alone from those that end the run.
+func stays(err error) bool {
+	return errors.As(err, new(leave)) || errors.Is(err, kafkaadapter.ErrNoLetter) || errors.Is(err, dedup.ErrUncertain) ||
+		errors.Is(err, dedup.ErrInFlight) || errors.As(err, new(*dedup.InputError)) || tooLarge(err)
+}
+
+// tooLarge recognises the broker's refusal and that of sarama, which has no type for it.
+func tooLarge(err error) bool {
+	var configured sarama.ConfigurationError
+	return errors.Is(err, sarama.ErrMessageSizeTooLarge) || errors.As(err, &configured) && strings.Contains(string(configured), "MaxMessageBytes")
+}
+
+// prepare frees the letter's key and returns the message to send.
+func (r *run) prepare(ctx context.Context, l *letter) (*sarama.ProducerMessage, error) {
+	topic := l.header(kafkaadapter.HeaderTopic)
+	if topic == l.Topic {
+		return nil, leave{errors.New("it lies in the topic that it came from: -topic is not of dead letters")}
+	}
+	if topic != "" {
+		if ok, err := r.kafka.hasTopic(topic); err != nil {
+			return nil, err
+		} else if !ok {
+			return nil, leave{fmt.Errorf("the broker has no topic %q", topic)}
+		}
+	}
+	if strings.Contains(l.header(kafkaadapter.HeaderError), dedup.ErrMismatch.Error()) {
+		return nil, leave{errors.New("its id belongs to a message with another payload, whose record must not be freed for it")}
+	}
+	if err := r.lookUp(ctx, l); err != nil {
+		return nil, err
+	}
+	return kafkaadapter.Replay(ctx, r.store.dedup, r.options.Scope, l.ConsumerMessage)
+}
+
+// lookUp leaves a letter of which nobody can say whether its message has been processed
+// since. A success comes after the letter, and is on record for the window.
+func (r *run) lookUp(ctx context.Context, l *letter) error {
+	if l.id == "" {
+		return nil
+	}
+	rec, err := r.store.dedup.Lookup(ctx, l.id, dedup.WithScope(r.options.Scope))
+	if err != nil {
+		return err
+	}
+	if rec.State != dedup.StateAbsent {
+		l.record = rec.State.String()
+		return nil
+	}
+	if age := time.Since(l.Timestamp); age >= r.options.Window && !r.options.Expired {
+		return leave{fmt.Errorf("it is %v old, more than the window, and has no record: it may have been replayed before, "+
+			"and have succeeded; -expired sends it", age.Round(time.Second))}
+	}
+	return nil
+}

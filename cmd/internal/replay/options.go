@@ -1,0 +1,225 @@
+package replay
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// Options are the flags of the command.
+type Options struct {
+	// Brokers are bootstrap addresses.
+	Brokers []string
+	// Topic has the dead letters.
+	Topic string
+	// Group remembers which letters are done.
+	Group string
+	// TLS and SASL of the connections to Kafka.
+	TLS  TLS
+	SASL SASL
+
+	// Redis is the URL of the consumer's store.
+	Redis string
+	// RedisCluster says that the URL names nodes of a Cluster.
+	RedisCluster bool
+	// RedisPassword replaces that of the URL, unless it is empty.
+	RedisPassword string
+	// Namespace, Scope and Window are those of the consumer.
+	Namespace, Scope string
+	Window           time.Duration
+	// Store has the options of the consumer's store.
+	Store redisadapter.Options
+
+	// DryRun changes nothing.
+	DryRun bool
+	// Max is how many letters are sent at most; 0 for all.
+	Max int
+	// IDs and Error select letters: by their message's id, and by a part of the reason.
+	IDs   []string
+	Error string
+	// Expired sends letters too that may have been processed longer than Window ago.
+	Expired bool
+}
+
+// TLS is how to encrypt.
+type TLS struct {
+	On            bool
+	CA, Cert, Key string // files
+}
+
+// SASL is how to authenticate.
+type SASL struct {
+	User, Password, Mechanism string
+}
+
+// DefaultGroup is the consumer group unless -group names another.
+const DefaultGroup = "onceward-replay"
+
+const usage = `Usage: onceward replay -brokers HOST:PORT,... -topic DEAD -redis URL -namespace NAME -window DURATION [flags]
+
+Sends dead letters back to the topics they came from, under the ids they had: the key is
+made claimable again, the message is sent with acks of all replicas, and then the offset of
+the letter is committed. Ends where the topic ended when it began. It may be interrupted,
+and run again: it goes on where it stopped.
+
+A letter whose message has been processed since is skipped. One whose key is uncertain or
+in flight, which is none, or which a flag leaves out stays where it is for another run: the
+group's offset stays at the first of them, and its metadata names the ones behind that are
+done. Prints a line per letter.
+
+-namespace, -scope, -prefix, -window and the layout must be those of the consumer; with
+others its records are not found, and what has succeeded since would run again. "record=none"
+in most lines is a sign of that; look at it first with -n. The Redis user needs the keys
+ow-lease:* beside the consumer's, for the lease that keeps a second run away.
+
+Exit code: 0 all selected letters were sent or had been processed; 1 some are left where
+they are, or an error ended the run; 2 wrong flags, or a server that cannot be reached or
+refuses: nothing was sent; 130 interrupted.
+
+Flags:
+`
+
+// raw are flags that need a second look.
+type raw struct {
+	brokers, layout, secretEnv, saslPasswordEnv, redisPasswordEnv string
+}
+
+// ParseOptions reads the flags, and secrets from the environment. flag.ErrHelp is returned
+// after usage has been written to out; any other error names the flag.
+func ParseOptions(args []string, out io.Writer) (Options, error) {
+	var o Options
+	var r raw
+	f := flag.NewFlagSet("replay", flag.ContinueOnError)
+	f.SetOutput(io.Discard) // the caller prints errors
+	o.kafkaFlags(f, &r)
+	o.redisFlags(f, &r)
+	o.letterFlags(f)
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprint(out, usage)
+			f.SetOutput(out)
+			f.PrintDefaults()
+		}
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	if err := o.resolve(r); err != nil {
+		return o, err
+	}
+	return o, o.check()
+}
+
+func (o *Options) kafkaFlags(f *flag.FlagSet, r *raw) {
+	f.StringVar(&r.brokers, "brokers", "", "bootstrap `addresses` host:port,...")
+	f.StringVar(&o.Topic, "topic", "", "dead-letter `topic`")
+	f.StringVar(&o.Group, "group", DefaultGroup, "consumer `group` that remembers which letters are done; not the consumer's")
+	f.BoolVar(&o.TLS.On, "tls", false, "encrypt connections to Kafka")
+	f.StringVar(&o.TLS.CA, "tls-ca", "", "PEM `file` with the brokers' authorities; the system's otherwise")
+	f.StringVar(&o.TLS.Cert, "tls-cert", "", "PEM `file` with the client's certificate")
+	f.StringVar(&o.TLS.Key, "tls-key", "", "PEM `file` with the client's key")
+	f.StringVar(&o.SASL.User, "sasl-user", "", "`name` to authenticate with")
+	f.StringVar(&r.saslPasswordEnv, "sasl-password-env", "", "`variable` of the environment that holds the password")
+	f.StringVar(&o.SASL.Mechanism, "sasl-mechanism", "", "`mechanism`: plain, scram-sha-256 or scram-sha-512 (default scram-sha-512)")
+}
+
+func (o *Options) redisFlags(f *flag.FlagSet, r *raw) {
+	f.StringVar(&o.Redis, "redis", "", "`URL` redis://user@host:port/db of the consumer's Redis, or rediss://")
+	f.BoolVar(&o.RedisCluster, "redis-cluster", false, "the URL is of a Cluster; more nodes as ?addr=host:port&addr=...")
+	f.StringVar(&r.redisPasswordEnv, "redis-password-env", "", "`variable` of the environment that holds the password")
+	f.StringVar(&o.Namespace, "namespace", "", "`namespace` of the consumer's Deduper")
+	f.StringVar(&o.Scope, "scope", "", "`scope` of the consumer")
+	f.DurationVar(&o.Window, "window", 0, "window of the consumer's Deduper")
+	f.StringVar(&o.Store.Prefix, "prefix", redisadapter.DefaultPrefix, "`prefix` of the consumer's keys in Redis")
+	f.StringVar(&r.layout, "layout", "rich", "`layout` of the consumer's keys: rich, seen-only, compact or mixed")
+	f.StringVar(&r.secretEnv, "secret-env", "", "`variable` of the environment that holds the secret of a compact or mixed layout")
+	f.IntVar(&o.Store.ExpectedKeys, "expected-keys", 0, "expected `keys` of a compact or mixed layout")
+}
+
+func (o *Options) letterFlags(f *flag.FlagSet) {
+	f.BoolVar(&o.DryRun, "n", false, "dry run: show what would be done, change and commit nothing")
+	f.IntVar(&o.Max, "max", 0, "send at most this `number` of letters (default all)")
+	f.Func("id", "send the letters of this message `id` alone; may be repeated", func(id string) error {
+		if id == "" {
+			return errors.New("is empty")
+		}
+		o.IDs = append(o.IDs, id)
+		return nil
+	})
+	f.StringVar(&o.Error, "error", "", "send the letters alone whose error contains this `text`")
+	f.BoolVar(&o.Expired, "expired", false, "send letters, too, that are older than the window and have no record: one that was\n"+
+		"replayed before, and succeeded, has its effect again")
+}
+
+// resolve looks at what flags stand for.
+func (o *Options) resolve(r raw) error {
+	layouts := map[string]redisadapter.Layout{
+		"rich": redisadapter.Rich, "seen-only": redisadapter.SeenOnly, "compact": redisadapter.Compact, "mixed": redisadapter.Mixed,
+	}
+	layout, known := layouts[r.layout]
+	if !known {
+		return fmt.Errorf("-layout is %q; rich, seen-only, compact and mixed are known", r.layout)
+	}
+	o.Store.Layout = layout
+	for a := range strings.SplitSeq(r.brokers, ",") {
+		a = strings.TrimSpace(a)
+		if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" {
+			return fmt.Errorf("-brokers: %q is not host:port", a)
+		}
+		o.Brokers = append(o.Brokers, a)
+	}
+	var secret string
+	for _, v := range []struct {
+		flag, name string
+		to         *string
+	}{
+		{"-sasl-password-env", r.saslPasswordEnv, &o.SASL.Password}, {"-redis-password-env", r.redisPasswordEnv, &o.RedisPassword},
+		{"-secret-env", r.secretEnv, &secret},
+	} {
+		if *v.to = os.Getenv(v.name); v.name != "" && *v.to == "" {
+			return fmt.Errorf("%s: the environment has no %s", v.flag, v.name)
+		}
+	}
+	if secret != "" {
+		o.Store.Secret = []byte(secret)
+	}
+	return nil
+}
+
+// check finds the first flag that makes no sense.
+func (o *Options) check() error {
+	switch {
+	case o.Topic == "":
+		return errors.New("-topic is missing")
+	case o.Group == "":
+		return errors.New("-group is empty")
+	case o.Redis == "":
+		return errors.New("-redis is missing")
+	case o.Namespace == "":
+		return errors.New("-namespace is missing")
+	case o.Window <= 0:
+		return errors.New("-window is missing, or not positive: it tells letters whose messages may have been processed, and forgotten, since")
+	case o.Max < 0:
+		return fmt.Errorf("-max is %d; it must not be negative", o.Max)
+	case !o.TLS.On && (o.TLS.CA != "" || o.TLS.Cert != "" || o.TLS.Key != ""):
+		return errors.New("-tls-ca, -tls-cert and -tls-key need -tls")
+	case (o.TLS.Cert == "") != (o.TLS.Key == ""):
+		return errors.New("-tls-cert and -tls-key need each other")
+	case (o.SASL.User == "") != (o.SASL.Password == ""):
+		return errors.New("-sasl-user and -sasl-password-env need each other")
+	case o.SASL.User == "" && o.SASL.Mechanism != "":
+		return errors.New("-sasl-mechanism needs -sasl-user")
+	case !slices.Contains([]string{"", "plain", "scram-sha-256", "scram-sha-512"}, o.SASL.Mechanism):
+		return fmt.Errorf("-sasl-mechanism is %q; plain, scram-sha-256 and scram-sha-512 are known", o.SASL.Mechanism)
+	}
+	return nil
+}

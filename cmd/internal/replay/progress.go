@@ -1,0 +1,101 @@
+package replay
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	// progressHeader begins the metadata of a committed offset that is ours.
+	progressHeader = "onceward-replay/1"
+	// maxProgress is what metadata may take: brokers refuse more than 4096 bytes unless
+	// offset.metadata.max.bytes says otherwise.
+	maxProgress = 4096
+)
+
+// span is a range of offsets, without its end.
+type span struct{ from, to int64 }
+
+// progress is which letters of a partition are done: all below next, and those ahead.
+type progress struct {
+	next  int64
+	ahead []span // in order, apart from each other and from next
+}
+
+// has reports whether an offset is done.
+func (p *progress) has(offset int64) bool {
+	return offset < p.next || slices.ContainsFunc(p.ahead, func(s span) bool { return s.from <= offset && offset < s.to })
+}
+
+// with returns the progress with offsets added, and leaves p as it is.
+func (p *progress) with(from, to int64) progress {
+	if from >= to {
+		return *p
+	}
+	added := span{from, to}
+	out := progress{next: p.next}
+	for _, s := range p.ahead {
+		if s.to < added.from || added.to < s.from {
+			out.ahead = append(out.ahead, s)
+			continue
+		}
+		added = span{min(s.from, added.from), max(s.to, added.to)}
+	}
+	if added.from <= out.next {
+		out.next = max(out.next, added.to)
+		return out
+	}
+	at := slices.IndexFunc(out.ahead, func(s span) bool { return s.from > added.from })
+	if at < 0 {
+		at = len(out.ahead)
+	}
+	out.ahead = slices.Insert(out.ahead, at, added)
+	return out
+}
+
+// text is the metadata of the committed offset: of each span the number of offsets that
+// are left before it and the number it has, such as "onceward-replay/1 2+5 1+1".
+func (p *progress) text() string {
+	if len(p.ahead) == 0 {
+		return ""
+	}
+	b := []byte(progressHeader)
+	at := p.next
+	for _, s := range p.ahead {
+		b = append(b, ' ')
+		b = strconv.AppendInt(b, s.from-at, 10)
+		b = append(b, '+')
+		b = strconv.AppendInt(b, s.to-s.from, 10)
+		at = s.to
+	}
+	return string(b)
+}
+
+// parseProgress reads a committed offset and its metadata.
+func parseProgress(next int64, text string) (progress, error) {
+	p := progress{next: next}
+	if text == "" {
+		return p, nil
+	}
+	foreign := fmt.Errorf("the metadata of the committed offset is not this command's: %.80q", text)
+	fields := strings.Split(text, " ")
+	if fields[0] != progressHeader || len(fields) < 2 || len(text) > maxProgress {
+		return p, foreign
+	}
+	at := next
+	for _, field := range fields[1:] {
+		left, count, ok := strings.Cut(field, "+")
+		a, err1 := strconv.ParseUint(left, 10, 62)
+		b, err2 := strconv.ParseUint(count, 10, 62)
+		from := at + int64(a) // below 2^62 each
+		to := from + int64(b) // an overflow is negative
+		if !ok || err1 != nil || err2 != nil || a == 0 || b == 0 || from < at || to < from {
+			return p, foreign
+		}
+		p.ahead = append(p.ahead, span{from, to})
+		at = to
+	}
+	return p, nil
+}

@@ -1,0 +1,104 @@
+package replay
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestProgress(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		next int64
+		add  []span
+		want int64
+		text string
+	}{
+		{"nothing", 7, nil, 7, ""},
+		{"in order", 7, []span{{7, 8}, {8, 9}}, 9, ""},
+		{"one is left", 7, []span{{8, 9}}, 7, "onceward-replay/1 1+1"},
+		{"two are left", 0, []span{{1, 2}, {4, 6}}, 0, "onceward-replay/1 1+1 2+2"},
+		{"out of order", 0, []span{{4, 6}, {1, 2}}, 0, "onceward-replay/1 1+1 2+2"},
+		{"grown together", 0, []span{{1, 2}, {3, 4}, {2, 3}}, 0, "onceward-replay/1 1+3"},
+		{"the gap closes", 0, []span{{1, 2}, {3, 4}, {0, 1}}, 2, "onceward-replay/1 1+1"},
+		{"all gaps close", 0, []span{{1, 2}, {3, 4}, {0, 3}}, 4, ""},
+		{"retention passed some", 3, []span{{5, 6}, {9, 10}, {3, 7}}, 7, "onceward-replay/1 2+1"},
+		{"nothing is added", 3, []span{{5, 5}, {9, 2}}, 3, ""},
+		{"below", 3, []span{{0, 2}}, 3, ""},
+	} {
+		p := progress{next: row.next}
+		for _, s := range row.add {
+			p = p.with(s.from, s.to)
+		}
+		if p.next != row.want || p.text() != row.text {
+			t.Errorf("%s: %d %q, want %d %q", row.name, p.next, p.text(), row.want, row.text)
+		}
+	}
+}
+
+// Whatever the order, progress says what a plain set says, and survives being written down.
+func TestProgressAsASet(t *testing.T) {
+	const size = 60
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		var p progress
+		var set [size]bool
+		for range random.IntN(30) {
+			from := random.Int64N(size)
+			to := min(size, from+random.Int64N(5))
+			p = p.with(from, to)
+			for o := from; o < to; o++ {
+				set[o] = true
+			}
+			back, err := parseProgress(p.next, p.text())
+			if err != nil || back.next != p.next || !slices.Equal(back.ahead, p.ahead) {
+				t.Fatalf("seed %d: %+v came back as %+v, %v", seed, p, back, err)
+			}
+		}
+		for o := range int64(size) {
+			if p.has(o) != set[o] {
+				t.Fatalf("seed %d: offset %d is %t, want %t: %+v", seed, o, p.has(o), set[o], p)
+			}
+		}
+	}
+}
+
+func FuzzParseProgress(f *testing.F) {
+	for _, text := range []string{"", "onceward-replay/1 1+1 2+2", "onceward-replay/1", "onceward-replay/1 0+1", "onceward-replay/2 1+1", "somebody's",
+		"onceward-replay/1 4611686018427387903+4611686018427387903", "onceward-replay/1 1+1 ", "onceward-replay/1 +1+1"} {
+		f.Add(int64(5), text)
+	}
+	f.Fuzz(func(t *testing.T, next int64, text string) {
+		if next < 0 {
+			return
+		}
+		p, err := parseProgress(next, text)
+		if err != nil {
+			if !strings.Contains(err.Error(), "not this command's") {
+				t.Error(err)
+			}
+			return
+		}
+		at := p.next
+		for _, s := range p.ahead {
+			if s.from <= at || s.to <= s.from {
+				t.Fatalf("%q: %+v is not in order", text, p)
+			}
+			at = s.to
+		}
+		again, err := parseProgress(p.next, p.text())
+		if err != nil || !slices.Equal(again.ahead, p.ahead) {
+			t.Errorf("%q: %+v, then %+v, %v", text, p, again, err)
+		}
+	})
+}
+
+func TestForeignMetadata(t *testing.T) {
+	for _, text := range []string{"x", "onceward-replay/1", "onceward-replay/1 ", "onceward-replay/1 0+1", "onceward-replay/1 1+0", "onceward-replay/2 1+1",
+		"onceward-replay/1 1-1", "onceward-replay/1 1+1 x", "onceward-replay/1 " + strings.Repeat("1+1 ", 1100) + "1+1"} {
+		if p, err := parseProgress(0, text); err == nil {
+			t.Errorf("%.40q was read as %+v", text, p)
+		}
+	}
+}

@@ -1,0 +1,325 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/redis/go-redis/v9"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/lease"
+)
+
+// A consumer parks what fails. Once it is mended, what is sent back is processed once
+// under the id that it had; a second run finds nothing to do.
+func TestParkedMessagesComeBackOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.produce(3)
+	broken := r.consume(true)
+	r.wantConsumed(3)
+	broken.stop()
+	mended := r.consume(false)
+	out := r.replay(ExitDone)
+	r.wantIn(out, `sent     id="id-0" from="orders/0@0" letter=orders.dead/0@`, ` attempts="1" record=failed error="cannot be charged"`,
+		"3 sent, 0 processed since, 0 left")
+	r.wantConsumed(6)
+	mended.wantEffects(t, 3)
+	r.wantCommitted(3, "")
+	r.wantIn(r.replay(ExitDone), "0 sent, 0 processed since, 0 left")
+	r.wantIn(r.replay(ExitDone, "-group", "another"), "settled", "0 sent, 3 processed since, 0 left")
+	r.wantConsumed(6)
+	if got := len(r.ids(orders)); got != 6 {
+		t.Errorf("%d messages, want 6", got)
+	}
+}
+
+// A run that dies after it has sent a letter, and before the letter's offset is committed,
+// leaves it to the next run, which may come before the message is processed, or after.
+func TestCrashBetweenSendAndCommit(t *testing.T) {
+	for name, processed := range map[string]bool{"processed before the next run": true, "after it": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.letters(2)
+			crash := r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Group: DefaultGroup, Err: kerr.NotCoordinator, Count: -1})
+			r.wantIn(r.replay(ExitLeft), "sent ", "the offset cannot be committed", "1 sent")
+			crash.Remove()
+			r.wantCommitted(-1, "")
+			var c *consumer
+			want := "2 sent, 0 processed since"
+			if processed {
+				c = r.consume(false)
+				r.wantConsumed(1)
+				want = "1 sent, 1 processed since"
+			}
+			r.wantIn(r.replay(ExitDone), want)
+			r.wantCommitted(2, "")
+			if !processed {
+				c = r.consume(false)
+			}
+			r.wantConsumed(int64(len(r.ids(orders))))
+			c.wantEffects(t, 2)
+		})
+	}
+}
+
+// A letter whose message the broker has not acknowledged is not done, although its key has
+// been freed, and ends the run.
+func TestSendFails(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.letters(2)
+	down := r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: orders, Err: kerr.NotEnoughReplicas, Count: -1})
+	r.wantIn(r.replay(ExitLeft), `failed   id="id-0"`, "in-sync replicas", "0 sent")
+	r.wantCommitted(-1, "")
+	down.Remove()
+	r.wantIn(r.replay(ExitDone), "record=none", "2 sent")
+	if got := r.ids(orders); !slices.Equal(got, []string{"id-0", "id-1"}) {
+		t.Errorf("sent %v", got)
+	}
+}
+
+func TestDryRunChangesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.letters(3)
+	before := r.redis.Dump()
+	out := r.replay(ExitDone, "-n", "-max", "2")
+	r.wantIn(out, `would    id="id-0"`, `would    id="id-1"`, "2 would be sent, 0 processed since")
+	if after := r.redis.Dump(); after != before {
+		t.Errorf("Redis has changed:\n%s\nbefore:\n%s", after, before)
+	}
+	if sent := r.ids(orders); len(sent) > 0 {
+		t.Errorf("sent %v", sent)
+	}
+	if r.cluster.GroupInfo(DefaultGroup) != nil {
+		t.Error("there is a group")
+	}
+	r.wantIn(r.replay(ExitDone), "3 sent")
+}
+
+// What a filter leaves out is there for a later run, and what it let through is not sent
+// again, although it lies behind.
+func TestFiltersLoseNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.letters(5)
+	r.fail("slow")
+	r.letter("slow", fmt.Errorf("timed out"))
+	r.wantIn(r.replay(ExitDone, "-id", "id-1", "-id", "id-3"), "2 sent, 0 processed since, 0 left where they are, 4 not selected")
+	r.wantCommitted(0, "onceward-replay/1 1+1 1+1")
+	r.wantIn(r.replay(ExitDone, "-error", "timed out"), `id="slow"`, "1 sent, 0 processed since, 0 left where they are, 3 not selected")
+	r.wantCommitted(0, "onceward-replay/1 1+1 1+1 1+1")
+	r.wantIn(r.replay(ExitDone, "-max", "1"), `id="id-0"`, "1 sent")
+	r.wantCommitted(2, "onceward-replay/1 1+1 1+1")
+	r.redis.FastForward(2 * window) // no record remembers any of it
+	r.wantIn(r.replay(ExitDone), "2 sent, 0 processed since, 0 left where they are, 0 not selected")
+	r.wantCommitted(6, "")
+	want := []string{"id-1", "id-3", "slow", "id-0", "id-2", "id-4"}
+	if got := r.ids(orders); !slices.Equal(got, want) {
+		t.Errorf("sent %v, want %v", got, want)
+	}
+}
+
+// What cannot be sent stays where it is, is told of at every run, and holds up nothing.
+func TestWhatStays(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	uncertain, held := r.uncertain("uncertain"), r.claim("held")
+	for _, id := range []string{"uncertain", "held"} {
+		r.letter(id, errBroken)
+	}
+	r.send(&sarama.ProducerMessage{Topic: dead, Value: sarama.StringEncoder("no letter")})
+	r.fail("bound")
+	r.letter("bound", fmt.Errorf("%w", dedup.ErrMismatch))
+	gone := []sarama.RecordHeader{{Key: []byte(kafkaadapter.HeaderTopic), Value: []byte("gone")}}
+	r.send(&sarama.ProducerMessage{Topic: dead, Headers: gone})
+	itself := []sarama.RecordHeader{{Key: []byte(kafkaadapter.HeaderTopic), Value: []byte(dead)}}
+	r.send(&sarama.ProducerMessage{Topic: dead, Headers: itself})
+	r.letters(2)
+
+	out := r.replay(ExitLeft)
+	r.wantIn(out, "2 sent, 0 processed since, 6 left", dedup.ErrUncertain.Error(), dedup.ErrInFlight.Error(), "no dead letter",
+		"another payload", `no topic \"gone\"`, "it lies in the topic that it came from")
+	r.wantCommitted(0, "onceward-replay/1 6+2")
+	uncertain()
+	held()
+	r.wantIn(r.replay(ExitLeft), "1 sent, 1 processed since, 4 left")
+	r.wantCommitted(2, "onceward-replay/1 4+2")
+	if got := r.ids(orders); !slices.Equal(got, []string{"id-0", "id-1", "held"}) {
+		t.Errorf("sent %v", got)
+	}
+}
+
+// claim holds an id in flight until release.
+func (r *rig) claim(id string) (release func()) {
+	r.t.Helper()
+	c, err := r.dedup.Claim(r.t.Context(), id)
+	if err != nil || c.Outcome != dedup.Acquired {
+		r.t.Fatal(c, err)
+	}
+	return func() {
+		if err := c.Release(context.WithoutCancel(r.t.Context())); err != nil {
+			r.t.Error(err)
+		}
+	}
+}
+
+// uncertain leaves an id uncertain until somebody says that its effect has happened.
+func (r *rig) uncertain(id string) (happened func()) {
+	r.t.Helper()
+	_, err := dedup.Do(r.t.Context(), r.dedup, id, func(ctx context.Context) (struct{}, error) {
+		if err := dedup.Danger(ctx); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, errBroken
+	})
+	if rec, lookErr := r.dedup.Lookup(r.t.Context(), id); lookErr != nil || rec.State != dedup.StateUncertain {
+		r.t.Fatal(err, rec, lookErr)
+	}
+	return func() {
+		if _, err := r.dedup.Mark(r.t.Context(), id); err != nil {
+			r.t.Error(err)
+		}
+	}
+}
+
+func (r *rig) send(m *sarama.ProducerMessage) {
+	r.t.Helper()
+	if _, _, err := r.producer.SendMessage(m); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// A letter that is older than the window, and has no record, may have succeeded.
+func TestLetterOlderThanTheWindow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	old := sarama.RecordHeader{Key: []byte(kafkaadapter.HeaderTopic), Value: []byte(orders)}
+	id := sarama.RecordHeader{Key: []byte(kafkaadapter.HeaderID), Value: []byte("old")}
+	r.send(&sarama.ProducerMessage{Topic: dead, Timestamp: time.Now().Add(-window - time.Minute), Headers: []sarama.RecordHeader{old, id}})
+	r.wantIn(r.replay(ExitLeft), "record=none", "-expired sends it", "1 left")
+	r.wantCommitted(-1, "")
+	r.wantIn(r.replay(ExitDone, "-expired"), "1 sent")
+	r.wantCommitted(1, "")
+}
+
+// cancelling ends a context when something has been written.
+type cancelling struct {
+	bytes.Buffer
+	cancel context.CancelFunc
+}
+
+// Write implements io.Writer.
+func (c *cancelling) Write(p []byte) (int, error) {
+	c.cancel()
+	return c.Buffer.Write(p)
+}
+
+// An interrupted run ends with the letter that is under way, and the next one goes on.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.letters(4)
+	ctx, cancel := context.WithCancel(t.Context())
+	r.wantIn(r.replayTo(ctx, &cancelling{cancel: cancel}, ExitInterrupted), "1 sent", "interrupted")
+	r.wantCommitted(1, "")
+	r.wantIn(r.replay(ExitDone), "3 sent")
+	if got := r.ids(orders); !slices.Equal(got, []string{"id-0", "id-1", "id-2", "id-3"}) {
+		t.Errorf("sent %v", got)
+	}
+}
+
+// Two runs at a time could free a key that has just succeeded.
+func TestOneRunAtATime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.letters(1)
+	client := redis.NewClient(&redis.Options{Addr: r.redis.Addr()})
+	defer func() { _ = client.Close() }()
+	leases, err := lease.New(client, lease.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := leases.Acquire(t.Context(), "onceward replay ow payments "+dead, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	r.wantIn(r.replay(ExitUsage), "another run")
+	r.wantIn(r.replay(ExitDone, "-n"), "1 would be sent") // which frees nothing
+	if sent := r.ids(orders); len(sent) > 0 {
+		t.Errorf("sent %v", sent)
+	}
+}
+
+// The end of a topic that was written in transactions is a marker that nobody gets to see.
+func TestEndsAtAMarker(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.fail("id-0")
+	c := groupConfig()
+	c.Producer.Idempotent, c.Producer.Transaction.ID, c.Net.MaxOpenRequests = true, "letters", 1
+	p, err := sarama.NewSyncProducer(r.cluster.ListenAddrs(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	if r.park, err = kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
+		Producer: p, Topic: func(*kafkaadapter.Message) string { return dead },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []func() error{p.AbortTxn, p.CommitTxn} {
+		if err := p.BeginTxn(); err != nil {
+			t.Fatal(err)
+		}
+		r.letter("id-0", errBroken)
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.wantIn(r.replay(ExitDone), "letter=orders.dead/0@2", "nothing came for 5s from offset 3 on, below its end at 4", "1 sent")
+	r.wantCommitted(3, "")
+}
+
+// Wrong servers and names are told before anything is sent.
+func TestMainRefuses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.letters(1)
+	r.redis.Set("other:layout", "x") //nolint:errcheck // it fails only for another type
+	member := r.consume(false)
+	r.eventually(func() (bool, string) {
+		info := r.cluster.GroupInfo("consumer")
+		return info != nil && len(info.Members) > 0, "nobody has joined"
+	})
+	for _, row := range []struct{ args, want string }{
+		{"-topic missing", `-topic "missing"`},
+		{"-brokers 127.0.0.1:1", "-brokers: "},
+		{"-redis redis://127.0.0.1:1", "-redis: "},
+		{"-redis http://x", "-redis: "},
+		{"-prefix nobody", `nobody has kept records under "nobody"`},
+		{"-layout mixed", "Secret"},
+		{"-layout seen-only", "layout"},
+		{"-namespace a/b", "Namespace"},
+		{"-group consumer", "has members"},
+		{"-tls -tls-ca /nonexistent", "-tls-ca: "},
+		{"-tls -tls-cert /nonexistent -tls-key /nonexistent", "-tls-cert"},
+	} {
+		r.wantIn(r.replay(ExitUsage, strings.Fields(row.args)...), "onceward replay: ", row.want)
+	}
+	member.stop()
+	if sent := r.ids(orders); len(sent) > 0 {
+		t.Errorf("sent %v", sent)
+	}
+}
