@@ -40,7 +40,7 @@ type Handler func(ctx context.Context, m *Message) error
 // Config.BatchMax; those of one key are in their order. It returns an error per message,
 // each meaning what it means in a [Handler], or nil for all of them; a slice of another
 // length, and a panic, fail all. It is what an effect in SQL wants: one transaction, and one
-// commit, for a batch.
+// commit, for a batch; [AllOrNothing] makes one.
 //
 // A message whose batch has failed is handled in a batch of its own the next time, so that
 // one which always fails does not keep its neighbours from their effect; the attempt that
@@ -69,7 +69,8 @@ type Config struct {
 	Deduper *dedup.Deduper
 
 	// Unclaimed runs every delivery through Handler, which must record the message
-	// itself, in the transaction of its effect. Deduper must be nil then.
+	// itself, in the transaction of its effect: see sqladapter's Do, and DoBatch for a
+	// BatchHandler. Deduper must be nil then.
 	Unclaimed bool
 
 	// Handler has the effect of one message, BatchHandler of many. One of them is

@@ -14,6 +14,7 @@ import (
 // sqlLedger has effects and marks in one database: level Atomic. Nothing but the marks
 // keeps an effect from being written twice.
 type sqlLedger struct {
+	dsn         string
 	write, read *sql.DB
 	marks       *sqladapter.Marks
 	// inside, if set, runs between the effect and the commit.
@@ -29,7 +30,7 @@ func (s *scene) atomic() *sqlLedger {
 	}
 	dsn := "file:" + filepath.Join(s.t.TempDir(), "ledger.db") +
 		"?_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_txlock=immediate"
-	s.ledger = &sqlLedger{write: openSQLite(s.t, dsn), read: openSQLite(s.t, dsn), marks: marks}
+	s.ledger = &sqlLedger{dsn: dsn, write: openSQLite(s.t, dsn), read: openSQLite(s.t, dsn), marks: marks}
 	if err := marks.Migrate(s.t.Context(), s.ledger.write); err != nil {
 		s.t.Fatal(err)
 	}

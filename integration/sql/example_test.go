@@ -15,21 +15,21 @@ import (
 func shopDB(ctx context.Context) (*sql.DB, *sqladapter.Marks, func()) {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "shop.db")+"?_txlock=immediate&_pragma=busy_timeout(5000)")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "payments"})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	if err := marks.Migrate(ctx, db); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	if _, err := db.ExecContext(ctx, `CREATE TABLE booking (amount INTEGER)`); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	return db, marks, func() { _ = db.Close(); _ = os.RemoveAll(dir) }
 }
@@ -37,7 +37,7 @@ func shopDB(ctx context.Context) (*sql.DB, *sqladapter.Marks, func()) {
 func printTotal(ctx context.Context, db *sql.DB) {
 	var total int
 	if err := db.QueryRowContext(ctx, `SELECT sum(amount) FROM booking`).Scan(&total); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	fmt.Println("total:", total)
 }

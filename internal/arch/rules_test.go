@@ -55,7 +55,7 @@ var table = map[string]rule{
 			"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/letter",
 			"kafkaadapter/internal/msgid", "kafkaadapter/internal/partition", "kafkaadapter/internal/setting", sarama,
 		},
-		tests: []string{"dedup/deduptest", "internal/servertest"},
+		tests: []string{"dedup/deduptest", "internal/servertest", "sqladapter"},
 	},
 	"kafkaadapter/franz": {
 		imports: []string{

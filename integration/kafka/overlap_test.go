@@ -1,0 +1,229 @@
+package kafka_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+// takesOver makes a member claim at once what an older generation holds.
+func takesOver(mc *memberConfig) {
+	mc.adapter = func(c *kafkaadapter.Config) { c.Group, c.TakeOverOlderGeneration = sceneGroup, true }
+}
+
+// overlap is two messages, one on each of two partitions, whose handlers do not listen: the
+// first member is at work on both when a second one joins and gets one of them.
+type overlap struct {
+	*scene
+	release chan struct{}
+
+	mu     sync.Mutex
+	inside map[string]int // handlers that have begun, of each id
+}
+
+func newOverlap(t *testing.T, f flavor) *overlap {
+	t.Helper()
+	o := &overlap{scene: f.scene(t, 3, 2), release: make(chan struct{}), inside: map[string]int{}}
+	o.produce(record{id: idOf(0), partition: 0, key: "a"}, record{id: idOf(1), partition: 1, key: "b"})
+	return o
+}
+
+// enter notes a handler, which does not go on before the overlap is over.
+func (o *overlap) enter(id string) {
+	o.mu.Lock()
+	o.inside[id]++
+	o.mu.Unlock()
+	<-o.release
+}
+
+func (o *overlap) deaf(_ context.Context, m *kafkaMessage) error { o.enter(m.ID); return nil }
+
+// atOnce is the most handlers of one message that are running now.
+func (o *overlap) atOnce() (most int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, n := range o.inside {
+		most = max(most, n)
+	}
+	return most
+}
+
+func shortDrain(mc *memberConfig) { mc.drain = 200 * time.Millisecond }
+
+// At level Claimed a message moves to another member while its handler still runs, and the
+// lease keeps the two apart. With TakeOverOlderGeneration it does not: two effects are live
+// at the same time. That is the exception that the option's documentation names.
+func TestTakeOverWhileAHandlerRuns(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change []func(*memberConfig)
+		most   int
+	}{{"waits for the lease", nil, 1}, {"takes over", []func(*memberConfig){takesOver}, 2}} {
+		t.Run(c.name, func(t *testing.T) {
+			eachFlavor(t, func(t *testing.T, f flavor) {
+				o := newOverlap(t, f)
+				change := append(c.change, shortDrain)
+				a := o.join(o.deaf, change...)
+				eventually(t, 10*time.Second, func() (bool, string) { return a.running.Load() == 2, "the first member is not at work" })
+				b := o.join(o.deaf, change...)
+				eventually(t, 10*time.Second, func() (bool, string) {
+					return longer(o.scene, 3) && (c.most == 1 || o.atOnce() == 2) || o.atOnce() == 2, "the message did not move"
+				})
+				if got := o.atOnce(); got != c.most {
+					t.Errorf("%d handlers of a message run at once, want %d", got, c.most)
+				}
+				close(o.release)
+				o.wantCommittedToEnd(15 * time.Second)
+				a.leave(t)
+				b.leave(t)
+				if got := o.totalEffects(); got != 1+c.most {
+					t.Errorf("%d effects, want %d", got, 1+c.most)
+				}
+				o.wantRecorded()
+				o.wantNothingLeft()
+			})
+		})
+	}
+}
+
+// At level Atomic nothing keeps the handlers apart, nor needs to: one transaction is
+// committed, and the other one finds its mark. When the new handler comes the old ones are
+// before their transactions, or one is inside its own and the other queues for the database.
+func TestOverlapIsHarmlessInOneTransaction(t *testing.T) {
+	for _, where := range []string{"before the transaction", "inside the transaction"} {
+		t.Run(where, func(t *testing.T) {
+			eachFlavor(t, func(t *testing.T, f flavor) { harmlessOverlap(t, f, where == "inside the transaction") })
+		})
+	}
+}
+
+func harmlessOverlap(t *testing.T, f flavor, inside bool) {
+	o := newOverlap(t, f)
+	ledger := o.atomic()
+	var mu sync.Mutex
+	outcomes := map[dedup.Outcome]int{}
+	handler := func(db *sql.DB) func(*memberConfig) {
+		return func(mc *memberConfig) {
+			mc.unclaimed = true
+			mc.handler = func(ctx context.Context, m *kafkaMessage) error {
+				if !inside {
+					o.enter(m.ID)
+				}
+				// The worst that a handler can do: its partition is gone, and it goes on.
+				mark, err := ledger.marks.Do(context.WithoutCancel(ctx), db, m.ID, func(ctx context.Context, tx *sql.Tx) error {
+					if _, err := tx.ExecContext(ctx, "INSERT INTO effects (id, key, part, pos) VALUES (?, ?, ?, ?)", m.ID, string(m.Key), m.Partition, m.Offset); err != nil {
+						return err
+					}
+					if inside {
+						o.enter(m.ID)
+					}
+					return nil
+				})
+				if err == nil {
+					mu.Lock()
+					outcomes[mark.Outcome]++
+					mu.Unlock()
+				}
+				return err
+			}
+		}
+	}
+	a := o.join(nil, shortDrain, handler(ledger.write))
+	eventually(t, 10*time.Second, func() (bool, string) { return a.running.Load() == 2, "the first member is not at work" })
+	b := o.join(nil, shortDrain, handler(openSQLite(t, ledger.dsn))) // as another process would have
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return a.running.Load()+b.running.Load() > 2, fmt.Sprint("no overlap; the first runs ", a.running.Load())
+	})
+	if n := o.committed(0) + o.committed(1); n != 0 {
+		t.Errorf("%d offsets were committed before any transaction", n)
+	}
+	close(o.release)
+	o.wantAll(15*time.Second, a, b) // each effect once
+	mu.Lock()
+	defer mu.Unlock()
+	if outcomes[dedup.Acquired] != 2 || outcomes[dedup.Duplicate] == 0 {
+		t.Errorf("outcomes %v, want two firsts, and duplicates", outcomes)
+	}
+}
+
+// longLease is one that no test outlives.
+func longLease(mc *memberConfig) { mc.lease, mc.workers = time.Minute, 4 }
+
+// generation of the group, as the broker counts it.
+func (s *scene) generation() int32 {
+	if info := s.cluster.GroupInfo(sceneGroup); info != nil {
+		return info.Epoch
+	}
+	return 0
+}
+
+// wantRunSoon requires that everything runs within two seconds of the assignment to the one
+// member that there is after the generation old.
+func (s *scene) wantRunSoon(old int32, n int) {
+	s.t.Helper()
+	eventually(s.t, 10*time.Second, func() (bool, string) {
+		now := s.generation()
+		return now > old, fmt.Sprint("generation ", now)
+	})
+	s.wantMembers(1)
+	assigned := time.Now()
+	eventually(s.t, 2*time.Second, func() (bool, string) {
+		return s.totalEffects() == n, fmt.Sprintf("%d of %d effects", s.totalEffects(), n)
+	})
+	s.t.Logf("%d messages ran within %v of the assignment", n, time.Since(assigned).Round(time.Millisecond))
+}
+
+// A member leaves with a lease of a minute: what it had not started, and what it has
+// cancelled, was given back, and runs as soon as somebody else has the partition.
+func TestCleanLeaveLeavesNoLease(t *testing.T) {
+	eachFlavor(t, func(t *testing.T, f flavor) {
+		const n = 40
+		s := f.scene(t, 3, 1)
+		s.produce(numbered(0, 0, n)...)
+		a := s.join(untilCancelled, longLease)
+		eventually(t, 10*time.Second, func() (bool, string) { return a.running.Load() == 4, "the first member is not at work" })
+		old := s.generation()
+		a.leave(t)
+		b := s.join(nil, longLease)
+		s.wantRunSoon(old, n)
+		s.wantAll(10*time.Second, b)
+	})
+}
+
+// A member dies with a lease of a minute. Who has opted in goes on as soon as the group has
+// given the partition to it; anybody else waits.
+func TestCrashLeavesALease(t *testing.T) {
+	const n = 40
+	crashed := func(t *testing.T, f flavor, change ...func(*memberConfig)) (s *scene, survivor *member, old int32) {
+		s = f.scene(t, 3, 1)
+		s.produce(numbered(0, 0, n)...)
+		a := s.join(untilCancelled, append(change, longLease)...)
+		eventually(t, 10*time.Second, func() (bool, string) { return a.running.Load() == 4, "the first member is not at work" })
+		old = s.generation()
+		a.crash()
+		return s, s.join(nil, append(change, longLease)...), old
+	}
+	t.Run("taken over", func(t *testing.T) {
+		eachFlavor(t, func(t *testing.T, f flavor) {
+			s, b, old := crashed(t, f, takesOver)
+			s.wantRunSoon(old, n)
+			s.wantAll(10*time.Second, b)
+		})
+	})
+	t.Run("not asked for", func(t *testing.T) {
+		eachFlavor(t, func(t *testing.T, f flavor) {
+			s, b, _ := crashed(t, f)
+			eventually(t, 10*time.Second, func() (bool, string) { return longer(s, 3), "nobody waits" })
+			if got := s.totalEffects(); got != 0 {
+				t.Errorf("%d effects under somebody else's lease", got)
+			}
+			b.leave(t)
+		})
+	})
+}

@@ -1,0 +1,202 @@
+package kafka_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+const poisonID = "poison"
+
+var errPoison = errors.New("no such account")
+
+// batchShop is a scene in which every batch is one SQL transaction.
+type batchShop struct {
+	*scene
+	ledger *sqlLedger
+	parked sync.Map // reason by id; that of the message without one is ""
+	batch  atomic.Int64
+}
+
+func newBatchShop(t *testing.T, f flavor, partitions int32) *batchShop {
+	t.Helper()
+	s := &batchShop{scene: f.scene(t, 3, partitions)}
+	s.ledger = s.atomic()
+	s.records = func(ids []string) []string {
+		return s.ledger.missing(slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, ok := s.parked.Load(id); return ok }))
+	}
+	return s
+}
+
+// moments are where a test looks in. Both may be nil.
+type moments struct {
+	inside func(link *mortal) // between the effects of a batch and its commit
+	after  func()             // between its commit and Kafka
+}
+
+func (s *batchShop) joinBatches(at moments) *member {
+	s.t.Helper()
+	return s.join(nil, func(mc *memberConfig) {
+		link := mc.link
+		mc.park = func(_ context.Context, m *kafkaMessage, reason error) error {
+			s.parked.Store(m.ID, reason)
+			return nil
+		}
+		mc.adapter = func(c *kafkaadapter.Config) {
+			c.Handler, c.BatchMax = nil, 16
+			c.BatchHandler = kafkaadapter.AllOrNothing(func(ctx context.Context, ms []*kafkaadapter.Message) error {
+				_, err := s.ledger.marks.DoBatch(ctx, s.ledger.write, kafkaadapter.IDs(ms), func(ctx context.Context, tx *sql.Tx, first []int) error {
+					return s.effects(ctx, tx, link, at, ms, first)
+				})
+				if err == nil && at.after != nil {
+					at.after()
+				}
+				return err
+			})
+		}
+	})
+}
+
+// effects of a batch; those of a process that dies meanwhile are not committed.
+func (s *batchShop) effects(ctx context.Context, tx *sql.Tx, link *mortal, at moments, ms []*kafkaadapter.Message, first []int) error {
+	s.batch.Store(max(s.batch.Load(), int64(len(first))))
+	for _, i := range first {
+		m := ms[i]
+		const insert = "INSERT INTO effects (id, key, part, pos) VALUES (?, ?, ?, ?)"
+		if _, err := tx.ExecContext(ctx, insert, m.ID, string(m.Key), m.Partition, m.Offset); err != nil {
+			return err
+		}
+		if m.ID == poisonID {
+			return dedup.Permanent(errPoison)
+		}
+	}
+	if at.inside != nil {
+		at.inside(link)
+	}
+	done, alive := link.reach()
+	defer done()
+	if !alive {
+		return errDead
+	}
+	return nil
+}
+
+// produceTwice sends n messages of five keys to both partitions, and one on each that can
+// never be processed: it always fails, or has no id.
+func (s *batchShop) produceTwice(n int) {
+	var all []record
+	for i := range n {
+		for p := range int32(2) {
+			all = append(all, record{id: idOf(i), partition: p, key: fmt.Sprint(i % 5), value: []byte("x")})
+		}
+		if i == n/2 {
+			all = append(all, record{id: poisonID, partition: 0, key: "1"}, record{partition: 1, key: "1", headers: []header{}})
+		}
+	}
+	s.produce(all...)
+}
+
+// wantBatches requires one effect of everything but the poison, which is parked.
+func (s *batchShop) wantBatches(n int) {
+	s.t.Helper()
+	s.ledger.load(s.scene)
+	for i := range n {
+		if got := s.effectsOf(idOf(i)); got != 1 {
+			s.t.Errorf("%s had %d effects", idOf(i), got)
+		}
+	}
+	if got := s.totalEffects(); got != n {
+		s.t.Errorf("%d effects, want %d", got, n)
+	}
+	s.want("out of order", s.disorder())
+	s.wantRecorded()
+	s.wantNothingLeft()
+	for id, reason := range map[string]error{poisonID: errPoison, "": kafkaadapter.ErrNoID} {
+		if got, _ := s.parked.Load(id); got == nil || !errors.Is(got.(error), reason) {
+			s.t.Errorf("%q was parked for %v, want %v", id, got, reason)
+		}
+	}
+	s.parked.Range(func(id, reason any) bool {
+		if id != poisonID && id != "" {
+			s.t.Errorf("%v was parked for %v", id, reason)
+		}
+		return true
+	})
+	if s.batch.Load() < 2 {
+		s.t.Error("there was no batch of several messages")
+	}
+}
+
+// One transaction for a batch: duplicates in it and across partitions have one effect, and
+// what can never be processed is parked without its neighbours. The oracle sees that no
+// offset is committed before its transaction.
+func TestSQLBatches(t *testing.T) {
+	eachFlavor(t, func(t *testing.T, f flavor) {
+		const n = 200
+		s := newBatchShop(t, f, 2)
+		s.produceTwice(n)
+		m := s.joinBatches(moments{})
+		s.wantCommittedToEnd(30 * time.Second)
+		m.leave(t)
+		s.wantBatches(n)
+	})
+}
+
+// The member dies inside the transaction of a batch, and right after its commit.
+func TestSQLBatchCrash(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		after bool // the commit
+	}{{"inside", false}, {"after the commit", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			eachFlavor(t, func(t *testing.T, f flavor) { sqlBatchCrash(t, f, c.after) })
+		})
+	}
+}
+
+func sqlBatchCrash(t *testing.T, f flavor, after bool) {
+	const n = 200
+	s := newBatchShop(t, f, 2)
+	refused := s.cluster.Fault(commitFault(kerr.NotCoordinator, -1)) // the crash comes before any commit of offsets
+	s.produceTwice(n)
+	var batches atomic.Int64
+	reached, crashed := make(chan string, 1), make(chan struct{})
+	crash := sync.OnceFunc(func() { reached <- "here" })
+	at := moments{inside: func(link *mortal) {
+		if batches.Add(1) > 5 && !after {
+			link.kill()
+			crash()
+		}
+	}}
+	if after {
+		at.after = func() {
+			if batches.Load() > 5 {
+				crash()
+				<-crashed
+			}
+		}
+	}
+	first := s.joinBatches(at)
+	waitFor(t, reached, "the member did not get so far")
+	first.crash()
+	close(crashed)
+	refused.Remove()
+	if len(s.ledger.missing(s.ids())) == len(s.ids()) {
+		t.Error("nothing was committed before the crash: nothing was delivered again")
+	}
+	second := s.joinBatches(moments{})
+	s.wantCommittedToEnd(30 * time.Second)
+	second.leave(t)
+	s.wantBatches(n)
+}

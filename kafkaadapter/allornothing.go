@@ -1,0 +1,69 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// AllOrNothing makes a [BatchHandler] of effects that happen together or not at all, as in
+// one SQL transaction: nil is for every message, and so is an error. After an error each
+// message is handled alone, which finds the one that fails; so a permanent error counts as
+// permanent only for a message that was alone, and not for its neighbours in a batch.
+//
+// f gets the messages that have an id which can be marked, in their order, and is not called
+// when there is none: a batch like sqladapter's DoBatch leaves a bad key out without failing,
+// and a nil error would then speak for a message that was never handled. The others fail for
+// good, with [ErrNoID] or what is wrong with the id. [IDs] lists the ids.
+//
+// AllOrNothing(nil) is nil, which [New] refuses.
+func AllOrNothing(f func(ctx context.Context, ms []*Message) error) BatchHandler {
+	if f == nil {
+		return nil
+	}
+	return func(ctx context.Context, ms []*Message) []error {
+		errs := make([]error, len(ms))
+		usable := make([]*Message, 0, len(ms))
+		for i, m := range ms {
+			if errs[i] = idError(m.ID); errs[i] == nil {
+				usable = append(usable, m)
+			}
+		}
+		if len(usable) == 0 {
+			return errs
+		}
+		err := f(ctx, usable)
+		if err == nil {
+			return errs
+		}
+		if len(usable) > 1 && dedup.IsPermanent(err) {
+			// Not wrapped: it is permanent for one of them, and nobody knows for which.
+			err = errors.New("kafkaadapter: one message of a batch fails for good: " + err.Error())
+		}
+		for i := range errs {
+			if errs[i] == nil {
+				errs[i] = err
+			}
+		}
+		return errs
+	}
+}
+
+// IDs are the ids of the messages, in their order.
+func IDs(ms []*Message) []string {
+	ids := make([]string, len(ms))
+	for i, m := range ms {
+		ids[i] = m.ID
+	}
+	return ids
+}
+
+// idError is permanent: the id of a message does not change.
+func idError(id string) error {
+	if id == "" {
+		return dedup.Permanent(ErrNoID)
+	}
+	_, err := dedup.NewID("n", "", id)
+	return dedup.Permanent(err)
+}
