@@ -31,7 +31,7 @@ var scenarios = []struct {
 	{8, "a rebalance while handlers run, within and beyond the drain and the rebalance timeout", []string{"TestRebalanceWhileWorking", "TestOverlapHasOneEffect"}},
 	{9, "a zombie wakes after its lease", []string{"TestZombieWakes"}},
 	{10, "the owner of what is in flight elsewhere dies", []string{"TestOwnerOfTheSameIDDies"}},
-	{11, "the store is down, slow, flapping", []string{"TestStoreIsDown", "TestStoreIsUnsteady", "TestRedisIsDown"}},
+	{11, "the store is down, slow, flapping", []string{"TestStoreIsDown", "TestStoreIsUnsteady", "TestOutageLongerThanTheLease", "TestRedisIsDown"}},
 	{12, "poison, dead letters, their topic down then up", []string{"TestPoisonAndItsReplay"}},
 	{13, "gaps: transactions, compaction, a log that begins late", []string{"TestCommittedAcrossGaps", "TestCommittedAcrossCompaction"}},
 	{14, "the log is truncated above the commit; the commit is beyond the end", []string{"TestOffsetOutOfRange"}},

@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -52,6 +53,35 @@ func storeGoesDown(t *testing.T, s *scene, down, up func()) {
 	}
 	up()
 	s.wantAll(30*time.Second, m)
+}
+
+// The store is away for longer than the leases. What had its effect meanwhile is recorded
+// when the store is back, and does not run again.
+func TestOutageLongerThanTheLease(t *testing.T) { eachFlavor(t, outageLongerThanTheLease) }
+
+func outageLongerThanTheLease(t *testing.T, f flavor) {
+	const n, lease = 20, time.Second
+	s := f.scene(t, 3, 1)
+	store := s.troubled()
+	s.produce(numbered(0, 0, n)...)
+	var inside counter
+	down := make(chan struct{})
+	m := s.join(func(ctx context.Context, _ *kafkaMessage) error {
+		if err := inside.waitFor(ctx, n); err != nil {
+			return err
+		}
+		<-down
+		return nil
+	}, func(mc *memberConfig) { mc.lease = lease })
+	eventually(t, 10*time.Second, func() (bool, string) { return m.running.Load() == n, fmt.Sprint(m.running.Load(), " handlers run") })
+	store.set(trouble{refuse: errGone})
+	close(down)
+	<-time.After(2*lease + lease/2)
+	if at := s.committed(0); at != 0 {
+		t.Errorf("committed to %d while nothing could be recorded", at)
+	}
+	store.set(trouble{})
+	s.wantAll(20*time.Second, m)
 }
 
 // The same with a Redis that says why: it is gone, it loads its data, it has become a
