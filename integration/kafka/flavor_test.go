@@ -61,9 +61,8 @@ func eachFlavor(t *testing.T, scenario func(t *testing.T, f flavor)) {
 type bug int
 
 const (
-	noBug bug = iota
 	// marksOnReceipt marks every message when it arrives.
-	marksOnReceipt
+	marksOnReceipt bug = iota + 1
 	// commitsOnce makes one attempt to commit what was marked, whatever comes of it.
 	commitsOnce
 )

@@ -76,7 +76,7 @@ func outageLongerThanTheLease(t *testing.T, f flavor) {
 	eventually(t, 10*time.Second, func() (bool, string) { return m.running.Load() == n, fmt.Sprint(m.running.Load(), " handlers run") })
 	store.set(trouble{refuse: errGone})
 	close(down)
-	<-time.After(2*lease + lease/2)
+	<-time.After(3 * lease)
 	if at := s.committed(0); at != 0 {
 		t.Errorf("committed to %d while nothing could be recorded", at)
 	}

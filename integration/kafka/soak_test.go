@@ -96,8 +96,9 @@ type undo struct {
 
 // run is one run of a handler that had its effect.
 type run struct {
-	member *member
-	cause  error // why its context had ended by then
+	member  *member
+	attempt int
+	cause   error // why its context had ended by then
 }
 
 func newSoak(t *testing.T, f flavor, seed uint64, atomic bool) *soak {
@@ -163,7 +164,7 @@ func (k *soak) join() {
 		}
 		k.runsMu.Lock()
 		defer k.runsMu.Unlock()
-		k.runs[m.ID] = append(k.runs[m.ID], run{member: self, cause: context.Cause(ctx)})
+		k.runs[m.ID] = append(k.runs[m.ID], run{self, m.Attempt, context.Cause(ctx)})
 		return nil
 	}, func(mc *memberConfig) {
 		mc.workers, mc.drain, mc.rebalance = 8, 300*time.Millisecond, 3500*time.Millisecond
@@ -349,7 +350,7 @@ func (k *soak) wantExplained() {
 func (r run) unrecorded(id string) string {
 	ends := r.member.link.endsOf(id)
 	for _, end := range ends {
-		if end.Held && end.Written {
+		if end.Held && end.Written && end.Record.Attempt == r.attempt {
 			return ""
 		}
 	}
@@ -367,7 +368,10 @@ func (r run) unrecorded(id string) string {
 
 func trace(id string, runs []run) (text string) {
 	for i, r := range runs {
-		text += fmt.Sprintf("\n\trun %d: cause %v, died %v, the store answered %+v", i+1, r.cause, r.member.link.wasKilled(), r.member.link.endsOf(id))
+		text += fmt.Sprintf("\n\trun %d: attempt %d, cause %v, died %v", i+1, r.attempt, r.cause, r.member.link.wasKilled())
+		for _, end := range r.member.link.endsOf(id) {
+			text += fmt.Sprintf("; the store: held %v, written %v, attempt %d, %v", end.Held, end.Written, end.Record.Attempt, end.Err)
+		}
 	}
 	return text
 }
