@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -15,8 +16,9 @@ type assigned struct {
 	s    *session
 	at   topicPartition
 	p    *partition.Partition
-	lose context.CancelCauseFunc // ends it without a drain, if the cause is ErrFenced
+	lose context.CancelCauseFunc // ends it without a drain, for a cause that wraps ErrFenced
 	end  func()                  // gives it up; every call returns after that
+	high atomic.Int64            // the end of the log, as of the last fetch
 }
 
 func (s *session) onAssigned(_ context.Context, _ *kgo.Client, added map[string][]int32) {
@@ -76,7 +78,7 @@ func (s *session) assign(at topicPartition, member string, generation int32) {
 	ctx, lose := context.WithCancelCause(s.base)
 	p, err := partition.New(s.c.partitions, partition.Assignment{
 		Group: s.group, Topic: at.topic, Partition: at.partition, Generation: generation,
-		Context: ctx, Committer: s.committer,
+		Context: ctx, Fenced: ctx, Committer: s.committer,
 		Pause: func(on bool) { s.pause(at, on) },
 		Halt:  func() { s.stop(context.Canceled) },
 	})
@@ -121,7 +123,8 @@ func (a *assigned) giveUp() {
 }
 
 // take finds the ids of records, and hands them on.
-func (a *assigned) take(topic [16]byte, records []*kgo.Record) error {
+func (a *assigned) take(topic [16]byte, records []*kgo.Record, high int64) error {
+	a.high.Store(high)
 	if a.p.Context().Err() != nil {
 		return nil // it is being given up
 	}

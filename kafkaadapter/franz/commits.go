@@ -159,9 +159,9 @@ func (c *commits) keep(r *kmsg.OffsetCommitRequest, all map[topicPartition]due) 
 		var kept []kmsg.OffsetCommitRequestTopicPartition
 		for _, p := range topic.Partitions {
 			at := topicPartition{topic.Topic, p.Partition}
-			o := c.offsets[at]
+			o, d := c.offsets[at], all[at]
 			switch {
-			case o != all[at].of:
+			case o == nil || o != d.of:
 				delete(all, at)
 			case o.member != r.MemberID:
 				return errRejoined

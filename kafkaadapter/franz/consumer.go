@@ -20,6 +20,7 @@ type Consumer struct {
 	retry      backoff.Policy
 	partitions *partition.Config
 	running    atomic.Bool
+	session    atomic.Pointer[session] // of Run, for Progress
 }
 
 // New checks the configuration; an [*dedup.InputError] names the first bad field. It
@@ -72,7 +73,9 @@ func (c *Consumer) Run(ctx context.Context, opts ...kgo.Opt) error {
 		if err != nil {
 			return err
 		}
+		c.session.Store(s)
 		err = s.run(ctx)
+		c.session.Store(nil)
 		switch {
 		case isFatal(err), errors.Is(err, kgo.ErrClientClosed):
 			return err

@@ -16,12 +16,16 @@ type Observer struct {
 	// MissingID: Config.ID found no id in the message. What becomes of it is up to
 	// Config.Positions and Config.Park.
 	MissingID func(r *kgo.Record)
-	// Skipped: the message is done already; cause tells why it came again.
-	Skipped func(m *Message, cause dedup.Cause)
+	// Skipped: the message is done already, since age; cause tells why it came again.
+	Skipped func(m *Message, cause dedup.Cause, age time.Duration)
 	// Handled: the handler ran for took and returned err.
 	Handled func(m *Message, took time.Duration, err error)
 	// Waiting: the message is in flight elsewhere, and asked for again later.
 	Waiting func(m *Message)
+	// Unrecorded: the handler has returned nil, and its record could not be confirmed before
+	// the claim was lost: the effect may happen again. A claim that is lost while the handler
+	// runs is told by the Deduper's Observer.
+	Unrecorded func(m *Message, err error)
 	// Parked: Config.Park has kept the message, for this reason.
 	Parked func(m *Message, reason error)
 	// Committing: offset is the next to read of a partition, as it is being committed.
@@ -38,7 +42,7 @@ type Observer struct {
 	// finished in time, and their claims were released; abandoned handlers still run,
 	// under their own lease.
 	Revoked func(topic string, partition int32, returned, abandoned int)
-	// Paused: the partition is paused (true) or resumed.
+	// Paused: the partition is paused (true) or resumed. It must not call Consumer.Progress.
 	Paused func(topic string, partition int32, paused bool)
 	// GroupError: the client reported err, of the group or of a partition. Where it does not
 	// go on by itself, the consumer joins the group again after a backoff.

@@ -26,6 +26,18 @@ func (s *session) options(opts []kgo.Opt) []kgo.Opt {
 	)
 }
 
+// validate has kgo look at the caller's options alone, and with what Run adds to them: kgo
+// would complain of options that the caller has never heard of.
+func validate(own, all []kgo.Opt) error {
+	if err := kgo.ValidateOpts(own...); err != nil {
+		return fmt.Errorf("franz: %w", err)
+	}
+	if err := kgo.ValidateOpts(all...); err != nil {
+		return &dedup.InputError{Field: "Options", Reason: fmt.Sprintf("have no kgo.ConsumerGroup, or one that does not go with kgo.DisableAutoCommit (%v)", err)}
+	}
+	return nil
+}
+
 // check returns an [*dedup.InputError] that names the first option under which messages
 // would be lost, or the consumer could not do what it promises.
 func (c *Consumer) check(client *kgo.Client) error {
@@ -35,10 +47,6 @@ func (c *Consumer) check(client *kgo.Client) error {
 	start, reset := client.OptValue(kgo.ConsumeStartOffset), client.OptValue(kgo.ConsumeResetOffset)
 	rebalance, _ := client.OptValue(kgo.RebalanceTimeout).(time.Duration)
 	switch {
-	case client.OptValue(kgo.ShareGroup) != "":
-		return bad("ShareGroup", "is set: a share group has no offsets to commit")
-	case client.OptValue(kgo.ConsumerGroup) == "":
-		return bad("ConsumerGroup", "is missing")
 	case client.OptValue(kgo.ConsumeRegex) != true && len(client.GetConsumeTopics()) == 0:
 		return bad("ConsumeTopics", "is missing")
 	case client.OptValue(kgo.BlockRebalanceOnPoll) == true:

@@ -37,13 +37,16 @@ func partitionConfig(c Config, retry backoff.Policy) *partition.Config {
 func partitionHooks(o Observer) partition.Hooks {
 	hooks := partition.Hooks{Revoked: o.Revoked}
 	if f := o.Skipped; f != nil {
-		hooks.Skipped = func(m *partition.Message, c *dedup.Claim) { f(native(m), c.Cause) }
+		hooks.Skipped = func(m *partition.Message, c *dedup.Claim) { f(native(m), c.Cause, c.Record.Age) }
 	}
 	if f := o.Handled; f != nil {
 		hooks.Handled = func(m *partition.Message, took time.Duration, err error) { f(native(m), took, err) }
 	}
 	if f := o.Waiting; f != nil {
 		hooks.Waiting = func(m *partition.Message) { f(native(m)) }
+	}
+	if f := o.Unrecorded; f != nil {
+		hooks.Unrecorded = func(m *partition.Message, err error) { f(native(m), err) }
 	}
 	if f := o.Parked; f != nil {
 		hooks.Parked = func(m *partition.Message, reason error) { f(native(m), reason) }

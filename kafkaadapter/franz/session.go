@@ -55,9 +55,13 @@ func (c *Consumer) open(ctx context.Context, opts []kgo.Opt) (*session, error) {
 	}
 	s.ctx, s.stop = context.WithCancelCause(ctx)
 	var err error
-	if s.client, err = kgo.NewClient(s.options(opts)...); err != nil {
+	all := s.options(opts)
+	if err = validate(opts, all); err == nil {
+		s.client, err = kgo.NewClient(all...)
+	}
+	if err != nil {
 		s.stop(err)
-		return nil, fmt.Errorf("franz: %w", err)
+		return nil, err
 	}
 	err = c.check(s.client)
 	s.over = err != nil
@@ -140,7 +144,7 @@ func (s *session) takeFrom(topic kgo.FetchTopic, p kgo.FetchPartition) error {
 		a := s.assigned[topicPartition{topic.Topic, p.Partition}]
 		s.mu.Unlock()
 		if a != nil { // it may have been given up since the poll
-			if err := a.take(topic.TopicID, p.Records); err != nil {
+			if err := a.take(topic.TopicID, p.Records, p.HighWatermark); err != nil {
 				return err
 			}
 		}

@@ -58,7 +58,9 @@ func (p *Partition) drain() flow.Drained[*item] {
 	budget, cancel := context.WithTimeout(p.base, p.cfg.Drain)
 	defer cancel()
 	if p.at.Fenced != nil { // somebody else has the partition, already or before the drain is over
-		defer context.AfterFunc(p.at.Fenced, cancel)()
+		var fence context.CancelCauseFunc
+		budget, fence = context.WithCancelCause(budget)
+		defer context.AfterFunc(p.at.Fenced, func() { fence(context.Cause(p.at.Fenced)) })()
 	}
 	left := p.lanes.Drain(budget)
 	if len(left.Running) == 0 {

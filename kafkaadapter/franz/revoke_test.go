@@ -1,0 +1,176 @@
+package franz
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// gateway is a handler that lets nothing pass before it is opened.
+type gateway struct {
+	inside chan struct{} // closed by the first one
+	open   chan struct{}
+	first  sync.Once
+	deaf   bool // to its context
+
+	mu     sync.Mutex
+	causes []error // of contexts that ended
+}
+
+func newGateway() *gateway { return &gateway{inside: make(chan struct{}), open: make(chan struct{})} }
+
+func (g *gateway) handle(ctx context.Context, _ *Message) error {
+	g.first.Do(func() { close(g.inside) })
+	ended := ctx.Done()
+	if g.deaf {
+		ended = nil
+	}
+	select {
+	case <-g.open:
+		return nil
+	case <-ended:
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.causes = append(g.causes, context.Cause(ctx))
+		return context.Cause(ctx)
+	}
+}
+
+func (g *gateway) ended() []error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return append([]error(nil), g.causes...)
+}
+
+// A handler that ends within the drain budget of a revoked partition is committed by the
+// member that had it: the next one finds nothing to do.
+func TestRevokedWithinTheDrain(t *testing.T) {
+	eachMode(t, func(t *testing.T, mode mode) {
+		r := newRig(t, mode, 2)
+		r.produce(0, 0, 1)
+		r.produce(1, 1, 1)
+		g := newGateway()
+		first := r.join(g.handle, func(c *Config) { c.Drain = 2 * time.Second }) // 2 s + Handover = the rebalance timeout
+		<-g.inside
+		second := r.join(nil, nil)
+		r.eventually(func() (bool, string) { // the group waits for the drain
+			info := r.cluster.GroupInfo(group)
+			return info != nil && len(info.Members) == 2, "one member"
+		})
+		close(g.open)
+		r.members(2)
+		r.committed()
+		first.leave()
+		second.leave()
+		r.once(2)
+	})
+}
+
+// A handler that takes longer is cancelled, its claim is given back, and the next owner has
+// its effect without waiting for the lease.
+func TestRevokedBeyondTheDrain(t *testing.T) {
+	eachMode(t, func(t *testing.T, mode mode) {
+		r := newRig(t, mode, 2)
+		r.produce(0, 0, 20)
+		r.produce(1, 20, 20)
+		g := newGateway()
+		first := r.join(g.handle, func(c *Config) { c.Drain = 200 * time.Millisecond })
+		<-g.inside
+		second := r.join(nil, nil)
+		r.members(2)
+		r.eventually(func() (bool, string) { return r.totalEffects() == 20, "the partition that moved is not done" })
+		if len(g.ended()) == 0 {
+			t.Error("nothing was cancelled")
+		}
+		first.cancel()
+		if err := first.wait(); err != nil {
+			t.Error(err)
+		}
+		r.committed()
+		second.leave()
+		r.once(40)
+	})
+}
+
+// A handler that does not listen keeps its claim, and nobody runs its message beside it.
+func TestDeafHandlerKeepsItsClaim(t *testing.T) {
+	r := newRig(t, cooperative, 1)
+	r.produce(0, 0, 1)
+	g := newGateway()
+	g.deaf = true
+	first := r.join(g.handle, func(c *Config) { c.Drain = 100 * time.Millisecond })
+	<-g.inside
+	first.cancel()
+	waiting := make(chan struct{})
+	var once sync.Once
+	second := r.join(nil, func(c *Config) {
+		c.Observer.Waiting = func(*Message) { once.Do(func() { close(waiting) }) }
+	})
+	<-waiting
+	close(g.open)
+	r.committed()
+	r.once(1)
+	second.leave()
+	_ = first.wait()
+}
+
+// Partitions that are lost are given up at once, whatever the budget, and nothing of them is
+// committed.
+func TestLostPartitions(t *testing.T) {
+	eachMode(t, func(t *testing.T, mode mode) {
+		r := newRig(t, mode, 1)
+		r.produce(0, 0, 10)
+		g := newGateway()
+		m := r.join(g.handle, func(c *Config) { c.Drain = 2 * time.Second })
+		<-g.inside
+		key, code := kmsg.Heartbeat, kerr.UnknownMemberID
+		if mode.name == nextGen.name {
+			key, code = kmsg.ConsumerGroupHeartbeat, kerr.FencedMemberEpoch
+		}
+		r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{key}, TopLevel: true, Err: code})
+		r.eventually(func() (bool, string) { return len(g.ended()) > 0, "nothing was cancelled" })
+		for _, cause := range g.ended() {
+			if !errors.Is(cause, ErrFenced) {
+				t.Errorf("a handler was cancelled for %v", cause)
+			}
+		}
+		r.mu.Lock()
+		if r.commits > 0 {
+			t.Errorf("%d commits", r.commits)
+		}
+		r.mu.Unlock()
+		close(g.open)
+		r.committed()
+		m.leave()
+		r.once(10)
+	})
+}
+
+// What a former assignment fetched does not reach the next one: no message of another member
+// is passed over when a partition comes back.
+func TestPartitionsComeAndGo(t *testing.T) {
+	eachMode(t, func(t *testing.T, mode mode) {
+		r := newRig(t, mode, 2)
+		slow := func(ctx context.Context, _ *Message) error { return pause(ctx, 2*time.Millisecond) }
+		stay := r.join(slow, nil)
+		sent := 0
+		for range 4 {
+			r.produce(0, sent, 200)
+			r.produce(1, sent+200, 200)
+			sent += 400
+			guest := r.join(slow, nil)
+			r.members(2)
+			guest.leave()
+			r.members(1)
+		}
+		r.committed()
+		stay.leave()
+		r.once(sent)
+	})
+}

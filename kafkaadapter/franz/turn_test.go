@@ -1,0 +1,44 @@
+package franz
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// An assignment ends the poll under way, waits until its records are handed over, and no
+// other poll begins before it is done.
+func TestTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turn := newTurn()
+		var events []string
+		go turn.poll(t.Context(), func(ctx context.Context) {
+			<-ctx.Done()
+			time.Sleep(time.Second) // handing over
+			events = append(events, "handed over")
+		})
+		synctest.Wait()
+		go turn.between(func() {
+			time.Sleep(time.Second)
+			events = append(events, "assigned")
+		})
+		synctest.Wait()
+		polled := make(chan struct{})
+		go turn.poll(t.Context(), func(ctx context.Context) {
+			if ctx.Err() != nil {
+				t.Error("the next poll begins with a context that has ended")
+			}
+			events = append(events, "polled")
+			close(polled)
+		})
+		<-polled
+		if len(events) != 3 || events[0] != "handed over" || events[1] != "assigned" {
+			t.Errorf("events: %v", events)
+		}
+		turn.between(func() { events = append(events, "again") }) // nobody polls
+		if len(events) != 4 {
+			t.Errorf("events: %v", events)
+		}
+	})
+}
