@@ -3,6 +3,7 @@ package kafkaadapter
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -382,5 +383,39 @@ func TestScopeSeparatesGroups(t *testing.T) {
 		r.after(time.Second)
 		r.wantRuns("x", 1)
 		r.wantCommitted(1)
+	})
+}
+
+// slowLog takes a second for every line.
+type slowLog struct{ slog.Handler }
+
+func (h slowLog) Enabled(context.Context, slog.Level) bool { return true }
+func (h slowLog) Handle(context.Context, slog.Record) error {
+	<-time.After(time.Second)
+	return nil
+}
+
+// The lanes have stopped, and that is still being logged: what is taken meanwhile waits for
+// the end, and is not claimed again and again.
+func TestStoppedLanesAreFedNoMore(t *testing.T) {
+	handler := func(context.Context, *Message) error { return dedup.Permanent(errBroken) }
+	inBubble(t, 1, handler, func(_ *rig, c *Config) { c.Logger = slog.New(slowLog{slog.DiscardHandler}) }, func(r *rig) {
+		r.store.SetPlan(func(call deduptest.Call) deduptest.Fault {
+			if call.Op == deduptest.OpClaim && call.Number > 100 {
+				t.Error("the store is asked for ever")
+				return deduptest.Fault{Kind: deduptest.Hang}
+			}
+			return deduptest.Fault{}
+		})
+		r.group.add(message("bad", "k"))
+		<-time.After(500 * time.Millisecond)
+		r.group.add(message("x", "a"), message("y", "b"))
+		r.after(time.Minute)
+		var stopped *UnprocessableError
+		if err := r.wantEnd(); !errors.As(err, &stopped) {
+			t.Errorf("ended with %v", err)
+		}
+		r.wantFree("x")
+		r.wantFree("y")
 	})
 }

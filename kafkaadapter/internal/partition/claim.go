@@ -14,9 +14,9 @@ import (
 const aheadPatience = 250 * time.Millisecond
 
 // claimLoop claims what the intake brings, batch by batch, and hands it to the lanes. It
-// returns nil when ctx ends, and an error for what must stop the consumer.
+// returns nil when ctx ends, or the lanes have stopped, and an error for what must stop the consumer.
 func (p *Partition) claimLoop(ctx context.Context) error {
-	for {
+	for p.lanes.Err() == nil { // or what they do not take any more would come here again
 		batch, err := p.pending.next(ctx, p.cfg.BatchMax)
 		if err != nil {
 			return nil //nolint:nilerr // the partition ends, and knows why
@@ -33,6 +33,7 @@ func (p *Partition) claimLoop(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
 }
 
 // claimBatch asks about a batch until the store has answered about every message of it.
