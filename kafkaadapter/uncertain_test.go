@@ -3,6 +3,7 @@ package kafkaadapter
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -130,4 +131,49 @@ func crashAfterDanger(t *testing.T, r *rig, id string) {
 	}
 	stop()
 	r.after(lease)
+}
+
+// What was found out to have failed is on record as that before its letter is written. Whoever
+// gets the message again when the letter was not taken writes it: the record alone would
+// have it skipped.
+func TestFoundFailureIsParkedByTheNextOwner(t *testing.T) {
+	var parked atomic.Int32
+	var broken atomic.Bool
+	broken.Store(true)
+	inBubble(t, 1, nil, func(r *rig, c *Config) {
+		r.dedup = r.process(func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+			return dedup.StateFailed, []byte("declined"), nil
+		})
+		c.Deduper = r.dedup
+		c.Park = func(_ context.Context, m *Message, reason error) error {
+			var failed *dedup.FailedError
+			if m.ID != "m" || !errors.As(reason, &failed) || failed.Message != "declined" {
+				t.Errorf("%s was parked: %v", m.ID, reason)
+			}
+			if broken.Load() {
+				return errBroken
+			}
+			parked.Add(1)
+			return nil
+		}
+		crashAfterDanger(t, r, "m")
+	}, func(r *rig) {
+		r.group.add(message("m", "k"))
+		r.after(5 * time.Second)
+		r.wantCommitted(0)
+		r.group.rebalance()
+		r.after(time.Second)
+		broken.Store(false)
+		r.after(5 * time.Second)
+		r.wantCommitted(1)
+		if n := parked.Load(); n != 1 {
+			t.Errorf("parked %d times, want once", n)
+		}
+		r.group.add(message("m", "k")) // somebody sends it again
+		r.after(time.Second)
+		r.wantCommitted(2)
+		if n := parked.Load(); n != 1 {
+			t.Errorf("parked %d times with a duplicate elsewhere, want once", n)
+		}
+	})
 }

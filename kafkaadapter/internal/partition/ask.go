@@ -69,6 +69,10 @@ func (p *Partition) asked(it *item, c *dedup.Claim) flow.Verdict {
 		it.uncertain = true
 		return next
 	case dedup.Duplicate:
+		if p.unparked(it, c) {
+			it.msg.Bad = c.Err()
+			return next
+		}
 		p.skip(it, c)
 		return flow.Done()
 	case dedup.InFlight:
@@ -123,8 +127,8 @@ func (p *Partition) foundOut(it *item, c *dedup.Claim, err error) flow.Verdict {
 		return flow.RetryAfter(0)
 	case c.Outcome == dedup.Uncertain:
 		return flow.RetryAfter(p.poll(it))
-	case c.Outcome == dedup.Duplicate && c.Record.State == dedup.StateFailed:
-		it.msg.Bad = c.Err() // as found out: nobody has put the message aside yet
+	case c.Outcome == dedup.Duplicate && foundFailed(c): // nobody has put the message aside yet
+		it.msg.Bad = c.Err()
 		return flow.RetryAfter(0)
 	}
 	return p.asked(it, c)

@@ -127,6 +127,8 @@ func (p *Partition) sortBatch(batch []*item, start bool) {
 		it.answer = nil
 		switch {
 		case c == nil:
+		case c.Outcome == dedup.Duplicate && p.unparked(it, c):
+			it.msg.Bad = c.Err()
 		case c.Outcome == dedup.Duplicate:
 			p.skip(it, c)
 			continue

@@ -3,6 +3,8 @@ package partition
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
@@ -51,9 +53,26 @@ func (p *Partition) park(ctx context.Context, t task, reason error) {
 	// failed for good: it keeps its count, or becomes uncertain if it has declared Danger.
 	how := dedup.Completion{Claim: it.claim, Err: reason}
 	if !errors.Is(reason, ErrAttempts) {
-		how.Err = dedup.Permanent(reason)
+		how.Err = dedup.Permanent(fmt.Errorf("%s%w", parkedMark, reason))
 	}
 	p.ends.Add(ending{task: t, how: how, parked: true})
+}
+
+// parkedMark begins the text of failures that are on record because their messages have
+// been put aside. What Config.Resolve has found to have failed is on record before that.
+const parkedMark = "parked: "
+
+// foundFailed reports whether a failure is on record that nobody has put aside by then.
+func foundFailed(c *dedup.Claim) bool {
+	return c.Record.State == dedup.StateFailed && !strings.HasPrefix(string(c.Record.Result), parkedMark)
+}
+
+// unparked reports whether a message that is on record as failed has still to be put aside:
+// it was found out about when it was here before, and that was cut short. Others with its
+// id have nothing to do with it.
+func (p *Partition) unparked(it *item, c *dedup.Claim) bool {
+	here, found := p.origin(it), &c.Record.Origin
+	return foundFailed(c) && found.Digest() == here.Digest() && found.Partition == here.Partition && found.Offset == here.Offset
 }
 
 func (p *Partition) callPark(ctx context.Context, it *item, reason error) (err error) {
