@@ -58,8 +58,12 @@ func TestRevokeLetsHandlersEnd(t *testing.T) {
 		r.stop()
 		r.after(time.Second)
 		r.wantHeld("runs")
-		r.wantFree("queued")
-		r.wantFree("behind")
+		for _, id := range []string{"queued", "behind"} {
+			if n := r.attempts(id); n != 0 {
+				t.Errorf("%s is at attempt %d, and was not tried", id, n)
+			}
+			r.wantFree(id)
+		}
 		r.wantCommitted(0)
 		r.after(4 * time.Second)
 		if err := r.wantEnd(); err != nil {
