@@ -19,10 +19,7 @@ func TestTurn(t *testing.T) {
 			events = append(events, "handed over")
 		})
 		synctest.Wait()
-		go turn.between(func() {
-			time.Sleep(time.Second)
-			events = append(events, "assigned")
-		})
+		go turn.between(func() { events = append(events, "assigned") })
 		synctest.Wait()
 		polled := make(chan struct{})
 		go turn.poll(t.Context(), func(ctx context.Context) {
