@@ -71,6 +71,11 @@ func New(cfg Config) (*Adapter, error) {
 // while the group is being joined, sarama waits for the coordinator's answer first: up to
 // the group's rebalance timeout (Consumer.Group.Rebalance.Timeout, 60 s by default).
 //
+// An error that lasts, such as a password that is refused since, or a topic that may not be
+// read, does not end it: Observer.GroupError and the log are told at every try, and it goes on
+// when the error has gone. Cancel ctx in the hook where that is not wanted. With a password
+// that is wrong from the start there is no group: sarama.NewConsumerGroup fails.
+//
 // It returns an [*UnprocessableError] when a message can neither be processed nor
 // parked, an error that wraps dedup.ErrClosed when the Deduper has been closed,
 // sarama.ErrClosedConsumerGroup when the group has, [ErrRunning] when it runs already,

@@ -458,9 +458,7 @@ func TestCommitClientConfig(t *testing.T) {
 	a := newAdapter(t, Config{CommitClient: stubClient{config: safe}, Group: "g"})
 	static := SafeConfig(nil)
 	static.Consumer.Group.InstanceId = "pod-1"
-	if err := a.CheckConfig(static); err == nil {
-		t.Error("CheckConfig accepted a commit client without the instance id")
-	}
+	wantRefusal(t, a.CheckConfig(static), "sarama.Config.Consumer.Group.InstanceId", `is "pod-1", and "" in the configuration of CommitClient`)
 	if err := a.CheckConfig(safe); err != nil {
 		t.Error(err)
 	}

@@ -2,6 +2,7 @@ package kafkaadapter
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"strings"
 	"testing"
@@ -113,37 +114,82 @@ func TestSafeConfigPassesTheCheck(t *testing.T) {
 }
 
 func TestCheckConfigRefuses(t *testing.T) {
+	const skips = true // allowed with AllowSkip
 	for _, c := range []struct {
-		field  string
-		change func(*sarama.Config)
-		skip   bool // allowed with AllowSkip
+		field, reason string
+		skip          bool
+		change        func(*sarama.Config)
 	}{
-		{"Consumer.Offsets.AutoCommit.Enable", func(c *sarama.Config) { c.Consumer.Offsets.AutoCommit.Enable = true }, false},
-		{"Consumer.Return.Errors", func(c *sarama.Config) { c.Consumer.Return.Errors = false }, false},
-		{"Consumer.Offsets.Initial", func(c *sarama.Config) { c.Consumer.Offsets.Initial = sarama.OffsetNewest }, true},
-		{"Consumer.Group.ResetInvalidOffsets", func(c *sarama.Config) { c.Consumer.Group.ResetInvalidOffsets = true }, true},
-		{"Consumer.Group.Rebalance.Timeout", func(c *sarama.Config) { c.Consumer.Group.Rebalance.Timeout = 10 * time.Second }, false},
-		{"Consumer.Group.Rebalance.Timeout", func(c *sarama.Config) { c.Consumer.Group.Rebalance.Timeout = 13*time.Second - 1 }, false},
-		{"Consumer.Fetch.Max", func(c *sarama.Config) { c.Consumer.Fetch.Max = 1 << 20 }, false},
-		{"Version", func(c *sarama.Config) { c.Version = sarama.V0_10_2_0 }, false},
+		{"Consumer.Offsets.AutoCommit.Enable", "not after the record", !skips, func(c *sarama.Config) { c.Consumer.Offsets.AutoCommit.Enable = true }},
+		{"Consumer.Return.Errors", "failed commits would go unseen", !skips, func(c *sarama.Config) { c.Consumer.Return.Errors = false }},
+		{"Consumer.Offsets.Initial", "before the first commit would be skipped", skips, func(c *sarama.Config) { c.Consumer.Offsets.Initial = sarama.OffsetNewest }},
+		{"Consumer.Offsets.Initial", "AllowSkip", skips, func(c *sarama.Config) { c.Consumer.Offsets.Initial = 0 }},
+		{"Consumer.Group.ResetInvalidOffsets", "an invalid offset would silently skip", skips, func(c *sarama.Config) { c.Consumer.Group.ResetInvalidOffsets = true }},
+		{"Consumer.Group.Rebalance.Timeout", "is 10s, less than kafkaadapter.Config.Drain (10s) and 3s", !skips, func(c *sarama.Config) { c.Consumer.Group.Rebalance.Timeout = 10 * time.Second }},
+		{"Consumer.Group.Rebalance.Timeout", "given away while handlers run", !skips, func(c *sarama.Config) { c.Consumer.Group.Rebalance.Timeout = 13*time.Second - 1 }},
+		{"Consumer.MaxWaitTime", "is 21s: a heartbeat may wait for two polls", !skips, func(c *sarama.Config) { c.Consumer.MaxWaitTime = 21 * time.Second }},
+		{"Consumer.MaxWaitTime", "Interval (44.5s) that is not below Consumer.Group.Session.Timeout (45s)", !skips, func(c *sarama.Config) { c.Consumer.Group.Heartbeat.Interval = 44500 * time.Millisecond }},
+		{"Consumer.Fetch.Max", "is 1048576: a larger message would be skipped", !skips, func(c *sarama.Config) { c.Consumer.Fetch.Max = 1 << 20 }},
+		{"Version", "headers, and with them message ids, need 0.11", !skips, func(c *sarama.Config) { c.Version = sarama.V0_10_2_0 }},
 	} {
 		sc := SafeConfig(nil)
 		c.change(sc)
-		err := newAdapter(t, Config{}).CheckConfig(sc)
-		var input *dedup.InputError
-		if !errors.As(err, &input) || input.Field != "sarama.Config."+c.field {
-			t.Errorf("CheckConfig: %v, want an InputError about sarama.Config.%s", err, c.field)
-		}
+		wantRefusal(t, newAdapter(t, Config{}).CheckConfig(sc), "sarama.Config."+c.field, c.reason)
 		if err := newAdapter(t, Config{AllowSkip: true}).CheckConfig(sc); (err == nil) != c.skip {
 			t.Errorf("CheckConfig with AllowSkip: %v about %s", err, c.field)
 		}
 	}
-	if err := newAdapter(t, Config{}).CheckConfig(nil); err == nil {
-		t.Error("CheckConfig accepted nil")
-	}
+	wantRefusal(t, newAdapter(t, Config{}).CheckConfig(nil), "sarama.Config", "is nil")
 	just := SafeConfig(nil)
-	just.Consumer.Group.Rebalance.Timeout = 13 * time.Second
+	just.Consumer.Group.Rebalance.Timeout, just.Consumer.MaxWaitTime = 13*time.Second, 21*time.Second-time.Millisecond
 	if err := newAdapter(t, Config{}).CheckConfig(just); err != nil {
 		t.Errorf("CheckConfig: %v", err)
 	}
 }
+
+// wantRefusal wants an InputError about a field, with a part of the reason.
+func wantRefusal(t *testing.T, err error, field, reason string) {
+	t.Helper()
+	var input *dedup.InputError
+	if !errors.As(err, &input) || input.Field != field || !strings.Contains(input.Reason, reason) {
+		t.Errorf("%v; want an InputError about %s with %q", err, field, reason)
+	}
+}
+
+// What is not SafeConfig's is the user's: it comes out as it went in.
+func TestSafeConfigLeavesTheRestAlone(t *testing.T) {
+	interceptor := func(c *sarama.Config) any { return c.Consumer.Interceptors[0] }
+	secret, roots := "secret", &tls.Config{ServerName: "broker", MinVersion: tls.VersionTLS13}
+	for name, row := range map[string]struct {
+		set  func(*sarama.Config)
+		get  func(*sarama.Config) any
+		want any
+	}{
+		"ClientID":             {func(c *sarama.Config) { c.ClientID = "billing" }, func(c *sarama.Config) any { return c.ClientID }, "billing"},
+		"RackID":               {func(c *sarama.Config) { c.RackID = "eu-1a" }, func(c *sarama.Config) any { return c.RackID }, "eu-1a"},
+		"InstanceId":           {func(c *sarama.Config) { c.Consumer.Group.InstanceId = "pod-1" }, func(c *sarama.Config) any { return c.Consumer.Group.InstanceId }, "pod-1"},
+		"consumer interceptor": {func(c *sarama.Config) { c.Consumer.Interceptors = []sarama.ConsumerInterceptor{passOn{}} }, interceptor, passOn{}},
+		"producer interceptor": {func(c *sarama.Config) { c.Producer.Interceptors = []sarama.ProducerInterceptor{passOn{}} }, func(c *sarama.Config) any { return c.Producer.Interceptors[0] }, passOn{}},
+		"TLS":                  {func(c *sarama.Config) { c.Net.TLS.Enable, c.Net.TLS.Config = true, roots }, func(c *sarama.Config) any { return c.Net.TLS.Config }, roots},
+		"SASL user":            {func(c *sarama.Config) { c.Net.SASL.Enable, c.Net.SASL.User, c.Net.SASL.Password = true, "u", secret }, func(c *sarama.Config) any { return c.Net.SASL.User }, "u"},
+		"SASL password":        {func(c *sarama.Config) { c.Net.SASL.Enable, c.Net.SASL.User, c.Net.SASL.Password = true, "u", secret }, func(c *sarama.Config) any { return c.Net.SASL.Password }, secret},
+		"rebalance timeout":    {func(c *sarama.Config) { c.Consumer.Group.Rebalance.Timeout = 90 * time.Second }, func(c *sarama.Config) any { return c.Consumer.Group.Rebalance.Timeout }, 90 * time.Second},
+		"fetch size":           {func(c *sarama.Config) { c.Consumer.Fetch.Default = 77 }, func(c *sarama.Config) any { return c.Consumer.Fetch.Default }, int32(77)},
+		"version":              {func(c *sarama.Config) { c.Version = sarama.V3_6_0_0 }, func(c *sarama.Config) any { return c.Version }, sarama.V3_6_0_0},
+	} {
+		c := sarama.NewConfig()
+		row.set(c)
+		if got := row.get(SafeConfig(c)); got != row.want {
+			t.Errorf("%s: %v, want %v", name, got, row.want)
+		}
+		if err := newAdapter(t, Config{}).CheckConfig(c); err != nil {
+			t.Errorf("%s: CheckConfig refuses it: %v", name, err)
+		}
+	}
+}
+
+// passOn is an interceptor.
+type passOn struct{}
+
+func (passOn) OnConsume(*sarama.ConsumerMessage) {}
+func (passOn) OnSend(*sarama.ProducerMessage)    {}

@@ -270,21 +270,22 @@ func TestCheckProducer(t *testing.T) {
 	if err := CheckProducer(good()); err != nil {
 		t.Errorf("a good configuration: %v", err)
 	}
-	for field, change := range map[string]func(*sarama.Config){
-		"Producer.RequiredAcks": func(c *sarama.Config) { c.Producer.RequiredAcks = sarama.WaitForLocal },
-		"Producer.Return":       func(c *sarama.Config) { c.Producer.Return.Successes = false },
-		"Producer.Retry.Max":    func(c *sarama.Config) { c.Producer.Retry.Max = 0 },
-		"Version":               func(c *sarama.Config) { c.Version = sarama.V0_10_2_1 },
-		"Producer.Timeout":      func(c *sarama.Config) { c.Producer.Timeout = time.Hour },
+	for _, row := range []struct {
+		field, reason string
+		change        func(*sarama.Config)
+	}{
+		{"Producer.RequiredAcks", "could be lost with the leader", func(c *sarama.Config) { c.Producer.RequiredAcks = sarama.WaitForLocal }},
+		{"Producer.RequiredAcks", "is not WaitForAll", func(c *sarama.Config) { c.Producer.RequiredAcks = sarama.NoResponse }},
+		{"Producer.Return", "must have Successes and Errors on", func(c *sarama.Config) { c.Producer.Return.Successes = false }},
+		{"Producer.Return", "must have Successes and Errors on", func(c *sarama.Config) { c.Producer.Return.Errors = false }},
+		{"Producer.Retry.Max", "a change of leaders would fail every letter", func(c *sarama.Config) { c.Producer.Retry.Max = 0 }},
+		{"Version", "letters need headers", func(c *sarama.Config) { c.Version = sarama.V0_10_2_1 }},
+		{"Producer.Timeout", "at most a minute", func(c *sarama.Config) { c.Producer.Timeout = time.Hour }},
+		{"Producer.Timeout", "must be positive", func(c *sarama.Config) { c.Producer.Timeout = 0 }},
 	} {
 		c := good()
-		change(c)
-		var input *dedup.InputError
-		if err := CheckProducer(c); !errors.As(err, &input) || input.Field != "sarama.Config."+field {
-			t.Errorf("%s: %v", field, err)
-		}
+		row.change(c)
+		wantRefusal(t, CheckProducer(c), "sarama.Config."+row.field, row.reason)
 	}
-	if CheckProducer(nil) == nil {
-		t.Error("nil was accepted")
-	}
+	wantRefusal(t, CheckProducer(nil), "sarama.Config", "is nil")
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter/internal/partition"
+	"github.com/onceward/onceward/kafkaadapter/internal/setting"
 )
 
 // SafeConfig sets in c what an adapter needs, leaves the rest alone, and returns c. A
@@ -20,7 +21,7 @@ import (
 //     everything up to the end of the log after an invalid offset.
 //   - Consumer.IsolationLevel = ReadCommitted: aborted transactions have no effect.
 //   - Consumer.MaxWaitTime = 250 ms: in sarama a Fetch holds its broker's mutex for the
-//     whole long poll, and commits to the same broker wait for it.
+//     whole long poll, and commits and heartbeats to the same broker wait for it.
 //   - Consumer.MaxProcessingTime = 1 s: partitions of one broker wait for the slowest
 //     that long; the adapter takes messages at once, so it does not come to that.
 //   - Consumer.Group.Session.Timeout = 45 s with a heartbeat every 3 s, as Kafka's own
@@ -58,6 +59,7 @@ func (a *Adapter) CheckConfig(c *sarama.Config) error {
 		return &dedup.InputError{Field: "sarama.Config", Reason: "is nil"}
 	}
 	group := c.Consumer.Group
+	poll := setting.PollFault(c.Consumer.MaxWaitTime, group.Heartbeat.Interval, group.Session.Timeout)
 	switch {
 	case c.Consumer.Offsets.AutoCommit.Enable:
 		return bad("Consumer.Offsets.AutoCommit.Enable", "is on: offsets would be committed by the clock, not after the record")
@@ -71,6 +73,8 @@ func (a *Adapter) CheckConfig(c *sarama.Config) error {
 		return bad("Consumer.Group.Rebalance.Timeout", "is %v, less than kafkaadapter.Config.Drain (%v) and %v: the partition would be given away while handlers run", group.Rebalance.Timeout, a.cfg.Drain, partition.Handover)
 	case a.cfg.CommitClient != nil && a.cfg.CommitClient.Config().Consumer.Group.InstanceId != group.InstanceId:
 		return bad("Consumer.Group.InstanceId", "is %q, and %q in the configuration of CommitClient: its commits would be refused", group.InstanceId, a.cfg.CommitClient.Config().Consumer.Group.InstanceId)
+	case poll != "":
+		return bad("Consumer.MaxWaitTime", "%s", poll)
 	case c.Consumer.Fetch.Max != 0:
 		return bad("Consumer.Fetch.Max", "is %d: a larger message would be skipped; it must be 0", c.Consumer.Fetch.Max)
 	case !c.Version.IsAtLeast(sarama.V0_11_0_0):

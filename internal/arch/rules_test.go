@@ -70,7 +70,7 @@ var table = map[string]rule{
 		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/flow"},
 	},
 	"kafkaadapter/txn": {
-		imports: []string{"dedup", "internal/backoff", sarama},
+		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/setting", sarama},
 		tests:   []string{"kafkaadapter"},
 	},
 	"kafkaadapter/internal/flow": {

@@ -85,6 +85,7 @@ func TestCheckConfigNamesTheField(t *testing.T) {
 		"Consumer.Offsets.Initial":           func(c *sarama.Config) { c.Consumer.Offsets.Initial = sarama.OffsetNewest },
 		"Consumer.Group.ResetInvalidOffsets": func(c *sarama.Config) { c.Consumer.Group.ResetInvalidOffsets = true },
 		"Consumer.Fetch.Max":                 func(c *sarama.Config) { c.Consumer.Fetch.Max = 1 << 20 },
+		"Consumer.MaxWaitTime":               func(c *sarama.Config) { c.Consumer.MaxWaitTime = 21 * time.Second },
 		"Consumer.Group.InstanceId":          func(c *sarama.Config) { c.Consumer.Group.InstanceId = "i" },
 		"Consumer.Group.Rebalance.Timeout":   func(c *sarama.Config) { c.Consumer.Group.Rebalance.Timeout = 10 * time.Second },
 		"Consumer.Group.Session.Timeout":     func(c *sarama.Config) { c.Consumer.Group.Session.Timeout = 29 * time.Second },

@@ -7,6 +7,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/setting"
 )
 
 // handover is how much sooner than the group's rebalance timeout a partition must be given
@@ -53,6 +54,7 @@ func (p *Processor) CheckConfig(c *sarama.Config) error {
 		return &dedup.InputError{Field: "sarama.Config", Reason: "is nil"}
 	}
 	group := c.Consumer.Group
+	poll := setting.PollFault(c.Consumer.MaxWaitTime, group.Heartbeat.Interval, group.Session.Timeout)
 	switch {
 	case c.Consumer.Offsets.AutoCommit.Enable:
 		return bad("Consumer.Offsets.AutoCommit.Enable", "is on: offsets are committed in transactions alone")
@@ -64,6 +66,8 @@ func (p *Processor) CheckConfig(c *sarama.Config) error {
 		return bad("Consumer.Offsets.Initial", "is not OffsetOldest: messages from before the first commit would be skipped; set txn.Config.AllowSkip if that is meant")
 	case group.ResetInvalidOffsets:
 		return bad("Consumer.Group.ResetInvalidOffsets", "is on: a partition would start elsewhere than at its committed offset, which says what is processed")
+	case poll != "":
+		return bad("Consumer.MaxWaitTime", "%s", poll)
 	case c.Consumer.Fetch.Max != 0:
 		return bad("Consumer.Fetch.Max", "is %d: a larger message would be skipped; it must be 0", c.Consumer.Fetch.Max)
 	case group.InstanceId != p.cfg.InstanceID:

@@ -125,3 +125,16 @@ func orElse[T comparable](p *T, v T) {
 		*p = v
 	}
 }
+
+// PollFault is what is wrong with how long a client whose requests to a broker wait for each
+// other may wait for messages, and empty if nothing is. Such is sarama, whose Broker holds
+// its mutex for a request and its response, so a heartbeat to a coordinator that leads a
+// consumed partition, too, waits for the poll that is under way. It can lose the mutex to the
+// next poll once: after a millisecond of waiting Go hands it over in turn.
+func PollFault(poll, heartbeat, session time.Duration) string {
+	if 2*poll+heartbeat < session {
+		return ""
+	}
+	return fmt.Sprintf("is %v: a heartbeat may wait for two polls, and with Consumer.Group.Heartbeat.Interval (%v) "+
+		"that is not below Consumer.Group.Session.Timeout (%v): the member would be put out of its group while it is alive", poll, heartbeat, session)
+}

@@ -1,0 +1,402 @@
+package kafka_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+// authority signs certificates.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pool *x509.CertPool
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{pool: x509.NewCertPool()}
+	pair := a.sign(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	})
+	a.cert = pair.Leaf
+	a.key = pair.PrivateKey.(*ecdsa.PrivateKey)
+	a.pool.AddCert(a.cert)
+	return a
+}
+
+// sign makes a certificate; the first one signs itself.
+func (a *authority) sign(t *testing.T, template *x509.Certificate) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.SerialNumber, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(time.Hour)
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
+
+// server is what brokers of this authority serve with: clients need a certificate of it.
+func (a *authority) server(t *testing.T) *tls.Config {
+	t.Helper()
+	pair := a.sign(t, &x509.Certificate{
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: a.pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
+}
+
+// client is what a client with a certificate of this authority connects with.
+func (a *authority) client(t *testing.T) *tls.Config {
+	t.Helper()
+	pair := a.sign(t, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return &tls.Config{RootCAs: a.pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+}
+
+// scramClient is what sarama leaves to its users: what stands in SCRAM's messages.
+type scramClient struct {
+	mechanism sasl.Mechanism
+	session   sasl.Session
+	first     []byte // until it has been sent
+	done      bool
+}
+
+func (c *scramClient) Begin(string, string, string) (err error) {
+	c.session, c.first, err = c.mechanism.Authenticate(context.Background(), "")
+	return err
+}
+
+func (c *scramClient) Step(challenge string) (response string, err error) {
+	if c.first != nil {
+		response, c.first = string(c.first), nil
+		return response, nil
+	}
+	var out []byte
+	c.done, out, err = c.session.Challenge([]byte(challenge))
+	return string(out), err
+}
+
+func (c *scramClient) Done() bool { return c.done }
+
+const rightPassword = "correct horse"
+
+// security is a way to connect.
+type security struct {
+	name   string
+	broker func(*testing.T, *authority) []kfake.Opt
+	client func(t *testing.T, a *authority, c *sarama.Config, password string)
+}
+
+// saslOptions are a broker's with one user.
+func saslOptions(mechanism string) func(*testing.T, *authority) []kfake.Opt {
+	return func(*testing.T, *authority) []kfake.Opt {
+		return []kfake.Opt{kfake.EnableSASL(), kfake.Superuser(mechanism, "billing", rightPassword)}
+	}
+}
+
+func login(c *sarama.Config, mechanism sarama.SASLMechanism, password string) {
+	c.Net.SASL.Enable, c.Net.SASL.Mechanism = true, mechanism
+	c.Net.SASL.User, c.Net.SASL.Password = "billing", password
+	auth := scram.Auth{User: "billing", Pass: password}
+	c.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient {
+		if mechanism == sarama.SASLTypeSCRAMSHA256 {
+			return &scramClient{mechanism: auth.AsSha256Mechanism()}
+		}
+		return &scramClient{mechanism: auth.AsSha512Mechanism()}
+	}
+}
+
+var securities = []security{
+	{"plain", saslOptions("PLAIN"), func(_ *testing.T, _ *authority, c *sarama.Config, password string) {
+		login(c, sarama.SASLTypePlaintext, password)
+	}},
+	{"scram-sha-256", saslOptions("SCRAM-SHA-256"), func(_ *testing.T, _ *authority, c *sarama.Config, password string) {
+		login(c, sarama.SASLTypeSCRAMSHA256, password)
+	}},
+	{"scram-sha-512 over mutual TLS", func(t *testing.T, a *authority) []kfake.Opt {
+		t.Helper()
+		return append(saslOptions("SCRAM-SHA-512")(t, a), kfake.TLS(a.server(t)))
+	}, func(t *testing.T, a *authority, c *sarama.Config, password string) {
+		t.Helper()
+		login(c, sarama.SASLTypeSCRAMSHA512, password)
+		c.Net.TLS.Enable, c.Net.TLS.Config = true, a.client(t)
+	}},
+}
+
+// secured is a broker that wants to know who is there, and how its clients are configured.
+type secured struct {
+	cluster *kfake.Cluster
+	config  func(password string) *sarama.Config
+}
+
+func (s security) start(t *testing.T) *secured {
+	t.Helper()
+	a := newAuthority(t)
+	cluster := embeddedNodes(t, 1, append(s.broker(t, a), kfake.SeedTopics(1, sceneTopic, sceneTopic+".dead"))...)
+	return &secured{cluster, func(password string) *sarama.Config {
+		c := clientConfig()
+		c.ClientID, c.RackID = "billing", "eu-1a"
+		s.client(t, a, c, password)
+		return c
+	}}
+}
+
+func (s *secured) open(t *testing.T) sarama.Client {
+	t.Helper()
+	client, err := sarama.NewClient(s.cluster.ListenAddrs(), s.config(rightPassword))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func (s *secured) producer(t *testing.T) sarama.SyncProducer {
+	t.Helper()
+	p, err := sarama.NewSyncProducerFromClient(s.open(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// told is what a consumer with a broker that wants to know who is there has come to.
+type told struct {
+	mu      sync.Mutex
+	effects map[string]int
+	parked  int
+	commits int64
+	errs    []error
+}
+
+func (r *told) note(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+}
+
+// adapter has its effects, dead letters and commits over clients of this configuration.
+func (s *secured) adapter(t *testing.T, r *told) *kafkaadapter.Adapter {
+	t.Helper()
+	park, err := kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
+		Producer: s.producer(t), Topic: func(m *kafkaadapter.Message) string { return m.Topic + ".dead" },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := dedup.New(dedup.Memory(1000), dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := kafkaadapter.New(kafkaadapter.Config{
+		Deduper: d, Park: park, CommitClient: s.open(t), Group: sceneGroup, Drain: time.Second, RetryBase: 20 * time.Millisecond, CommitEvery: 20 * time.Millisecond,
+		Handler: func(_ context.Context, m *kafkaadapter.Message) error {
+			if m.ID == idOf(0) {
+				return dedup.Permanent(errors.New("cannot be charged"))
+			}
+			r.note(func() { r.effects[m.ID]++ })
+			return nil
+		},
+		Observer: kafkaadapter.Observer{
+			Parked:     func(*kafkaadapter.Message, error) { r.note(func() { r.parked++ }) },
+			Committed:  func(_ string, _ int32, next int64) { r.note(func() { r.commits = next }) },
+			GroupError: func(err error) { r.note(func() { r.errs = append(r.errs, err) }) },
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// Consumer, dead letters and commits go through SASL and TLS as sarama is configured.
+func TestSASLAndTLS(t *testing.T) {
+	for _, row := range securities {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			s := row.start(t)
+			p := s.producer(t)
+			const n = 50
+			for _, rec := range append(numbered(0, 0, n), numbered(0, 0, n)...) {
+				if _, _, err := p.SendMessage(rec.message(sceneTopic)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r := &told{effects: map[string]int{}}
+			a, config := s.adapter(t, r), s.config(rightPassword)
+			if err := a.CheckConfig(config); err != nil {
+				t.Fatal(err)
+			}
+			group, err := sarama.NewConsumerGroup(s.cluster.ListenAddrs(), sceneGroup, config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- a.Run(ctx, group, []string{sceneTopic}) }()
+			eventually(t, 15*time.Second, func() (done bool, state string) {
+				r.note(func() { done, state = r.commits == 2*n, fmt.Sprintf("%d are committed; %v", r.commits, r.errs) })
+				return done, state
+			})
+			if info := s.cluster.GroupInfo(sceneGroup); len(info.Members) != 1 || info.Members[0].ClientID != "billing" {
+				t.Errorf("members %+v", info.Members)
+			}
+			cancel()
+			if err := errors.Join(<-ended, group.Close()); err != nil {
+				t.Error(err)
+			}
+			r.wantOnce(t, n)
+		})
+	}
+}
+
+// wantOnce wants the effects of all ids but the first, whose message is parked.
+func (r *told) wantOnce(t *testing.T, n int) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.effects) != n-1 || r.parked != 1 {
+		t.Errorf("effects of %d ids, want %d; %d letters, want 1", len(r.effects), n-1, r.parked)
+	}
+	for id, times := range r.effects {
+		if times != 1 {
+			t.Errorf("the effect of %s has happened %d times", id, times)
+		}
+	}
+}
+
+// refusePasswords answers as Kafka does, where the embedded broker only hangs up.
+func (s *secured) refusePasswords() *kfake.FaultHandle {
+	return s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.SASLAuthenticate}, Err: kerr.SaslAuthenticationFailed, Count: -1})
+}
+
+// A wrong password is an error before there is a group to run.
+func TestWrongPasswordMakesNoGroup(t *testing.T) {
+	for _, row := range securities {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			s := row.start(t)
+			c := s.config("wrong")
+			c.Metadata.Retry.Max = 0
+			for _, want := range []error{io.EOF, sarama.ErrSASLAuthenticationFailed} {
+				group, err := sarama.NewConsumerGroup(s.cluster.ListenAddrs(), sceneGroup, c)
+				if err == nil {
+					_ = group.Close()
+					t.Fatal("there is a group")
+				}
+				if !errors.Is(err, want) {
+					t.Errorf("%v, want %v", err, want)
+				}
+				s.refusePasswords()
+			}
+		})
+	}
+}
+
+// A password that is refused while the group is there is told to GroupError, each time
+// again, and Run goes on when it is accepted.
+func TestPasswordRefusedWhileRunning(t *testing.T) {
+	t.Parallel()
+	s := securities[1].start(t)
+	r := &told{effects: map[string]int{}}
+	a := s.adapter(t, r)
+	if _, _, err := s.producer(t).SendMessage(numbered(0, 1, 1)[0].message(sceneTopic)); err != nil {
+		t.Fatal(err)
+	}
+	group, err := sarama.NewConsumerGroup(s.cluster.ListenAddrs(), sceneGroup, s.config(rightPassword))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := s.refusePasswords() // the group has no connection to its coordinator yet
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx, group, []string{sceneTopic}) }()
+	eventually(t, 15*time.Second, func() (bool, string) {
+		n, state := r.failures(sarama.ErrSASLAuthenticationFailed)
+		return n >= 3, state
+	})
+	refused.Remove()
+	eventually(t, 15*time.Second, func() (done bool, state string) {
+		r.note(func() { done, state = r.commits == 1, fmt.Sprint(r.errs) })
+		return done, state
+	})
+	cancel()
+	if err := errors.Join(<-ended, group.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// failures counts the errors of the group that are of this kind.
+func (r *told) failures(kind error) (n int, all string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, err := range r.errs {
+		if errors.Is(err, kind) {
+			n++
+		}
+	}
+	return n, fmt.Sprint(r.errs)
+}
+
+// The longest poll that CheckConfig takes puts no member out of its group, although its
+// heartbeats go to the broker that holds its polls.
+func TestLongestPollKeepsTheMember(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1, 1)
+	var joins atomic.Int64
+	s.cluster.ControlKey(int16(kmsg.JoinGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
+		s.cluster.KeepControl()
+		joins.Add(1)
+		return nil, nil, false
+	})
+	m := s.join(nil, func(mc *memberConfig) {
+		mc.session = time.Second
+		mc.client = func(c *sarama.Config) {
+			c.Consumer.Group.Heartbeat.Interval, c.Consumer.MaxWaitTime = 180*time.Millisecond, 400*time.Millisecond
+		}
+	})
+	s.wantMembers(1)
+	before := joins.Load()
+	<-time.After(5 * time.Second) // five session timeouts
+	s.produce(numbered(0, 0, 10)...)
+	s.wantCommittedToEnd(5 * time.Second)
+	if n := joins.Load() - before; n > 0 {
+		t.Errorf("it had to join %d times again", n)
+	}
+	m.leave(t)
+}
