@@ -108,6 +108,9 @@ func TestUnstartedMessagesAreNotCounted(t *testing.T) {
 	var free chan struct{} // of the bubble
 	handler := func(ctx context.Context, m *Message) error {
 		if m.ID != "slow" {
+			if m.Attempt != 1 {
+				t.Errorf("%s runs for the first time as attempt %d", m.ID, m.Attempt)
+			}
 			return nil
 		}
 		select {

@@ -77,12 +77,17 @@ func TestBatchHandlerGetsWhatMayRun(t *testing.T) {
 
 // One bad message fails its batch once. After that it is alone, and the others are done.
 func TestBatchHandlerIsolatesPoison(t *testing.T) {
+	t.Run("by key", func(t *testing.T) { isolatesPoison(t, ByKey) })
+	t.Run("by partition", func(t *testing.T) { isolatesPoison(t, ByPartition) }) // they come back together for sure
+}
+
+func isolatesPoison(t *testing.T, order Order) {
 	parked := parking{}
 	b := &batches{fail: func(_ context.Context, ms []*Message) []error {
 		errs := make([]error, len(ms))
 		if len(ms) > 1 || ms[0].ID == "id3" {
 			for i := range errs { // as a transaction does
-				errs[i] = RetryAfter(time.Second, errBroken) // they come back together
+				errs[i] = RetryAfter(time.Second, errBroken) // they come back together, if they can
 			}
 		}
 		return errs
@@ -90,6 +95,7 @@ func TestBatchHandlerIsolatesPoison(t *testing.T) {
 	inBubble(t, 1, nil, func(r *rig, c *Config) {
 		capped(parked, 3)(r, c)
 		withBatches(b)(r, c)
+		c.Order = order
 	}, func(r *rig) {
 		r.group.add(ids(8)...)
 		r.after(time.Minute)

@@ -38,16 +38,16 @@ func (r *batchReferee) process(_ context.Context, tasks []flow.Task[item]) {
 	for _, i := range r.rnd.Perm(len(tasks)) { // in any order
 		task := tasks[i]
 		r.open[task.Item.key]++
-		switch d := time.Duration(r.rnd.IntN(15)) * time.Millisecond; {
-		case d == 0:
-			defer r.settle(task) // before process returns; r.mu is held
-		default:
-			time.AfterFunc(d, func() {
-				r.mu.Lock()
-				defer r.mu.Unlock()
-				r.settle(task)
-			})
+		d := time.Duration(r.rnd.IntN(15)) * time.Millisecond
+		if d == 0 {
+			r.settle(task) // before process returns
+			continue
 		}
+		time.AfterFunc(d, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.settle(task)
+		})
 	}
 }
 
