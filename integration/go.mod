@@ -8,6 +8,7 @@ require (
 	github.com/go-playground/webhooks/v6 v6.4.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/onceward/onceward v0.0.0
+	github.com/onceward/onceward/kafkaadapter/franz v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/twmb/franz-go v1.22.2
 	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260918054303-01f206a7e32c
@@ -49,3 +50,5 @@ require (
 )
 
 replace github.com/onceward/onceward => ../
+
+replace github.com/onceward/onceward/kafkaadapter/franz => ../kafkaadapter/franz

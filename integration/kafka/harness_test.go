@@ -18,7 +18,11 @@ func embedded(t *testing.T) *kfake.Cluster { return embeddedNodes(t, 3) }
 
 func embeddedNodes(t *testing.T, n int, opts ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
-	c, err := kfake.NewCluster(append(opts, kfake.NumBrokers(n), kfake.GroupMinSessionTimeout(200*time.Millisecond))...)
+	c, err := kfake.NewCluster(append(opts, kfake.NumBrokers(n), kfake.GroupMinSessionTimeout(200*time.Millisecond),
+		// Members of the next protocol have their times from the brokers.
+		kfake.BrokerConfigs(map[string]string{
+			"group.consumer.heartbeat.interval.ms": "250", "group.consumer.session.timeout.ms": "1500",
+		}))...)
 	if err != nil {
 		t.Fatal(err)
 	}

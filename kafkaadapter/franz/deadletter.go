@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -38,7 +39,8 @@ const (
 type DeadLetterConfig struct {
 	// Client sends the letters, and belongs to the caller: the consumer's own is closed
 	// before the last letter. It must produce with acks of all in-sync replicas, kgo's
-	// default, and not in transactions. Required.
+	// default, and not in transactions, and have a kgo.RecordDeliveryTimeout of at most a
+	// minute: one of Config.Workers waits for a letter that long. Required.
 	Client *kgo.Client
 
 	// Topic names the dead-letter topic of a message. It must not be one that the consumer
@@ -65,6 +67,7 @@ func DeadLetters(cfg DeadLetterConfig) (park func(context.Context, *Message, err
 	bad := func(field, reason string) error {
 		return &dedup.InputError{Field: "franz.DeadLetterConfig." + field, Reason: reason}
 	}
+	const longest = time.Minute
 	switch {
 	case cfg.Client == nil:
 		return nil, bad("Client", "is nil")
@@ -74,6 +77,9 @@ func DeadLetters(cfg DeadLetterConfig) (park func(context.Context, *Message, err
 		return nil, bad("Client", "has RequiredAcks other than AllISRAcks: a letter could be lost with the leader that has it alone")
 	case cfg.Client.OptValue(kgo.TransactionalID) != "":
 		return nil, bad("Client", "has a TransactionalID: a letter of an aborted transaction is none")
+	}
+	if limit, _ := cfg.Client.OptValue(kgo.RecordDeliveryTimeout).(time.Duration); limit <= 0 || limit > longest {
+		return nil, bad("Client", "has no RecordDeliveryTimeout of at most a minute: while the topic is down letters would hold all workers")
 	}
 	return cfg.park, nil
 }

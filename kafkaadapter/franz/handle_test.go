@@ -94,7 +94,7 @@ func TestDeadLetterAndReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	park, err := DeadLetters(DeadLetterConfig{
-		Client: r.newClient(kgo.RetryTimeout(time.Second)), Topic: func(*Message) string { return "dead" },
+		Client: r.newClient(kgo.RecordDeliveryTimeout(5 * time.Second)), Topic: func(*Message) string { return "dead" },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestLargeLetters(t *testing.T) {
 		t.Fatal(err)
 	}
 	park, err := DeadLetters(DeadLetterConfig{
-		Client: r.newClient(kgo.ProducerBatchMaxBytes(10_000)), Topic: func(*Message) string { return "dead" },
+		Client: r.newClient(kgo.ProducerBatchMaxBytes(10_000), kgo.RecordDeliveryTimeout(5*time.Second)), Topic: func(*Message) string { return "dead" },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -191,6 +191,36 @@ func TestLargeLetters(t *testing.T) {
 	}
 	if _, err := Replay(t.Context(), nil, "", letters[0]); !errors.Is(err, ErrNoLetter) {
 		t.Errorf("replayed: %v", err)
+	}
+}
+
+// A client that could lose a letter, or wait for one for ever, is refused.
+func TestBadDeadLetters(t *testing.T) {
+	r := newRig(t, cooperative, 1)
+	limit := kgo.RecordDeliveryTimeout(time.Second)
+	topic := func(*Message) string { return "dead" }
+	for name, c := range map[string]struct {
+		cfg  DeadLetterConfig
+		want string
+	}{
+		"no client":   {DeadLetterConfig{Topic: topic}, "is nil"},
+		"no topic":    {DeadLetterConfig{Client: r.newClient(limit)}, "is nil"},
+		"acks":        {DeadLetterConfig{Client: r.newClient(limit, kgo.RequiredAcks(kgo.LeaderAck()), kgo.DisableIdempotentWrite()), Topic: topic}, "RequiredAcks"},
+		"transaction": {DeadLetterConfig{Client: r.newClient(limit, kgo.TransactionalID("t")), Topic: topic}, "TransactionalID"},
+		"for ever":    {DeadLetterConfig{Client: r.newClient(), Topic: topic}, "RecordDeliveryTimeout"},
+	} {
+		_, err := DeadLetters(c.cfg)
+		var input *dedup.InputError
+		if !errors.As(err, &input) || !strings.Contains(input.Reason, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	park, err := DeadLetters(DeadLetterConfig{Client: r.newClient(limit), Topic: func(*Message) string { return "" }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := park(t.Context(), &Message{Record: &kgo.Record{}}, errBroken); err == nil {
+		t.Error("a letter went nowhere")
 	}
 }
 
