@@ -215,6 +215,19 @@ func TestLetterOlderThanTheWindow(t *testing.T) {
 	r.wantCommitted(1, "")
 }
 
+// A letter that could not be noted as done is not sent.
+func TestTooManyGaps(t *testing.T) {
+	p := &part{}
+	for offset := int64(1); len(p.done.text()) <= maxProgress-len(" 1+1"); offset += 2 {
+		p.done = p.done.with(offset, offset+1)
+	}
+	r := &run{count: map[fate]int{}}
+	l := newLetter(&sarama.ConsumerMessage{Topic: dead, Offset: p.done.ahead[len(p.done.ahead)-1].to + 1})
+	if err := r.letter(t.Context(), p, l); err == nil || !strings.Contains(err.Error(), "too many letters are left") {
+		t.Errorf("%v", err)
+	}
+}
+
 // cancelling ends a context when something has been written.
 type cancelling struct {
 	bytes.Buffer
@@ -232,6 +245,8 @@ func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.letters(4)
+	// The letter's offset takes two tries, after its line has been written.
+	r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Group: DefaultGroup, Err: kerr.NotCoordinator, Count: 1})
 	ctx, cancel := context.WithCancel(t.Context())
 	r.wantIn(r.replayTo(ctx, &cancelling{cancel: cancel}, ExitInterrupted), "1 sent", "interrupted")
 	r.wantCommitted(1, "")
