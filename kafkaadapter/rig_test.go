@@ -16,12 +16,13 @@ const lease = 10 * time.Second
 
 // rig is an adapter under Run over a fakeGroup and a store in memory.
 type rig struct {
-	t     *testing.T
-	group *fakeGroup
-	store *deduptest.Faulty
-	dedup *dedup.Deduper
-	a     *Adapter
-	stop  context.CancelFunc
+	t      *testing.T
+	group  *fakeGroup
+	memory dedup.Store // whose store is the way to it
+	store  *deduptest.Faulty
+	dedup  *dedup.Deduper
+	a      *Adapter
+	stop   context.CancelFunc
 
 	coordinator *fakeCoordinator // takes the commits, if set by the test's change
 	ended       chan error
@@ -46,7 +47,7 @@ func newRig(t *testing.T, partitions int32, handler Handler, change func(*rig, *
 	t.Helper()
 	r := &rig{t: t, group: newFakeGroup(t, partitions), ended: make(chan error, 1), runs: map[string]int{}}
 	memory := dedup.Memory(1 << 16)
-	r.store = deduptest.NewFaulty(memory, nil)
+	r.memory, r.store = memory, deduptest.NewFaulty(memory, nil)
 	r.dedup = r.otherProcess()
 	r.group.finished = recorded(t, memory)
 	cfg := Config{Deduper: r.dedup, RetryBase: 100 * time.Millisecond, RetryMax: 2 * time.Second}

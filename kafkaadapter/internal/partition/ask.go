@@ -27,7 +27,9 @@ func (p *Partition) askBatch(batch []task) {
 		} else {
 			verdicts[i] = p.asked(t.Item, answers[i])
 		}
-		p.passOn(t.Item)
+		if err != nil || answers[i].Outcome != dedup.Acquired { // that one may be given back already
+			p.passOn(t.Item)
+		}
 	}
 	flow.SettleAll(batch, verdicts)
 	p.giveBackLate(batch)
