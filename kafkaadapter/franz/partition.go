@@ -56,7 +56,7 @@ func partitionHooks(o Observer) partition.Hooks {
 
 // native is the message as users see it.
 func native(m *partition.Message) *Message {
-	out := m.Native.(*Message)
+	out := m.Native.(*Message) //nolint:errcheck // take has put it there
 	out.Attempt = m.Attempt
 	return out
 }
