@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -58,7 +59,7 @@ func TestRevokedWithinTheDrain(t *testing.T) {
 		g := newGateway()
 		first := r.join(g.handle, func(c *Config) { c.Drain = 2 * time.Second }) // 2 s + Handover = the rebalance timeout
 		<-g.inside
-		second := r.join(nil, nil)
+		second := r.join(nil, func(c *Config) { c.Observer.Delivered = func(*kgo.Record) { r.note("delivered") } })
 		r.eventually(func() (bool, string) { // the group waits for the drain
 			info := r.cluster.GroupInfo(group)
 			return info != nil && len(info.Members) == 2, "one member"
@@ -69,6 +70,9 @@ func TestRevokedWithinTheDrain(t *testing.T) {
 		first.leave()
 		second.leave()
 		r.once(2)
+		if n := r.noted("delivered"); n > 0 {
+			t.Errorf("%d messages were delivered again: the revocation did not wait", n)
+		}
 	})
 }
 
@@ -127,8 +131,14 @@ func TestLostPartitions(t *testing.T) {
 		r := newRig(t, mode, 1)
 		r.produce(0, 0, 10)
 		g := newGateway()
-		m := r.join(g.handle, func(c *Config) { c.Drain = 2 * time.Second })
+		m := r.join(func(ctx context.Context, m *Message) error {
+			if m.Offset == 0 {
+				return nil // it could be committed
+			}
+			return g.handle(ctx, m)
+		}, func(c *Config) { c.Drain, c.CommitEvery = 2*time.Second, time.Hour })
 		<-g.inside
+		r.eventually(func() (bool, string) { return r.totalEffects() == 1, "nothing is finished" })
 		key, code := kmsg.Heartbeat, kerr.UnknownMemberID
 		if mode.name == nextGen.name {
 			key, code = kmsg.ConsumerGroupHeartbeat, kerr.FencedMemberEpoch
@@ -146,8 +156,9 @@ func TestLostPartitions(t *testing.T) {
 		}
 		r.mu.Unlock()
 		close(g.open)
-		r.committed()
+		r.eventually(func() (bool, string) { return r.totalEffects() == 10, "the rest is not handled" })
 		m.leave()
+		r.committed()
 		r.once(10)
 	})
 }
