@@ -68,13 +68,29 @@ func (s *session) find(at topicPartition) *assigned {
 	return s.assigned[at]
 }
 
-// assign begins a partition.
+// assign begins a partition. No lock is held while it starts, and while it is told of: the
+// committer takes its own around s.mu, and a hook may ask for Progress.
 func (s *session) assign(at topicPartition, member string, generation int32) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over {
+	a := s.start(at, member, generation)
+	if a == nil {
 		return
 	}
+	s.mu.Lock()
+	late := s.over // fenced, or being closed
+	s.assigned[at] = a
+	s.mu.Unlock()
+	if late {
+		a.lose(ErrFenced)
+		a.end()
+		return
+	}
+	if hook := s.c.cfg.Observer.Assigned; hook != nil {
+		hook(at.topic, at.partition, generation)
+	}
+}
+
+// start makes a partition and starts it, or stops the session.
+func (s *session) start(at topicPartition, member string, generation int32) *assigned {
 	ctx, lose := context.WithCancelCause(s.base)
 	p, err := partition.New(s.c.partitions, partition.Assignment{
 		Group: s.group, Topic: at.topic, Partition: at.partition, Generation: generation,
@@ -89,14 +105,11 @@ func (s *session) assign(at topicPartition, member string, generation int32) {
 	if err != nil {
 		lose(err)
 		s.stop(err)
-		return
+		return nil
 	}
 	a := &assigned{s: s, at: at, p: p, lose: lose}
 	a.end = sync.OnceFunc(a.giveUp)
-	s.assigned[at] = a
-	if hook := s.c.cfg.Observer.Assigned; hook != nil {
-		hook(at.topic, at.partition, generation)
-	}
+	return a
 }
 
 // giveUp ends partitions, all at the same time: their budgets are one budget.

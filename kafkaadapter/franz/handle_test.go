@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -341,4 +342,32 @@ func TestUnclaimed(t *testing.T) {
 	r.committed()
 	m.leave()
 	r.once(100)
+}
+
+// A hook may ask for Progress while partitions come and are committed.
+func TestProgressInHooks(t *testing.T) {
+	r := newRig(t, cooperative, 4)
+	for p := range int32(4) {
+		r.produce(p, int(p)*10, 10)
+	}
+	var consumer atomic.Pointer[Consumer]
+	ask := func() {
+		if c := consumer.Load(); c != nil {
+			c.Progress()
+		}
+	}
+	m := r.join(nil, func(c *Config) {
+		c.Observer.Assigned = func(string, int32, int32) { r.note("assigned"); ask() }
+		c.Observer.Committing = func(string, int32, int64) { ask() }
+		c.Observer.Committed = func(string, int32, int64) { ask() }
+		c.Observer.Revoked = func(string, int32, int, int) { ask() }
+	})
+	consumer.Store(m.consumer)
+	r.committed()
+	other := r.join(nil, nil)
+	r.members(2)
+	other.leave()
+	r.eventually(func() (bool, string) { return r.noted("assigned") >= 6, "the partitions have not come back" })
+	m.leave()
+	r.once(40)
 }

@@ -59,11 +59,20 @@ func TestRevokedWithinTheDrain(t *testing.T) {
 		g := newGateway()
 		first := r.join(g.handle, func(c *Config) { c.Drain = 2 * time.Second }) // 2 s + Handover = the rebalance timeout
 		<-g.inside
-		second := r.join(nil, func(c *Config) { c.Observer.Delivered = func(*kgo.Record) { r.note("delivered") } })
-		r.eventually(func() (bool, string) { // the group waits for the drain
+		moved := make(chan struct{}, 2)
+		second := r.join(nil, func(c *Config) {
+			c.Observer.Delivered = func(*kgo.Record) { r.note("delivered") }
+			c.Observer.Assigned = func(string, int32, int32) { moved <- struct{}{} }
+		})
+		r.eventually(func() (bool, string) {
 			info := r.cluster.GroupInfo(group)
 			return info != nil && len(info.Members) == 2, "one member"
 		})
+		select { // the group waits for the drain
+		case <-moved:
+			t.Error("a partition is somebody else's while its handler runs within the drain budget")
+		case <-time.After(time.Second):
+		}
 		close(g.open)
 		r.members(2)
 		r.committed()
