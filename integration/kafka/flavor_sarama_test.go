@@ -106,7 +106,7 @@ func saramaDeadLetters(t *testing.T, mc *memberConfig) (park func(context.Contex
 func saramaClientConfig(m *member, mc *memberConfig) *sarama.Config {
 	c := clientConfig()
 	c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, m.dialer
-	c.Consumer.Group.InstanceId = mc.instance
+	c.ClientID, c.Consumer.Group.InstanceId = m.name, mc.instance
 	if mc.session > 0 {
 		c.Consumer.Group.Session.Timeout = mc.session
 	}

@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"runtime/pprof"
 	"sync"
@@ -94,6 +95,7 @@ func (mc *memberConfig) newDeduper() (*dedup.Deduper, error) {
 
 // member is one consumer of a group that can leave, or crash.
 type member struct {
+	name   string // its client id, unlike any other's
 	dialer *cutDialer
 	link   *mortal
 	dedup  *dedup.Deduper // nil when unclaimed
@@ -105,11 +107,14 @@ type member struct {
 	alarm          atomic.Pointer[alarm]
 }
 
+// members counts them, in all tests.
+var members atomic.Int64
+
 // newMember makes a member that does not run yet. The client must dial with its dialer,
 // and its handlers must be counted.
 func newMember(t *testing.T, mc *memberConfig) *member {
 	t.Helper()
-	m := &member{link: mc.link, dialer: &cutDialer{conns: map[net.Conn]bool{}}, done: make(chan error, 1)}
+	m := &member{name: fmt.Sprint("member-", members.Add(1)), link: mc.link, dialer: &cutDialer{conns: map[net.Conn]bool{}}, done: make(chan error, 1)}
 	if mc.unclaimed {
 		return m
 	}

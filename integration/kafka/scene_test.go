@@ -208,14 +208,17 @@ func (s *scene) totalEffects() int {
 // wantCommittedToEnd waits until every partition is committed to what was produced.
 func (s *scene) wantCommittedToEnd(limit time.Duration) {
 	s.t.Helper()
-	eventually(s.t, limit, func() (bool, string) {
-		for p, ids := range s.log {
-			if at := s.committed(p); at != int64(len(ids)) {
-				return false, fmt.Sprintf("partition %d is committed to %d of %d", p, at, len(ids))
-			}
+	eventually(s.t, limit, s.committedToEnd)
+}
+
+// committedToEnd tells whether every partition is committed to what was produced.
+func (s *scene) committedToEnd() (bool, string) {
+	for p, ids := range s.log {
+		if at := s.committed(p); at != int64(len(ids)) {
+			return false, fmt.Sprintf("partition %d is committed to %d of %d", p, at, len(ids))
 		}
-		return true, ""
-	})
+	}
+	return true, ""
 }
 
 // assigned is which member has which partitions, as the broker knows it, in no order.

@@ -7,12 +7,14 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/dedup"
@@ -129,12 +131,70 @@ func (k *soak) run(limit time.Duration) {
 		k.undoUntil(time.Now())
 	}
 	k.undoUntil(time.Now().Add(time.Hour))
+	if !k.committedWithin(20 * time.Second) {
+		k.expelGhosts()
+	}
 	k.wantCommittedToEnd(60 * time.Second)
 	for _, m := range k.members {
 		m.leave(k.t)
 	}
 	k.leaving.Wait()
 	k.judge()
+}
+
+// committedWithin waits for as long, and tells whether everything is committed.
+func (k *soak) committedWithin(limit time.Duration) bool {
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if ok, _ := k.committedToEnd(); ok {
+			return true
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return false
+		}
+	}
+}
+
+// expelGhosts has the embedded broker forget those members of the group that are none of
+// those that live. It never expires a member whose connection was gone when it sent the
+// answer to a SyncGroup, because it begins to wait for heartbeats with an answer that has
+// arrived; a coordinator of Apache Kafka begins before. Such a ghost keeps its partitions
+// for ever.
+func (k *soak) expelGhosts() {
+	k.t.Helper()
+	info := k.cluster.GroupInfo(sceneGroup)
+	if info == nil {
+		return
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(k.cluster.ListenAddrs()...))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer client.Close()
+	req := kmsg.NewPtrLeaveGroupRequest()
+	req.Group = sceneGroup
+	for _, m := range info.Members {
+		if slices.ContainsFunc(k.members, func(alive *member) bool { return alive.name == m.ClientID }) {
+			continue
+		}
+		ghost := kmsg.NewLeaveGroupRequestMember()
+		ghost.MemberID = m.MemberID
+		req.Members = append(req.Members, ghost)
+	}
+	if len(req.Members) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if _, err := req.RequestWith(ctx, client); err != nil {
+		k.t.Fatal(err)
+	}
+	k.t.Logf("expelled %d ghosts of %d members of a group that is %s", len(req.Members), len(info.Members), info.State)
 }
 
 // produceSome sends new ids and old ones.
