@@ -147,7 +147,7 @@ func (a *assigned) take(topic [16]byte, records []*kgo.Record, high int64) error
 		if hook := c.cfg.Observer.Delivered; hook != nil {
 			hook(r)
 		}
-		id, bad := c.idOf(r, topic)
+		id, bad := c.cfg.idOf(r, topic)
 		all[i] = Message{Record: r, ID: id}
 		messages[i] = partition.Message{Native: &all[i], Offset: r.Offset, Key: r.Key, Value: r.Value, ID: id, Bad: bad}
 	}

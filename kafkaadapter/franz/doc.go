@@ -32,7 +32,11 @@
 //	kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer())
 //
 // to the options, with brokers of 4.0 (kgo recommends 4.3); kgo falls back to a classic group
-// elsewhere. Share groups (KIP-932) are not supported.
+// elsewhere.
+//
+// [Share] consumes as a member of a share group (KIP-932): no offsets and no order, but as many
+// members as there is work for. The broker delivers a message a few times, and archives it then;
+// see ShareConfig.Deliveries.
 //
 // The Deduper's Window must exceed the topic's retention (Kafka's default is 7 days).
 package franz

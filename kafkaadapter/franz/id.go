@@ -105,23 +105,23 @@ func lastHeader(r *kgo.Record, name string) string {
 }
 
 // idOf finds the id of a message, or what is wrong with it.
-func (c *Consumer) idOf(r *kgo.Record, topic [16]byte) (id string, err error) {
+func (c *Config) idOf(r *kgo.Record, topic [16]byte) (id string, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("franz: Config.ID panicked: %v", v)
 		}
 	}()
-	id, ok := c.cfg.ID(r)
+	id, ok := c.ID(r)
 	if ok {
 		return id, nil
 	}
-	if hook := c.cfg.Observer.MissingID; hook != nil {
+	if hook := c.Observer.MissingID; hook != nil {
 		hook(r)
 	}
-	if c.cfg.Positions {
+	if c.Positions {
 		id, ok = position(r, topic)
 	}
-	if !ok && !c.cfg.Unclaimed {
+	if !ok && !c.Unclaimed {
 		return id, ErrNoID
 	}
 	return id, nil

@@ -35,6 +35,10 @@ type Observer struct {
 	// CommitFailed: an attempt to commit was refused, with an error of package kerr, or
 	// failed on its way; it is repeated. kerr.RequestTimedOut may have been applied.
 	CommitFailed func(topic string, partition int32, err error)
+	// AckRefused: acknowledgements of a Share did not count, most likely because the locks had
+	// ended: err is of package kerr, or says that they were not delivered. The messages come
+	// again, and are found done if they are.
+	AckRefused func(topic string, partition int32, err error)
 	// Assigned: a partition is this member's, under this generation, or member epoch, of the
 	// group.
 	Assigned func(topic string, partition, generation int32)

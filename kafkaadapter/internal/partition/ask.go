@@ -56,7 +56,7 @@ func (p *Partition) asked(it *item, c *dedup.Claim) flow.Verdict {
 	if c.Outcome != dedup.InFlight || left {
 		it.busy = time.Time{}
 	}
-	if err := unprocessable(c); err != nil && c.Outcome != dedup.Uncertain {
+	if err := Unprocessable(c); err != nil && c.Outcome != dedup.Uncertain {
 		it.msg.Bad = err
 		return next
 	}
@@ -124,12 +124,12 @@ func (p *Partition) foundOut(it *item, c *dedup.Claim, err error) flow.Verdict {
 		return flow.Stop(err)
 	case err != nil:
 		return flow.RetryAfter(p.poll(it))
-	case c.Outcome == dedup.Uncertain && unprocessable(c) != nil:
-		it.msg.Bad = unprocessable(c)
+	case c.Outcome == dedup.Uncertain && Unprocessable(c) != nil:
+		it.msg.Bad = Unprocessable(c)
 		return flow.RetryAfter(0)
 	case c.Outcome == dedup.Uncertain:
 		return flow.RetryAfter(p.poll(it))
-	case c.Outcome == dedup.Duplicate && foundFailed(c): // nobody has put the message aside yet
+	case c.Outcome == dedup.Duplicate && FoundFailed(c): // nobody has put the message aside yet
 		it.msg.Bad = c.Err()
 		return flow.RetryAfter(0)
 	}

@@ -77,8 +77,8 @@ func (p *Partition) claimSome(ctx context.Context, items []*item) (unknown error
 		switch {
 		case c.Outcome == dedup.Uncertain:
 			items[i].answer = c
-		case unprocessable(c) != nil:
-			items[i].msg.Bad = unprocessable(c)
+		case Unprocessable(c) != nil:
+			items[i].msg.Bad = Unprocessable(c)
 		case c.Outcome == dedup.Unknown:
 			unknown = c.Err()
 		default:
@@ -88,10 +88,10 @@ func (p *Partition) claimSome(ctx context.Context, items []*item) (unknown error
 	return unknown
 }
 
-// unprocessable is what is wrong with the message itself, or with what the store keeps of
+// Unprocessable is what is wrong with the message itself, or with what the store keeps of
 // it: asking again will not help. An id is the only part of a request that comes from the
 // message.
-func unprocessable(c *dedup.Claim) error {
+func Unprocessable(c *dedup.Claim) error {
 	if c.Outcome == dedup.Acquired || c.Outcome == dedup.Duplicate || c.Outcome == dedup.InFlight {
 		return nil
 	}

@@ -53,7 +53,7 @@ func (p *Partition) park(ctx context.Context, t task, reason error) {
 	// failed for good: it keeps its count, or becomes uncertain if it has declared Danger.
 	how := dedup.Completion{Claim: it.claim, Err: reason}
 	if !errors.Is(reason, ErrAttempts) {
-		how.Err = dedup.Permanent(fmt.Errorf("%s%w", parkedMark, reason))
+		how.Err = Parked(reason)
 	}
 	p.ends.Add(ending{task: t, how: how, parked: true})
 }
@@ -62,8 +62,11 @@ func (p *Partition) park(ctx context.Context, t task, reason error) {
 // been put aside. What Config.Resolve has found to have failed is on record before that.
 const parkedMark = "parked: "
 
-// foundFailed reports whether a failure is on record that nobody has put aside by then.
-func foundFailed(c *dedup.Claim) bool {
+// Parked is the failure on record of a message that has been put aside for a reason.
+func Parked(reason error) error { return dedup.Permanent(fmt.Errorf("%s%w", parkedMark, reason)) }
+
+// FoundFailed reports whether a failure is on record that nobody has put aside by then.
+func FoundFailed(c *dedup.Claim) bool {
 	return c.Record.State == dedup.StateFailed && !strings.HasPrefix(string(c.Record.Result), parkedMark)
 }
 
@@ -72,7 +75,7 @@ func foundFailed(c *dedup.Claim) bool {
 // id have nothing to do with it.
 func (p *Partition) unparked(it *item, c *dedup.Claim) bool {
 	here, found := p.origin(it), &c.Record.Origin
-	return foundFailed(c) && found.Digest() == here.Digest() && found.Partition == here.Partition && found.Offset == here.Offset
+	return FoundFailed(c) && found.Digest() == here.Digest() && found.Partition == here.Partition && found.Offset == here.Offset
 }
 
 func (p *Partition) callPark(ctx context.Context, it *item, reason error) (err error) {

@@ -1,0 +1,184 @@
+package franz
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// shareRig is a rig whose oracle looks at every acknowledgement.
+type shareRig struct {
+	*rig
+	accepted map[int32]map[int64]bool // by partition and offset
+}
+
+// newShareRig has a broker with locks that end after a while, and a limit of deliveries.
+func newShareRig(t *testing.T, partitions int32, lock time.Duration, deliveries int) *shareRig {
+	t.Helper()
+	cluster, err := kfake.NewCluster(
+		kfake.NumBrokers(1), kfake.SeedTopics(partitions, orders),
+		kfake.BrokerConfigs(map[string]string{
+			"group.share.record.lock.duration.ms": strconv.FormatInt(lock.Milliseconds(), 10),
+			"share.record.lock.sweep.interval.ms": "20",
+			"group.share.delivery.count.limit":    strconv.Itoa(deliveries),
+			"group.share.heartbeat.interval.ms":   "100",
+			"group.share.session.timeout.ms":      "1500",
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	cluster.SetGroupConfigs(group, map[string]string{"share.auto.offset.reset": "earliest"})
+	r := &shareRig{accepted: map[int32]map[int64]bool{0: {}, 1: {}}, rig: &rig{
+		t: t, cluster: cluster, store: dedup.Memory(1 << 20), log: map[int32][]string{},
+		effects: map[string]int{}, notes: map[string]int{}, parked: map[string]bool{},
+	}}
+	r.client = r.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	r.watch()
+	t.Cleanup(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.violations) > 0 {
+			t.Errorf("%d bad acknowledgements, first: %s", len(r.violations), r.violations[0])
+		}
+	})
+	return r
+}
+
+// watch checks at the broker that everything accepted has a record in the store, or was
+// parked.
+func (r *shareRig) watch() {
+	r.cluster.ControlKey(int16(kmsg.ShareAcknowledge), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		r.cluster.KeepControl()
+		ack := req.(*kmsg.ShareAcknowledgeRequest)
+		if ack.IsRenewAck {
+			r.note("renewed")
+		}
+		for _, topic := range ack.Topics {
+			for _, p := range topic.Partitions {
+				for _, b := range p.AcknowledgementBatches {
+					r.acknowledging(p.Partition, b.FirstOffset, b.LastOffset, b.AcknowledgeTypes)
+				}
+			}
+		}
+		return nil, nil, false
+	})
+	r.cluster.ControlKey(int16(kmsg.ShareFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		r.cluster.KeepControl()
+		for _, topic := range req.(*kmsg.ShareFetchRequest).Topics {
+			for _, p := range topic.Partitions {
+				for _, b := range p.AcknowledgementBatches {
+					r.acknowledging(p.Partition, b.FirstOffset, b.LastOffset, b.AcknowledgeTypes)
+				}
+			}
+		}
+		return nil, nil, false
+	})
+}
+
+func (r *shareRig) acknowledging(partition int32, first, last int64, types []int8) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for at := first; at <= last; at++ {
+		status := kgo.AckAccept
+		switch {
+		case len(types) == 1:
+			status = kgo.AckStatus(types[0])
+		case len(types) > 1:
+			status = kgo.AckStatus(types[at-first])
+		}
+		r.notes[status.String()]++
+		if status != kgo.AckAccept {
+			if status != kgo.AckRelease && status != kgo.AckRenew {
+				r.violations = append(r.violations, fmt.Sprintf("%d@%d: %v", partition, at, status))
+			}
+			continue
+		}
+		id := r.log[partition][at]
+		if s := r.stateOf(id); !r.parked[id] && s != dedup.StateSucceeded && s != dedup.StateFailed {
+			r.violations = append(r.violations, fmt.Sprintf("%d@%d: %s is accepted and %v", partition, at, id, s))
+		}
+		r.accepted[partition][at] = true
+	}
+}
+
+// allAccepted waits until everything is.
+func (r *shareRig) allAccepted() {
+	r.t.Helper()
+	r.eventually(func() (bool, string) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for p, log := range r.log {
+			if n := len(r.accepted[p]); n != len(log) {
+				return false, fmt.Sprintf("%d of %d are accepted in partition %d", n, len(log), p)
+			}
+		}
+		return true, ""
+	})
+}
+
+// share starts a member.
+func (r *shareRig) share(handle Handler, change func(*ShareConfig), more ...kgo.Opt) *member {
+	r.t.Helper()
+	m := &member{r: r.rig, line: newLine(), link: &link{Store: r.store}, done: make(chan error, 1)}
+	cfg := r.shareConfig(m.link, handle)
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := NewShare(cfg)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
+	m.cancel = cancel
+	go func() {
+		m.done <- s.Run(ctx, append([]kgo.Opt{
+			kgo.SeedBrokers(r.cluster.ListenAddrs()...), kgo.Dialer(m.line.dial),
+			kgo.ShareGroup(group), kgo.ConsumeTopics(orders), kgo.FetchMaxWait(50 * time.Millisecond),
+		}, more...)...)
+		_ = cfg.Deduper.Close(context.WithoutCancel(ctx))
+	}()
+	r.t.Cleanup(cancel)
+	return m
+}
+
+func (r *shareRig) shareConfig(l *link, handle Handler) ShareConfig {
+	c := r.config(l, handle)
+	return ShareConfig{
+		Deduper: c.Deduper, Handler: c.Handler, Drain: c.Drain,
+		RetryBase: c.RetryBase, RetryMax: c.RetryMax,
+		Observer: Observer{
+			Delivered:  func(*kgo.Record) { r.note("delivered") },
+			Skipped:    c.Observer.Skipped,
+			Handled:    func(*Message, time.Duration, error) { r.note("handled") },
+			Waiting:    func(*Message) { r.note("waiting") },
+			AckRefused: func(string, int32, error) { r.note("refused") },
+		},
+	}
+}
+
+// park keeps messages, and remembers why.
+func (r *shareRig) park(reasons map[string]error) func(context.Context, *Message, error) error {
+	return func(_ context.Context, m *Message, reason error) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.parked[m.ID] = true
+		reasons[m.ID] = reason
+		return nil
+	}
+}
+
+// heal ends the outage that cut began.
+func (l *link) heal() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dead = false
+}
