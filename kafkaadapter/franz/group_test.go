@@ -57,7 +57,8 @@ func TestRebalances(t *testing.T) {
 		r.committed()
 		third.leave()
 		_ = first.wait()
-		if n := r.totalEffects(); n > sent+200 || len(r.effects) != sent {
+		const atWork = 4 * 512 // ClaimAhead a partition: what a crash can cut off before its record
+		if n := r.totalEffects(); n > sent+atWork || len(r.effects) != sent {
 			t.Errorf("%d effects of %d messages, %d sent", n, len(r.effects), sent)
 		}
 		if r.noted("revoked") == 0 {
