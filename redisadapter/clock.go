@@ -25,7 +25,8 @@ const (
 // furthest ahead: fences must grow whoever hands them out.
 type clock struct {
 	client redis.UniversalClient
-	// exact asks before every use: for an embedded server, whose clock a test moves.
+	// exact asks before every use, and goes by nothing but the answer: for an embedded
+	// server, whose clock a test moves, or lets stand still.
 	exact bool
 
 	asking sync.Mutex
@@ -73,9 +74,12 @@ func (r reading) millis() int64 { return r.at.UnixMilli() }
 // now returns the server's time, after a round trip when the last answer is old. Without
 // an answer the reading is not known.
 func (c *clock) now(ctx context.Context) reading {
+	if c.exact {
+		return c.asked(ctx)
+	}
 	est := c.last()
 	switch {
-	case !est.usable() || c.exact:
+	case !est.usable():
 		c.asking.Lock()
 		c.refresh(ctx)
 		c.asking.Unlock()
@@ -90,6 +94,20 @@ func (c *clock) now(ctx context.Context) reading {
 	}
 	age := time.Since(est.received)
 	return reading{est.server.Add(age - age/clockDrift), est.off()}
+}
+
+// asked is now without an estimate. What our clock has gone on by says nothing about one
+// that stands still: it would be ahead, and what is certain to have passed would not have.
+func (c *clock) asked(ctx context.Context) reading {
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	sent := time.Now()
+	c.refresh(ctx)
+	est := c.last()
+	if est.received.Before(sent) {
+		return reading{}
+	}
+	return reading{est.server, est.off() + time.Since(est.received)}
 }
 
 func (c *clock) last() estimate {

@@ -57,3 +57,49 @@ func TestClockOutlivesItsAsker(t *testing.T) {
 		t.Errorf("the time was asked for %d times, within %v", n, time.Since(begin))
 	}
 }
+
+// TestClockOfEmbedded: the clock of an embedded server may stand still, so what it said
+// once says nothing later: not with what our clock has gone on by added, and not when the
+// answer to the next question is late. Then the claim goes by a script.
+func TestClockOfEmbedded(t *testing.T) {
+	var late atomic.Bool
+	var written, scripts atomic.Int32
+	hold := make(chan struct{})
+	fake := redistest.Fake(t, func(args []string) string {
+		switch strings.ToUpper(args[0]) {
+		case "PING":
+			return "+PONG\r\n"
+		case "INFO":
+			return "-ERR section (server) is not supported\r\n"
+		case "TIME":
+			if late.Load() {
+				<-hold
+			}
+			return "*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n"
+		case "SET":
+			written.Add(1)
+			return "$-1\r\n"
+		}
+		scripts.Add(1)
+		return redistest.Answer("absent", 0, 0, "")
+	})
+	store, err := redisadapter.New(t.Context(), redistest.Client(t, fake), redisadapter.Options{})
+	must(t, err)
+	scripts.Store(0)
+	for n := range 20 {
+		a := store.Claim(t.Context(), []dedup.ClaimRequest{request(n)})[0]
+		if want := uint64(1_700_000_000_000 * 1024); a.Outcome != dedup.Acquired || a.Record.Fence != want {
+			t.Errorf("claim %d: %v with fence %d, want %d", n, a.Outcome, a.Record.Fence, want)
+		}
+	}
+	if n := scripts.Load(); n > 0 {
+		t.Errorf("%d scripts ran while the server told its time", n)
+	}
+	late.Store(true)
+	written.Store(0)
+	store.Claim(t.Context(), []dedup.ClaimRequest{request(21)})
+	close(hold)
+	if written.Load() > 0 || scripts.Load() != 1 {
+		t.Errorf("while the time was not told: %d plain claims, %d scripts", written.Load(), scripts.Load())
+	}
+}
