@@ -50,7 +50,11 @@ redis_pair_launch() {
 }
 redis_pair_ready() { redis_answers "$1" "$2"; }
 redis_pair_finish() { wait_until 30 "$1" 2 redis_replica_linked "$1"; }
-redis_replica_linked() { redis_ask "$1" 2 INFO replication | grep -q '^master_link_status:up'; }
+# The replica's word alone is early: for a moment the primary goes on calling it wait_bgsave.
+redis_replica_linked() {
+  redis_ask "$1" 2 INFO replication | grep -q '^master_link_status:up' &&
+    redis_ask "$1" 1 INFO replication | grep -q '^slave0:.*state=online'
+}
 
 # TLS only, with a throw-away CA, and the user that redisadapter ships beside one who may do
 # everything. Tests read ca.crt from DIR.
@@ -135,8 +139,10 @@ redis_cluster_finish() {
   for i in 1 2 3 4 5 6; do wait_until 30 "$1" "$i" redis_cluster_formed "$1" "$i"; done
 }
 # Every node must know three masters and three replicas of them, or a client that asks the
-# last node first builds its slot table without replicas.
+# last node first builds its slot table without replicas; and both ends of each link must
+# call it whole.
 redis_cluster_formed() {
   redis_ask "$1" "$2" CLUSTER INFO | grep -q '^cluster_state:ok' &&
+    redis_ask "$1" "$2" INFO replication | grep -q '^master_link_status:up\|^slave0:.*state=online' &&
     [ "$(redis_ask "$1" "$2" CLUSTER NODES | grep -c ' \(myself,\)\?slave ')" = 3 ]
 }
