@@ -28,7 +28,10 @@ func crashBetweenRecordAndCommit(t *testing.T, f flavor) {
 	s.produce(numbered(0, 0, n/2)...)
 	s.produce(numbered(1, n/2, n/2)...)
 	first := s.join(nil)
-	eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() == n && refused.Hits() > 0, "no commit was tried" })
+	eventually(t, 10*time.Second, func() (bool, string) {
+		missing := s.records(s.ids())
+		return len(missing) == 0 && refused.Hits() > 0, fmt.Sprintf("%d commits were tried; without record: %v", refused.Hits(), missing)
+	})
 	first.crash()
 	if at := s.committed(0) + s.committed(1); at != 0 {
 		t.Fatalf("%d offsets were committed in spite of the fault", at)
