@@ -48,6 +48,27 @@ type Tx interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
+// NativeTx is for a transaction that is not of database/sql, such as a pgx.Tx: what wraps
+// one has both methods, and its QueryContext is never called. See package sqladapter/pgxv5.
+type NativeTx interface {
+	Tx
+	// QueryRows runs a statement and returns its rows, none for a statement that has none.
+	// They are read and closed before the next call.
+	QueryRows(ctx context.Context, query string, args ...any) (Rows, error)
+}
+
+// Rows is what a [NativeTx] returns; *sql.Rows has these methods.
+type Rows interface {
+	// Next goes to the next row; false after the last one, and after an error.
+	Next() bool
+	// Scan reads the columns of the row.
+	Scan(dest ...any) error
+	// Err is why Next has ended early.
+	Err() error
+	// Close may be called again.
+	Close() error
+}
+
 // Marks records operations in the caller's transactions. Make it with [New]. It holds
 // no connection, starts no goroutine and is safe for concurrent use.
 type Marks struct {

@@ -1,20 +1,12 @@
 package sqladapter
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"regexp"
 	"strings"
+
+	"github.com/onceward/onceward/internal/sqlname"
 )
 
-// maxName is where PostgreSQL cuts identifiers, in bytes. A longer name would be cut in
-// silence, and two names with the same beginning would be one table.
-const maxName = 63
-
-var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)
-
 // tableName holds names that are checked and quoted, ready to be put into a statement.
-// They are the only text that ever is; everything else is a parameter.
 type tableName struct {
 	full  string // with the schema, when there is one
 	bare  string // the table alone
@@ -25,17 +17,16 @@ func newTableName(d Dialect, schema, table string) (tableName, error) {
 	if table == "" {
 		table = DefaultTable
 	}
-	const form = "must match [A-Za-z_][A-Za-z0-9_]{0,62}"
-	if !identifier.MatchString(table) {
-		return tableName{}, inputError("Table", form)
+	if !sqlname.Valid(table) {
+		return tableName{}, inputError("Table", sqlname.Form)
 	}
-	if schema != "" && !identifier.MatchString(schema) {
-		return tableName{}, inputError("Schema", form)
+	if schema != "" && !sqlname.Valid(schema) {
+		return tableName{}, inputError("Schema", sqlname.Form)
 	}
 	if d == SQLite && strings.HasPrefix(strings.ToLower(table), "sqlite_") {
 		return tableName{}, inputError("Table", "begins with sqlite_, which SQLite reserves")
 	}
-	name := tableName{full: quote(table), bare: quote(table), index: quote(indexName(table))}
+	name := tableName{full: quote(table), bare: quote(table), index: quote(sqlname.Derive(table, "_created_at"))}
 	if schema == "" {
 		return name, nil
 	}
@@ -48,16 +39,4 @@ func newTableName(d Dialect, schema, table string) (tableName, error) {
 	return name, nil
 }
 
-// indexName appends a suffix that survives the cut at maxName: cut to the table's own
-// name, CREATE INDEX IF NOT EXISTS would find that name taken and create nothing.
-func indexName(table string) string {
-	const suffix = "_created_at"
-	if len(table)+len(suffix) <= maxName {
-		return table + suffix
-	}
-	sum := sha256.Sum256([]byte(table))
-	tail := "_" + hex.EncodeToString(sum[:4]) + suffix
-	return table[:maxName-len(tail)] + tail
-}
-
-func quote(identifier string) string { return `"` + identifier + `"` }
+func quote(name string) string { return sqlname.Quote(name, '"') }

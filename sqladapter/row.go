@@ -2,7 +2,6 @@ package sqladapter
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"time"
 
@@ -18,10 +17,22 @@ type row struct {
 	age         time.Duration
 }
 
+// query asks a transaction for rows, a native one in its own way.
+func query(ctx context.Context, tx Tx, text string, args []any) (Rows, error) {
+	if native, ok := tx.(NativeTx); ok {
+		return native.QueryRows(ctx, text, args...)
+	}
+	rows, err := tx.QueryContext(ctx, text, args...)
+	if err != nil {
+		return nil, err // a nil *sql.Rows would not be a nil Rows
+	}
+	return rows, nil
+}
+
 // queryRows reads all rows and closes them before it returns: the next statement of the
 // transaction needs the connection. An INSERT can fail as late as Close.
-func queryRows(ctx context.Context, tx Tx, query string, args []any) (found []row, err error) {
-	rows, err := tx.QueryContext(ctx, query, args...)
+func queryRows(ctx context.Context, tx Tx, text string, args []any) (found []row, err error) {
+	rows, err := query(ctx, tx, text, args)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +53,7 @@ func queryRows(ctx context.Context, tx Tx, query string, args []any) (found []ro
 }
 
 // scanRow reads the columns that every statement of a dialect returns.
-func scanRow(rows *sql.Rows) (row, error) {
+func scanRow(rows Rows) (row, error) {
 	var id, owner, fingerprint []byte
 	var at, age int64
 	if err := rows.Scan(&id, &owner, &fingerprint, &at, &age); err != nil {

@@ -89,19 +89,6 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestIndexName prevents: PostgreSQL cuts a long index name back to the table's name,
-// finds that taken, and CREATE INDEX IF NOT EXISTS creates nothing.
-func TestIndexName(t *testing.T) {
-	seen := map[string]bool{}
-	for _, table := range []string{"marks", strings.Repeat("t", 52), strings.Repeat("t", 53), strings.Repeat("t", 62) + "a", strings.Repeat("t", 62) + "b"} {
-		name := indexName(table)
-		if len(name) > maxName || name == table || seen[name] || !identifier.MatchString(name) {
-			t.Errorf("indexName(%q) = %q", table, name)
-		}
-		seen[name] = true
-	}
-}
-
 func TestMigrate(t *testing.T) {
 	m := newMarks(t, Postgres)
 	var steps []step

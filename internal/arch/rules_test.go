@@ -47,8 +47,12 @@ var table = map[string]rule{
 		tests:   []string{"dedup", "internal/redistest", "internal/redisproxy", "internal/servertest", miniredis},
 	},
 	"sqladapter": {
-		imports: []string{"dedup", "internal/backoff"},
+		imports: []string{"dedup", "internal/backoff", "internal/sqlerr", "internal/sqlname"},
 		tests:   []string{"dedup/deduptest", "internal/servertest"},
+	},
+	"outbox": {
+		imports: []string{"internal/backoff", "internal/sqlerr", "internal/sqlname"},
+		tests:   []string{"internal/servertest"},
 	},
 	"kafkaadapter": {
 		imports: []string{
@@ -79,6 +83,8 @@ var table = map[string]rule{
 	},
 
 	"internal/backoff":     {},
+	"internal/sqlerr":      {},
+	"internal/sqlname":     {},
 	"internal/redisscript": {imports: []string{goRedis}, tests: []string{"internal/redistest", "internal/servertest", miniredis}},
 
 	"internal/redistest":  {role: testOnly, imports: []string{"internal/servertest", goRedis, miniredis}},

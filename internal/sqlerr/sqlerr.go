@@ -1,0 +1,169 @@
+// Package sqlerr reads what the errors of SQL databases say, without a driver in its
+// imports.
+//
+// An error of PostgreSQL tells its code by SQLState() string (pgx, lib/pq) and one of
+// SQLite by Code() int (modernc). go-sql-driver's MySQLError has fields only, which are
+// read by their names.
+package sqlerr
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"net"
+	"reflect"
+)
+
+// State is the SQLSTATE of PostgreSQL in err, or empty.
+func State(err error) string {
+	var postgres interface{ SQLState() string }
+	if errors.As(err, &postgres) {
+		return postgres.SQLState()
+	}
+	return ""
+}
+
+// SQLite is the primary result code of SQLite in err, or zero.
+func SQLite(err error) int {
+	var lite interface{ Code() int }
+	if errors.As(err, &lite) {
+		return lite.Code() & 0xff
+	}
+	return 0
+}
+
+// MySQL is the error number of MySQL or MariaDB in err, or zero.
+func MySQL(err error) int {
+	for err != nil {
+		if n := number(err); n != 0 {
+			return n
+		}
+		if many, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, one := range many.Unwrap() {
+				if n := MySQL(one); n != 0 {
+					return n
+				}
+			}
+			return 0
+		}
+		err = errors.Unwrap(err)
+	}
+	return 0
+}
+
+// number reads the fields that go-sql-driver gives its errors.
+func number(err error) int {
+	v := reflect.ValueOf(err)
+	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct || v.Elem().Type().Name() != "MySQLError" {
+		return 0
+	}
+	if n := v.Elem().FieldByName("Number"); n.IsValid() && n.Kind() == reflect.Uint16 {
+		return int(n.Uint())
+	}
+	return 0
+}
+
+// Codes that say something about a lock or a transaction.
+const (
+	pgSerialization = "40001"
+	pgDeadlock      = "40P01"
+	pgLockTimeout   = "55P03"
+	// The record has changed since the snapshot (MariaDB), lock wait timeout, deadlock,
+	// and NOWAIT.
+	mySnapshot, myLockTimeout, myDeadlock, myNoWait = 1020, 1205, 1213, 3572
+	liteBusy, liteLocked                            = 5, 6
+)
+
+// Waited reports whether a wait for somebody else's lock was cut short. After that the
+// transaction of PostgreSQL is aborted; of MySQL only the statement is undone, and a COMMIT
+// would keep the rest.
+func Waited(err error) bool {
+	n := MySQL(err)
+	return State(err) == pgLockTimeout || n == myLockTimeout || n == myNoWait
+}
+
+// Doomed reports whether the server has rolled a transaction of MySQL back by itself. What
+// follows on the same connection is in a new one, or in none.
+func Doomed(err error) bool {
+	n := MySQL(err)
+	return n == myDeadlock || n == mySnapshot
+}
+
+// Transient reports whether a transaction that failed with err may succeed when it is run
+// again from BEGIN: after a serialization failure, a deadlock, a lock timeout, SQLite's busy
+// and locked, a server that is starting or stopping, and a lost connection. It is false for
+// an ended context and for everything it does not know.
+func Transient(err error) bool {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	if state := State(err); state != "" {
+		return transientState(state)
+	}
+	if n := MySQL(err); n != 0 {
+		return transientNumber(n)
+	}
+	if code := SQLite(err); code != 0 {
+		return code == liteBusy || code == liteLocked
+	}
+	return Lost(err)
+}
+
+func transientState(state string) bool {
+	switch state {
+	case pgSerialization, pgDeadlock, pgLockTimeout,
+		"40003",                   // statement completion unknown
+		"25P03",                   // idle in transaction: the session was ended
+		"53300",                   // too many connections
+		"57P01", "57P02", "57P03": // stopping, crashed, starting
+		return true
+	}
+	return len(state) == 5 && state[:2] == "08" // connection exceptions
+}
+
+func transientNumber(n int) bool {
+	switch n {
+	case mySnapshot, myLockTimeout, myDeadlock, myNoWait,
+		1040, 1203, // too many connections, of all and of one user
+		1053,                         // server is shutting down
+		1152, 1158, 1159, 1160, 1161, // connection lost while reading or writing
+		1927: // connection was killed (MariaDB)
+		return true
+	}
+	return false
+}
+
+// Lost reports whether the connection was lost: what was sent may have been executed. It
+// also believes an error that calls itself safe to retry. Some versions of pgx say so of a
+// lost COMMIT that has happened; so it must not be taken for "not executed".
+func Lost(err error) bool {
+	var network net.Error
+	var safe interface{ SafeToRetry() bool }
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		hasText(err, invalidConn) ||
+		errors.As(err, &network) || errors.As(err, &safe) && safe.SafeToRetry()
+}
+
+// invalidConn is the text of go-sql-driver's ErrInvalidConn, which has no type of its own.
+const invalidConn = "invalid connection"
+
+// hasText looks for an error with exactly this text in the tree of err.
+func hasText(err error, text string) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if err.Error() == text {
+			return true
+		}
+		if many, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, one := range many.Unwrap() {
+				if hasText(one, text) {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	return false
+}

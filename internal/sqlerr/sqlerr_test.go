@@ -1,0 +1,105 @@
+package sqlerr
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+)
+
+type pgError string
+
+func (e pgError) Error() string    { return "postgres says " + string(e) }
+func (e pgError) SQLState() string { return string(e) }
+
+// MySQLError is shaped as that of go-sql-driver.
+type MySQLError struct {
+	Number   uint16
+	SQLState [5]byte
+	Message  string
+}
+
+func (e *MySQLError) Error() string { return e.Message }
+
+type liteError int
+
+func (e liteError) Error() string { return fmt.Sprintf("sqlite says %d", int(e)) }
+func (e liteError) Code() int     { return int(e) }
+
+type safeError bool
+
+func (e safeError) Error() string     { return "conn closed" }
+func (e safeError) SafeToRetry() bool { return bool(e) }
+
+func my(n uint16) error { return &MySQLError{Number: n} }
+
+func TestErrors(t *testing.T) {
+	tests := []struct {
+		err                             error
+		transient, waited, doomed, lost bool
+	}{
+		{err: nil},
+		{err: errors.New("anything else")},
+		{err: pgError("40001"), transient: true},
+		{err: pgError("40P01"), transient: true},
+		{err: pgError("55P03"), transient: true, waited: true},
+		{err: pgError("57P01"), transient: true},
+		{err: pgError("08006"), transient: true},
+		{err: pgError("25P02")},
+		{err: pgError("23505")},
+		{err: pgError("08")},
+		{err: my(1213), transient: true, doomed: true},
+		{err: my(1020), transient: true, doomed: true},
+		{err: my(1205), transient: true, waited: true},
+		{err: my(3572), transient: true, waited: true},
+		{err: my(1053), transient: true},
+		{err: my(1062)},
+		{err: my(1406)},
+		{err: errors.New("invalid connection"), transient: true, lost: true},
+		{err: errors.New("not an invalid connection")},
+		{err: liteError(5), transient: true},
+		{err: liteError(517), transient: true},
+		{err: liteError(1)},
+		{err: driver.ErrBadConn, transient: true, lost: true},
+		{err: sql.ErrConnDone, transient: true, lost: true},
+		{err: sql.ErrTxDone},
+		{err: io.ErrUnexpectedEOF, transient: true, lost: true},
+		{err: &net.OpError{Op: "read", Err: syscall.ECONNRESET}, transient: true, lost: true},
+		{err: safeError(true), transient: true, lost: true},
+		{err: safeError(false)},
+		{err: context.Canceled},
+	}
+	for _, tt := range tests {
+		for how, err := range map[string]error{"": tt.err, "wrapped": wrap(tt.err), "joined": join(tt.err)} {
+			if err == nil && how != "" {
+				continue
+			}
+			if got := [4]bool{Transient(err), Waited(err), Doomed(err), Lost(err)}; got != [4]bool{tt.transient, tt.waited, tt.doomed, tt.lost} {
+				t.Errorf("%s %T: transient, waited, doomed, lost %v", how, tt.err, got)
+			}
+		}
+	}
+	// A deadline calls itself a network timeout, too.
+	if Transient(context.DeadlineExceeded) {
+		t.Error("an ended context is transient")
+	}
+}
+
+func wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("wrapped: %w", err)
+}
+
+func join(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w, and %w", errors.New("another"), err)
+}
