@@ -11,7 +11,7 @@
 #
 #   servers.sh ports KIND           how many ports in a row a server of this kind needs
 #   servers.sh private KIND DIR PORT    start it in DIR on PORT and the ports after it; print addresses
-#   servers.sh signal DIR NODE SIG  send SIG (KILL, STOP, CONT, TERM) to node 1..n
+#   servers.sh signal DIR NODE SIG  send SIG (KILL, QUIT, STOP, CONT, TERM) to node 1..n
 #   servers.sh start DIR NODE       start a node again after it was killed, with its data
 #   servers.sh private-down DIR     stop it and remove DIR
 #

@@ -179,6 +179,21 @@ func (s *shop) redeliver(ctx context.Context, message string) (first bool, err e
 // wantEffects checks the ledger: each message once, and no other.
 func (s *shop) wantEffects(t *testing.T, messages []string) {
 	t.Helper()
+	counts := s.effects(t)
+	for _, message := range messages {
+		if counts[message] != 1 {
+			t.Errorf("effect of %q happened %d times", message, counts[message])
+		}
+		delete(counts, message)
+	}
+	if len(counts) > 0 {
+		t.Errorf("effects nobody asked for: %v", counts)
+	}
+}
+
+// effects counts the rows of each message in the ledger.
+func (s *shop) effects(t *testing.T) map[string]int {
+	t.Helper()
 	rows, err := s.db.QueryContext(t.Context(), `SELECT message, count(*) FROM `+s.ledger+` GROUP BY message`)
 	if err != nil {
 		t.Fatal(err)
@@ -196,15 +211,7 @@ func (s *shop) wantEffects(t *testing.T, messages []string) {
 	if err := rows.Err(); err != nil {
 		t.Fatal(err)
 	}
-	for _, message := range messages {
-		if counts[message] != 1 {
-			t.Errorf("effect of %q happened %d times", message, counts[message])
-		}
-		delete(counts, message)
-	}
-	if len(counts) > 0 {
-		t.Errorf("effects nobody asked for: %v", counts)
-	}
+	return counts
 }
 
 // wantMark checks what is committed for a message.

@@ -123,6 +123,13 @@ func (s *Server) Kill(node int) {
 	s.must("signal", s.dir, strconv.Itoa(node), "KILL")
 }
 
+// Quit sends SIGQUIT to a node and waits until it is gone: PostgreSQL calls that an immediate
+// shutdown.
+func (s *Server) Quit(node int) {
+	s.t.Helper()
+	s.must("signal", s.dir, strconv.Itoa(node), "QUIT")
+}
+
 // Stop freezes a node with SIGSTOP: its connections stay open and nothing answers.
 func (s *Server) Stop(node int) {
 	s.t.Helper()

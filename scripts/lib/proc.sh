@@ -53,10 +53,10 @@ spawn() {
 }
 
 # signal_node DIR NODE SIG. PostgreSQL is a family of processes: freezing or killing the parent
-# alone would leave its backends answering. After KILL it returns when the process is gone, so that
-# `start` may follow at once.
+# alone would leave its backends answering. After KILL, and after QUIT, which is PostgreSQL's immediate
+# shutdown, it returns when the process is gone, so that `start` may follow at once.
 signal_node() {
-  local pid family i
+  local pid family=() i
   pid=$(node_pid "$1" "$2") || { say "servers: node $2 of $1 is not running"; return 1; }
   case "$3" in
     KILL | STOP | CONT)
@@ -65,12 +65,12 @@ signal_node() {
       ;;
     *) kill "-$3" "$pid" ;;
   esac
-  if [ "$3" = KILL ]; then
+  if [ "$3" = KILL ] || [ "$3" = QUIT ]; then
     for ((i = 0; i < 250; i++)); do
       all_gone "$pid" "${family[@]}" && return
       sleep 0.02
     done
-    die "node $2 of $1 survived SIGKILL"
+    die "node $2 of $1 survived SIG$3"
   fi
 }
 all_gone() {

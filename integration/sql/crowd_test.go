@@ -1,0 +1,196 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/sqlerr"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// A crowd is workers that all get the same messages, each in an order and in batches of its
+// own, and get a batch again until they have acknowledged it: the most a broker can do to a
+// consumer. What it did is in the shop's ledger.
+type crowd struct {
+	workers, batch int
+	// sameOrder gives all workers the same batches at the same time.
+	sameOrder bool
+	// deliver is one delivery to one of the workers; nil acknowledges it.
+	deliver func(ctx context.Context, worker int, batch []string) error
+}
+
+// toll is what the crowd met on its way.
+type toll struct {
+	failed    atomic.Int64 // deliveries that were not acknowledged
+	deadlocks atomic.Int64 // those of them that a deadlock ended
+}
+
+// between is the time from a failed delivery to the next.
+const between = 5 * time.Millisecond
+
+// run ends when every worker has acknowledged every message.
+func (c crowd) run(t *testing.T, messages []string, seed uint64) *toll {
+	t.Helper()
+	var met toll
+	var wg sync.WaitGroup
+	for w := range c.workers {
+		wg.Go(func() {
+			mine, stream := slices.Clone(messages), uint64(w)
+			if c.sameOrder {
+				stream = 0
+			}
+			rng := rand.New(rand.NewPCG(seed, stream))
+			rng.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+			for batch := range slices.Chunk(mine, c.batch) {
+				c.untilAcknowledged(t, w, batch, &met)
+			}
+		})
+	}
+	wg.Wait()
+	return &met
+}
+
+func (c crowd) untilAcknowledged(t *testing.T, worker int, batch []string, met *toll) {
+	pause := time.NewTicker(between)
+	defer pause.Stop()
+	for {
+		err := c.deliver(t.Context(), worker, batch)
+		if err == nil {
+			return
+		}
+		met.failed.Add(1)
+		if deadlocked(err) {
+			met.deadlocks.Add(1)
+		}
+		if !sqladapter.Retryable(err) {
+			t.Errorf("worker %d: %v is not retryable", worker, err)
+			return
+		}
+		select {
+		case <-pause.C:
+		case <-t.Context().Done():
+			t.Errorf("worker %d was not done in time: %v", worker, err)
+			return
+		}
+	}
+}
+
+func deadlocked(err error) bool {
+	return sqlerr.State(err) == "40P01" || sqlerr.MySQL(err) == 1213
+}
+
+// damage compares the ledger with what was delivered and acknowledged.
+func (s *shop) damage(t *testing.T, messages []string) (lost, doubled int) {
+	t.Helper()
+	counts := s.effects(t)
+	for _, message := range messages {
+		switch n := counts[message]; {
+		case n == 0:
+			lost++
+		case n > 1:
+			doubled++
+		}
+	}
+	return lost, doubled
+}
+
+// bind writes the placeholders of the dialect for question marks.
+func (s *shop) bind(query string) string {
+	if s.dialect != sqladapter.Postgres {
+		return query
+	}
+	var b strings.Builder
+	for i, part := range strings.Split(query, "?") {
+		if i > 0 {
+			fmt.Fprintf(&b, "$%d", i)
+		}
+		b.WriteString(part)
+	}
+	return b.String()
+}
+
+// effectOf writes the effects of messages in one statement, which may also be outside of any
+// transaction.
+func (s *shop) effectOf(ctx context.Context, tx execer, messages []string) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	query := `INSERT INTO ` + s.ledger + ` (message) VALUES (?)` + strings.Repeat(`, (?)`, len(messages)-1)
+	_, err := tx.ExecContext(ctx, s.bind(query), anys(messages)...)
+	return err
+}
+
+// execer is a transaction, a connection or a pool.
+type execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+func anys(texts []string) []any {
+	all := make([]any, len(texts))
+	for i, text := range texts {
+		all[i] = text
+	}
+	return all
+}
+
+// atomic delivers by the book: every other worker with DoBatch, the rest with MarkBatchTx in
+// a transaction of their own, where nothing is repeated behind the test's back.
+func (s *shop) atomic(ctx context.Context, worker int, batch []string) error {
+	if worker%2 == 0 {
+		_, err := s.marks.DoBatch(ctx, s.db, batch, func(ctx context.Context, tx *sql.Tx, first []int) error {
+			return s.effectOf(ctx, tx, pick(batch, first))
+		})
+		return err
+	}
+	return s.inTx(ctx, func(tx *sql.Tx) error {
+		marks, err := s.marks.MarkBatchTx(ctx, tx, requests(batch))
+		if err != nil {
+			return err
+		}
+		var first []int
+		for i, mark := range marks {
+			if mark.First() {
+				first = append(first, i)
+			}
+		}
+		return s.effectOf(ctx, tx, pick(batch, first))
+	})
+}
+
+func (s *shop) inTx(ctx context.Context, work func(tx *sql.Tx) error) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := work(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func requests(batch []string) []dedup.Request {
+	reqs := make([]dedup.Request, len(batch))
+	for i, message := range batch {
+		reqs[i].Key = message
+	}
+	return reqs
+}
+
+func pick(batch []string, places []int) []string {
+	picked := make([]string, len(places))
+	for i, place := range places {
+		picked[i] = batch[place]
+	}
+	return picked
+}

@@ -1,0 +1,12 @@
+//go:build !long
+
+package sql_test
+
+import "time"
+
+// How much is done to the databases; under the tag long it is more.
+const (
+	fireCrashes = 2
+	fireKills   = 20 // before, between and after the crashes
+	fireEvery   = 20 * time.Millisecond
+)

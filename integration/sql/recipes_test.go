@@ -1,0 +1,206 @@
+package sql_test
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// recipe is a published way to have effects once, and the damage that it does. Beside them
+// stands ours, in the same crowd: the crowd sees damage where there is some.
+type recipe struct {
+	name string
+	// unique says whether ids of the table it keeps are unique.
+	unique bool
+	// onlyPostgres is a statement that the others do not have.
+	onlyPostgres bool
+	// oneByOne delivers messages singly and in the same order, as a burst of redeliveries.
+	oneByOne bool
+	// messages is how many do the damage for certain; zero means 2000.
+	messages           int
+	deliver            func(s *shop, table string) func(ctx context.Context, worker int, batch []string) error
+	doubles, deadlocks bool
+}
+
+var recipes = []recipe{
+	{name: "mark in the transaction", deliver: func(s *shop, _ string) func(context.Context, int, []string) error { return s.atomic }},
+	{name: "check then insert", deliver: checkThenInsert, doubles: true},
+	{name: "insert after the effect", unique: true, deliver: insertAfter, doubles: true},
+	{name: "one statement, one snapshot", unique: true, onlyPostgres: true, oneByOne: true, messages: 300, deliver: oneStatement, doubles: true},
+	{name: "batches as they come", unique: true, messages: 600, deliver: unsorted, deadlocks: true},
+}
+
+// TestRecipes runs them in the crowd of TestUnderFire, without the fire.
+func TestRecipes(t *testing.T) {
+	for _, e := range crowdEngines() {
+		for _, r := range recipes {
+			if r.onlyPostgres && e.dialect != sqladapter.Postgres {
+				continue
+			}
+			t.Run(e.name+"/"+r.name, func(t *testing.T) {
+				s := newShop(t, e)
+				table := s.ledger + "_seen"
+				s.exec(t, `CREATE TABLE `+table+` (id varchar(64) NOT NULL, owner varchar(64))`)
+				t.Cleanup(func() { s.exec(t, `DROP TABLE `+table) })
+				if r.unique {
+					s.exec(t, `CREATE UNIQUE INDEX `+table+`_id ON `+table+` (id)`)
+				}
+				c, all := crowd{workers: 8, batch: 200, deliver: r.deliver(s, table)}, messages(cmp.Or(r.messages, 2000))
+				if r.oneByOne {
+					c.batch, c.sameOrder = 1, true
+				}
+				met := c.run(t, all, 5)
+				lost, doubled := s.damage(t, all)
+				t.Logf("of %d messages %d lost, %d doubled; %d deadlocks", len(all), lost, doubled, met.deadlocks.Load())
+				if lost != 0 || (doubled > 0) != r.doubles || (met.deadlocks.Load() > 0) != r.deadlocks {
+					t.Errorf("want 0 lost, doubled: %v, deadlocks: %v", r.doubles, r.deadlocks)
+				}
+			})
+		}
+	}
+}
+
+// crowdEngines are the engines on which several transactions write at a time.
+func crowdEngines() []engine {
+	return []engine{{"postgres", sqladapter.Postgres, func(t *testing.T) *sql.DB {
+		return openDB(t, "pgx", postgresURL(t, servertest.Postgres(t), "cache_statement")+"&deadlock_timeout=10ms")
+	}}}
+}
+
+// checkThenInsert reads who has been there, and writes down who comes. Two transactions that
+// read at the same time both find nobody.
+func checkThenInsert(s *shop, table string) func(context.Context, int, []string) error {
+	return func(ctx context.Context, _ int, batch []string) error {
+		return s.inTx(ctx, func(tx *sql.Tx) error {
+			fresh, err := s.absent(ctx, tx, table, batch)
+			if err != nil || len(fresh) == 0 {
+				return err
+			}
+			if err := s.effectOf(ctx, tx, fresh); err != nil {
+				return err
+			}
+			_, err = tx.ExecContext(ctx, s.bind(`INSERT INTO `+table+` (id) VALUES (?)`+strings.Repeat(`, (?)`, len(fresh)-1)), anys(fresh)...)
+			return err
+		})
+	}
+}
+
+// insertAfter has its effects outside of any transaction. The unique index then tells the
+// second, when it is too late.
+func insertAfter(s *shop, table string) func(context.Context, int, []string) error {
+	return func(ctx context.Context, worker int, batch []string) error {
+		fresh, err := s.absent(ctx, s.db, table, batch)
+		if err != nil {
+			return err
+		}
+		if err := s.effectOf(ctx, s.db, fresh); err != nil {
+			return err
+		}
+		for _, message := range fresh {
+			if _, err := s.db.ExecContext(ctx, s.insertIfAbsent(table, 1), message, ""); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// oneStatement is the WITH that is often published as free of races. One statement sees one
+// snapshot: who has waited for the winner's row does not see it, and takes nothing for new.
+func oneStatement(s *shop, table string) func(context.Context, int, []string) error {
+	query := `WITH ins AS (INSERT INTO ` + table + ` (id, owner) VALUES ($1, 'in progress') ON CONFLICT (id) DO NOTHING RETURNING id)
+		SELECT (SELECT id FROM ins) AS new_id, owner FROM ` + table + ` WHERE id = $1`
+	return func(ctx context.Context, _ int, batch []string) error {
+		for _, message := range batch {
+			var fresh, status sql.NullString
+			err := s.db.QueryRowContext(ctx, query, message).Scan(&fresh, &status)
+			if err == nil && !fresh.Valid {
+				continue // existed before
+			}
+			if err != nil && !errors.Is(err, sql.ErrNoRows) {
+				return err
+			}
+			if err := s.effectOf(ctx, s.db, []string{message}); err != nil {
+				return err
+			}
+			if _, err := s.db.ExecContext(ctx, `UPDATE `+table+` SET owner = 'completed' WHERE id = $1`, message); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// unsorted is right but for its order: each of two transactions holds a row that the other
+// wants next.
+func unsorted(s *shop, table string) func(context.Context, int, []string) error {
+	return func(ctx context.Context, _ int, batch []string) error {
+		return s.inTx(ctx, func(tx *sql.Tx) error {
+			owner := rand.Text()
+			args := make([]any, 0, 2*len(batch))
+			for _, message := range batch {
+				args = append(args, message, owner)
+			}
+			if _, err := tx.ExecContext(ctx, s.insertIfAbsent(table, len(batch)), args...); err != nil {
+				return err
+			}
+			mine, err := texts(tx.QueryContext(ctx, s.bind(`SELECT id FROM `+table+` WHERE owner = ?`), owner))
+			if err != nil {
+				return err
+			}
+			return s.effectOf(ctx, tx, mine)
+		})
+	}
+}
+
+// insertIfAbsent takes an id and an owner for each of n rows.
+func (s *shop) insertIfAbsent(table string, n int) string {
+	query := `INSERT INTO ` + table + ` (id, owner) VALUES (?, ?)` + strings.Repeat(`, (?, ?)`, n-1)
+	if s.dialect == sqladapter.Postgres {
+		return s.bind(query) + ` ON CONFLICT (id) DO NOTHING`
+	}
+	return query + ` ON DUPLICATE KEY UPDATE id = id`
+}
+
+// absent returns the messages of batch that are not in the table.
+func (s *shop) absent(ctx context.Context, from execer, table string, batch []string) ([]string, error) {
+	query := `SELECT id FROM ` + table + ` WHERE id IN (?` + strings.Repeat(`, ?`, len(batch)-1) + `)`
+	found, err := texts(from.QueryContext(ctx, s.bind(query), anys(batch)...))
+	if err != nil {
+		return nil, err
+	}
+	there := map[string]bool{}
+	for _, id := range found {
+		there[id] = true
+	}
+	var fresh []string
+	for _, message := range batch {
+		if !there[message] {
+			fresh = append(fresh, message)
+		}
+	}
+	return fresh, nil
+}
+
+// texts reads rows of one column.
+func texts(rows *sql.Rows, err error) (all []string, _ error) {
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		all = append(all, text)
+	}
+	return all, rows.Err()
+}

@@ -1,0 +1,160 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// A battlefield is a server of its own, and how its sessions and it itself are brought down.
+type battlefield struct {
+	name   string
+	kind   servertest.Kind
+	engine func(addr string) engine
+	// victims lists the sessions that may be killed, and kill ends one.
+	victims, kill string
+	// crashes are ways to bring the server down at once.
+	crashes []func(*servertest.Server)
+}
+
+func battlefields() []battlefield {
+	kill := func(s *servertest.Server) { s.Kill(1) }
+	return []battlefield{{
+		name: "postgres", kind: servertest.KindPostgres,
+		engine: func(addr string) engine {
+			return engine{"postgres", sqladapter.Postgres, func(t *testing.T) *sql.DB {
+				return openDB(t, "pgx", postgresURL(t, addr, "cache_statement"))
+			}}
+		},
+		victims: `SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`,
+		kill:    `SELECT pg_terminate_backend(%d)`,
+		crashes: []func(*servertest.Server){func(s *servertest.Server) { s.Quit(1) }, kill},
+	}}
+}
+
+// TestUnderFire: 8 workers deliver overlapping batches in orders of their own, while sessions
+// are killed and the server goes down without a farewell and comes back. What is
+// acknowledged has its effect once, and nothing deadlocks.
+func TestUnderFire(t *testing.T) {
+	for _, field := range battlefields() {
+		t.Run(field.name, func(t *testing.T) {
+			server := servertest.Private(t, field.kind)
+			e := field.engine(server.Addr)
+			g := &gun{field: field, server: server, admin: e.open(t), rng: rand.New(rand.NewPCG(6, 0))}
+			s := newShop(t, e)
+			stop := make(chan struct{})
+			var burnt battle
+			var wg sync.WaitGroup
+			wg.Go(func() { burnt = s.fight(t, stop) })
+			t.Cleanup(wg.Wait) // when the test has failed: its context has ended
+			for round := range fireCrashes {
+				g.shoot(t, fireKills)
+				field.crashes[round%len(field.crashes)](server)
+				server.Start(1)
+			}
+			g.shoot(t, fireKills)
+			close(stop)
+			wg.Wait()
+			burnt.check(t, s)
+			t.Logf("%d messages in %d waves; %d sessions killed, %d crashes of the server, %d failed deliveries",
+				len(burnt.messages), burnt.waves, g.killed, fireCrashes, burnt.failed)
+			if g.killed < fireKills || burnt.failed < fireCrashes {
+				t.Error("there was no fire")
+			}
+		})
+	}
+}
+
+// battle is what became of the waves of messages.
+type battle struct {
+	messages                 []string
+	waves, failed, deadlocks int64
+}
+
+// fight sends wave after wave of new messages until it is told to stop.
+func (s *shop) fight(t *testing.T, stop <-chan struct{}) (b battle) {
+	c := crowd{workers: 8, batch: 200, deliver: s.atomic}
+	for {
+		wave := make([]string, 1000)
+		for i := range wave {
+			wave[i] = fmt.Sprintf("wave %d message %d", b.waves, i)
+		}
+		met := c.run(t, wave, uint64(b.waves))
+		b.messages = append(b.messages, wave...)
+		b.waves++
+		b.failed += met.failed.Load()
+		b.deadlocks += met.deadlocks.Load()
+		select {
+		case <-stop:
+			return b
+		case <-t.Context().Done():
+			return b
+		default:
+		}
+	}
+}
+
+func (b battle) check(t *testing.T, s *shop) {
+	t.Helper()
+	lost, doubled := s.damage(t, b.messages)
+	if lost != 0 || doubled != 0 || b.deadlocks != 0 {
+		t.Errorf("of %d messages %d lost, %d doubled; %d deadlocks", len(b.messages), lost, doubled, b.deadlocks)
+	}
+	if n := len(s.effects(t)); n != len(b.messages) {
+		t.Errorf("%d messages have an effect, of %d", n, len(b.messages))
+	}
+}
+
+// gun kills sessions.
+type gun struct {
+	field  battlefield
+	server *servertest.Server
+	admin  *sql.DB
+	rng    *rand.Rand
+	killed int
+}
+
+// shoot kills n sessions, one at a time and any of them.
+func (g *gun) shoot(t *testing.T, n int) {
+	t.Helper()
+	pause := time.NewTicker(fireEvery)
+	defer pause.Stop()
+	for left := n; left > 0; {
+		select {
+		case <-pause.C:
+		case <-t.Context().Done():
+			t.Fatalf("%d sessions left to kill: %v", left, context.Cause(t.Context()))
+		}
+		victims, err := ids(g.admin.QueryContext(t.Context(), g.field.victims))
+		if err != nil || len(victims) == 0 {
+			continue // the pool of the gun itself was hit by the crash, or nobody is there yet
+		}
+		victim := victims[g.rng.IntN(len(victims))]
+		if _, err := g.admin.ExecContext(t.Context(), fmt.Sprintf(g.field.kill, victim)); err == nil {
+			g.killed++
+			left--
+		}
+	}
+}
+
+func ids(rows *sql.Rows, err error) (all []int64, _ error) {
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		all = append(all, id)
+	}
+	return all, rows.Err()
+}
