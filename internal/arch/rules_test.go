@@ -47,11 +47,11 @@ var table = map[string]rule{
 		tests:   []string{"dedup", "internal/redistest", "internal/redisproxy", "internal/servertest", miniredis},
 	},
 	"sqladapter": {
-		imports: []string{"dedup", "internal/backoff", "internal/sqlerr", "internal/sqlname"},
+		imports: []string{"dedup", "internal/backoff", "internal/sqlerr", "internal/sqlmigrate", "internal/sqlname"},
 		tests:   []string{"dedup/deduptest", "internal/servertest"},
 	},
 	"outbox": {
-		imports: []string{"internal/backoff", "internal/sqlerr", "internal/sqlname"},
+		imports: []string{"internal/backoff", "internal/sqlerr", "internal/sqlmigrate", "internal/sqlname"},
 		tests:   []string{"internal/servertest"},
 	},
 	"kafkaadapter": {
@@ -84,6 +84,7 @@ var table = map[string]rule{
 
 	"internal/backoff":     {},
 	"internal/sqlerr":      {},
+	"internal/sqlmigrate":  {imports: []string{"internal/sqlerr", "internal/sqlname"}},
 	"internal/sqlname":     {},
 	"internal/redisscript": {imports: []string{goRedis}, tests: []string{"internal/redistest", "internal/servertest", miniredis}},
 

@@ -1,0 +1,211 @@
+package sqlmigrate_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/internal/sqlmigrate"
+)
+
+// TestUpDownUp: on data, which survives what does not concern it.
+func TestUpDownUp(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newStore(t, e)
+		s.has(0)
+		s.up(1)
+		s.exec("INSERT INTO " + s.name(s.table) + " (id) VALUES (1), (2)")
+		s.up(3)
+		s.exec("UPDATE " + s.name(s.table) + " SET author = 'jane' WHERE id = 2")
+		s.down(1)
+		s.up(3)
+		s.up(3)
+		var kept, authors int
+		if err := s.db.QueryRowContext(t.Context(), "SELECT count(*), count(author) FROM "+s.name(s.table)).Scan(&kept, &authors); err != nil || kept != 2 || authors != 0 {
+			t.Errorf("%d notes with %d authors, %v; want 2 and none", kept, authors, err)
+		}
+		s.down(0)
+		s.up(3)
+		if err := s.Up(t.Context(), s.db, 2); err != nil {
+			t.Error(err)
+		}
+		s.has(3)
+	})
+}
+
+func TestCheck(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newStore(t, e)
+		want := func(has, needs int, err error) {
+			t.Helper()
+			var level *sqlmigrate.LevelError
+			if !errors.As(err, &level) || level.Has != has || level.Needs != needs || level.Component != "notes" || level.Table != s.table {
+				t.Errorf("%v; want a LevelError with %d and %d", err, has, needs)
+			}
+		}
+		want(0, 3, s.Check(t.Context(), s.db))
+		s.up(2)
+		want(2, 3, s.Check(t.Context(), s.db))
+		s.up(3)
+		if err := s.Check(t.Context(), s.db); err != nil {
+			t.Error(err)
+		}
+		s.exec("UPDATE " + s.name(sqlmigrate.Table) + " SET version = 4")
+		want(4, 3, s.Check(t.Context(), s.db))
+		want(4, 3, s.Up(t.Context(), s.db, 3))
+		want(4, 3, s.Down(t.Context(), s.db, 0))
+		s.exec("UPDATE " + s.name(sqlmigrate.Table) + " SET version = 3")
+		s.has(3)
+	})
+}
+
+// TestComponentsApart: two components, and two tables of one, have versions of their own.
+func TestComponentsApart(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newStore(t, e)
+		s.up(3)
+		twin := *s
+		twin.table = "Notes2"
+		twin.Migrations = twin.component()
+		twin.has(0)
+		other := s.component(func(c *sqlmigrate.Config) { c.Component = "other" })
+		if v, err := other.Version(t.Context(), s.db); err != nil || v != 0 {
+			t.Errorf("another component has version %d, %v", v, err)
+		}
+		twin.up(3)
+		twin.down(0)
+		s.has(3)
+	})
+}
+
+// TestTogether: several processes start at once.
+func TestTogether(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newStore(t, e)
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				if err := s.Up(t.Context(), s.db, 3); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		s.has(3)
+	})
+}
+
+// TestCutOff: a version that fails in its midst leaves nothing; in MySQL it leaves what the
+// engine has committed, is not recorded, and succeeds when it is begun again. Here each version
+// meets what an earlier attempt could have done of it.
+func TestCutOff(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newStore(t, e)
+		broken := files(e.dialect)
+		name := string(e.dialect) + "/0002_author.up.sql"
+		broken[name].Data = append(broken[name].Data, "SELECT nothing FROM nowhere_at_all;\n"...)
+		bad := s.component(func(c *sqlmigrate.Config) { c.Files = broken })
+		if err := bad.Up(t.Context(), s.db, 3); err == nil || !strings.Contains(err.Error(), "version 1 to 2") {
+			t.Fatalf("a version that fails: %v", err)
+		}
+		if v, err := s.Version(t.Context(), s.db); err != nil || v != 1 {
+			t.Fatalf("version %d, %v; want 1", v, err)
+		}
+		var n int
+		err := s.db.QueryRowContext(t.Context(), "SELECT count(author) FROM "+s.name(s.table)).Scan(&n)
+		if left := err == nil; left != (e.dialect == sqlmigrate.MySQL) {
+			t.Errorf("its column is there: %v (%v)", left, err)
+		}
+		s.up(3)
+		if e.dialect == sqlmigrate.MySQL {
+			// A way down that was cut off after its first statement.
+			s.exec("DROP INDEX `Notes_author` ON " + s.name(s.table))
+		}
+		s.exec("DROP TABLE " + s.name(s.table+"_pages"))
+		s.down(0)
+	})
+}
+
+// TestVerify: what the owner of the tables does not recognise is not recorded.
+func TestVerify(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		foreign := errors.New("these are somebody else's notes")
+		calls := 0
+		s := newStore(t, e, func(c *sqlmigrate.Config) {
+			c.Verify = func(ctx context.Context, tx *sql.Tx) error {
+				if calls++; calls == 1 {
+					return foreign
+				}
+				return nil
+			}
+		})
+		if err := s.Up(t.Context(), s.db, 3); !errors.Is(err, foreign) {
+			t.Errorf("Up = %v", err)
+		}
+		if v, err := s.Version(t.Context(), s.db); err != nil || v != 2 {
+			t.Errorf("version %d, %v; want 2", v, err)
+		}
+		s.up(3)
+		s.down(2)
+		if calls != 2 {
+			t.Errorf("verified %d times", calls)
+		}
+	})
+}
+
+// TestCancelled: who waits for another's migration may leave, and leaves no lock behind.
+func TestCancelled(t *testing.T) {
+	for _, e := range engines()[:2] {
+		t.Run(e.name, func(t *testing.T) {
+			s := newStore(t, e)
+			lock := `SELECT pg_advisory_lock(hashtextextended('onceward migrate', 0))`
+			if e.dialect == sqlmigrate.MySQL {
+				lock = `SELECT GET_LOCK('onceward migrate', 60)`
+			}
+			holder, err := s.db.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := holder.ExecContext(t.Context(), lock); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- s.Up(ctx, s.db, 3) }()
+			waitFor(t, s.db, e.dialect)
+			cancel(errors.New("left"))
+			if err := <-ended; err == nil {
+				t.Error("Up succeeded in spite of the lock")
+			}
+			_ = holder.Raw(func(any) error { return errGone }) // ends the session, and its lock
+			_ = holder.Close()
+			s.up(3)
+		})
+	}
+}
+
+// TestReader: who may only read finds the newest version there, and is not stopped.
+func TestReader(t *testing.T) {
+	s := newStore(t, engines()[0])
+	s.up(3)
+	role := servertest.Prefix(t)
+	s.exec("CREATE ROLE " + role + " LOGIN")
+	t.Cleanup(func() { s.exec("DROP OWNED BY " + role); s.exec("DROP ROLE " + role) })
+	s.exec("GRANT USAGE ON SCHEMA " + s.schema + " TO " + role)
+	s.exec("GRANT SELECT ON " + s.name(sqlmigrate.Table) + " TO " + role)
+	db := open(t, "pgx", strings.Replace(servertest.Postgres(t), "onceward@", role+"@", 1))
+	if err := s.Check(t.Context(), db); err != nil {
+		t.Error(err)
+	}
+	if err := s.Up(t.Context(), db, 3); err != nil {
+		t.Error(err)
+	}
+	if err := s.Down(t.Context(), db, 2); err == nil {
+		t.Error("a reader has undone a version")
+	}
+	s.has(3)
+}

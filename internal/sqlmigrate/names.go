@@ -1,0 +1,59 @@
+package sqlmigrate
+
+import (
+	"fmt"
+	"regexp"
+
+	"github.com/onceward/onceward/internal/sqlname"
+)
+
+// names are what placeholders become. They have been checked.
+type names struct {
+	dialect       Dialect
+	schema, table string
+}
+
+func newNames(cfg Config) names {
+	return names{dialect: cfg.Dialect, schema: cfg.Schema, table: cfg.Table}
+}
+
+var placeholder = regexp.MustCompile(`\{\{(table|bare|index)(?::([a-z0-9_]{1,40}))?\}\}`)
+
+var braces = regexp.MustCompile(`\{\{[^{}\n]*\}?\}?`)
+
+// fill puts the names in, and refuses braces that mean nothing.
+func (n names) fill(text string) (string, error) {
+	filled := placeholder.ReplaceAllStringFunc(text, func(found string) string {
+		part := placeholder.FindStringSubmatch(found)
+		return n.one(part[1], part[2])
+	})
+	if left := braces.FindString(filled); left != "" {
+		return "", fmt.Errorf("%s is no placeholder", left)
+	}
+	return filled, nil
+}
+
+func (n names) one(kind, suffix string) string {
+	name := n.table
+	if suffix != "" {
+		name = sqlname.Derive(n.table, suffix)
+	}
+	if kind == "table" || kind == "index" && n.dialect == SQLite {
+		return n.full(name)
+	}
+	return n.quote(name)
+}
+
+func (n names) full(name string) string {
+	if n.schema == "" {
+		return n.quote(name)
+	}
+	return n.quote(n.schema) + "." + n.quote(name)
+}
+
+func (n names) quote(name string) string {
+	if n.dialect == MySQL {
+		return sqlname.Quote(name, '`')
+	}
+	return sqlname.Quote(name, '"')
+}

@@ -1,0 +1,133 @@
+package sqlmigrate
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+)
+
+// Up applies what is missing, up to version to. Several processes may call it at once: one does
+// it, and the others find it done. Tables that have the version cost two round trips, no lock,
+// and no right but to read. A version newer than this program knows is a [*LevelError].
+func (m *Migrations) Up(ctx context.Context, db *sql.DB, to int) error {
+	if to < 1 || to > m.Newest() {
+		return m.wrap(fmt.Errorf("up to %d: there are versions 1 to %d", to, m.Newest()))
+	}
+	return m.run(ctx, db, func(has int) (next, bool) {
+		if has >= to {
+			return next{}, false
+		}
+		return next{version: has + 1, statements: m.versions[has].up}, true
+	})
+}
+
+// Down undoes versions, with what is in their tables, until version to; zero leaves nothing but
+// the table of versions.
+func (m *Migrations) Down(ctx context.Context, db *sql.DB, to int) error {
+	if to < 0 || to >= m.Newest() {
+		return m.wrap(fmt.Errorf("down to %d: there are versions 0 to %d", to, m.Newest()-1))
+	}
+	return m.run(ctx, db, func(has int) (next, bool) {
+		if has <= to {
+			return next{}, false
+		}
+		return next{version: has - 1, statements: m.versions[has-1].down, down: true}, true
+	})
+}
+
+// next is a step: the version that it leads to.
+type next struct {
+	version    int
+	statements []string
+	down       bool
+}
+
+// plan tells the step from the version that is there, or false when there is none to take.
+type plan func(has int) (next, bool)
+
+// run takes steps until there is none. What the version is, is read again under the lock.
+func (m *Migrations) run(ctx context.Context, db *sql.DB, p plan) error {
+	has, err := m.known(ctx, db)
+	if err != nil {
+		return err
+	}
+	if _, more := p(has); !more {
+		return nil
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return m.wrap(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if m.engine.lock != nil {
+		unlock, err := m.engine.lock(ctx, conn)
+		if err != nil {
+			return m.wrap(err)
+		}
+		defer unlock()
+	}
+	for more := true; more; {
+		if more, err = m.step(ctx, conn, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// known is the version, which must be one that this program knows.
+func (m *Migrations) known(ctx context.Context, db Queryer) (int, error) {
+	has, err := m.Version(ctx, db)
+	if err == nil && has > m.Newest() {
+		err = &LevelError{Component: m.component, Table: m.table, Has: has, Needs: m.Newest()}
+	}
+	return has, err
+}
+
+// step is one version in one transaction.
+func (m *Migrations) step(ctx context.Context, conn *sql.Conn, p plan) (more bool, err error) {
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: m.engine.isolation})
+	if err != nil {
+		return false, m.wrap(err)
+	}
+	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
+	for _, statement := range m.engine.before {
+		if _, err := tx.ExecContext(ctx, bare(statement)); err != nil {
+			return false, m.wrap(err)
+		}
+	}
+	has, err := m.known(ctx, tx)
+	if err != nil {
+		return false, err
+	}
+	step, more := p(has)
+	if !more {
+		return false, m.commit(tx)
+	}
+	if err := m.apply(ctx, tx, step); err != nil {
+		return false, m.wrap(fmt.Errorf("version %d to %d: %w", has, step.version, err))
+	}
+	return true, m.commit(tx)
+}
+
+func (m *Migrations) apply(ctx context.Context, tx *sql.Tx, step next) error {
+	for _, statement := range step.statements {
+		if _, err := tx.ExecContext(ctx, bare(statement)); err != nil && !m.engine.done(err) {
+			return err
+		}
+	}
+	if m.verify != nil && !step.down && step.version == m.Newest() {
+		if err := m.verify(ctx, tx); err != nil {
+			return err
+		}
+	}
+	_, err := tx.ExecContext(ctx, bare(m.engine.record(step.version)))
+	return err
+}
+
+// commit of a transaction in which nothing has failed: MySQL's own commits do not matter to it.
+func (m *Migrations) commit(tx *sql.Tx) error {
+	if err := tx.Commit(); err != nil {
+		return m.wrap(fmt.Errorf("commit: %w", err))
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+// Package sqlmigrate brings the tables of one component to a version, up and down, from SQL
+// files that are embedded by their owner.
+//
+// The files lie in a directory per dialect, two for each version, counted from 1 without a gap:
+//
+//	postgres/0001_marks.up.sql    postgres/0001_marks.down.sql
+//	postgres/0002_origin.up.sql   postgres/0002_origin.down.sql
+//
+// A statement ends with a semicolon at the end of a line, and nothing else may: a semicolon
+// inside one is followed by a comment. Names are never written out, because users choose them:
+//
+//	{{table}}            the table, quoted, with its schema when there is one
+//	{{table:_results}}   another table, or an index to drop: the table's name with a suffix
+//	{{bare}}, {{bare:_results}}   the same without the schema
+//	{{index:_stamp}}     an index to create, as the engine wants it; SQLite wants a schema, and
+//	                     {{bare}} after ON
+//
+// A version is recorded in the table onceward_migrations, beside the tables themselves. It is
+// applied one statement at a time: in PostgreSQL and SQLite in one transaction with its record.
+// MySQL commits each DDL statement by itself, so there a version may be cut off in its midst and
+// is then begun again: its statements must be harmless when repeated (IF NOT EXISTS, IF EXISTS).
+// Where MySQL has no such words, for columns and indexes, its answer that they are already there,
+// or already gone, counts as done.
+package sqlmigrate
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/onceward/onceward/internal/sqlname"
+)
+
+// Table is where versions are recorded: component, table_name, version.
+const Table = "onceward_migrations"
+
+// Dialect is also the name of the directory that holds its files.
+type Dialect string
+
+// The dialects.
+const (
+	Postgres Dialect = "postgres"
+	MySQL    Dialect = "mysql" // MariaDB too
+	SQLite   Dialect = "sqlite"
+)
+
+// Config says whose tables these are and what they are called.
+type Config struct {
+	// Files has the directory of the dialect at its root.
+	Files fs.FS
+	// Component tells the versions of one package's tables from another's: marks, outbox.
+	Component string
+	Dialect   Dialect
+	// Schema may be empty: then the connection's own. It must exist.
+	Schema string
+	// Table is what {{table}} stands for.
+	Table string
+	// Verify, if set, runs after the statements of the newest version and before that is
+	// recorded, in the same transaction. Its error undoes the version, but for MySQL, which
+	// has committed its statements; it is not recorded there either.
+	Verify func(ctx context.Context, tx *sql.Tx) error
+}
+
+// Migrations are the versions of one component's tables, with names put in. It is safe for
+// concurrent use.
+type Migrations struct {
+	component, table string
+	engine           *engine
+	versions         []version
+	verify           func(ctx context.Context, tx *sql.Tx) error
+}
+
+// version n is versions[n-1].
+type version struct {
+	name     string
+	up, down []string // statements, each with its semicolon
+}
+
+// New reads the files and puts the names in. It does not touch the database.
+func New(cfg Config) (*Migrations, error) {
+	engine, err := newEngine(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("sqlmigrate: %w", err)
+	}
+	versions, err := load(cfg.Files, newNames(cfg))
+	if err != nil {
+		return nil, fmt.Errorf("sqlmigrate: %s of %s: %w", cfg.Dialect, cfg.Component, err)
+	}
+	return &Migrations{
+		component: cfg.Component, table: cfg.Table, engine: engine, versions: versions, verify: cfg.Verify,
+	}, nil
+}
+
+// check refuses every name that is not one, because from here on they are put into statements.
+func (c *Config) check() error {
+	switch {
+	case c.Files == nil:
+		return errors.New("Files is nil")
+	case !sqlname.Valid(c.Component):
+		return errors.New("Component " + sqlname.Form)
+	case !sqlname.Valid(c.Table):
+		return errors.New("Table " + sqlname.Form)
+	case c.Table == Table:
+		return errors.New("Table is " + Table + ", where versions are recorded")
+	case c.Schema != "" && !sqlname.Valid(c.Schema):
+		return errors.New("Schema " + sqlname.Form)
+	}
+	return nil
+}
+
+// Newest is the version that this program needs.
+func (m *Migrations) Newest() int { return len(m.versions) }
