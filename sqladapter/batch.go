@@ -31,16 +31,13 @@ func (m *Marks) MarkBatchTx(ctx context.Context, tx Tx, reqs []dedup.Request) ([
 	return m.markBatch(ctx, tx, m.newBatch(reqs))
 }
 
-// markBatch has a token of its own each time: the marks of a try that is to be forgotten
-// must not pass for ours.
 func (m *Marks) markBatch(ctx context.Context, tx Tx, b *batch) ([]Mark, error) {
-	token := newToken()
 	for chunk := range slices.Chunk(b.sorted(), m.dialect.chunk) {
-		rows, err := m.settle(ctx, tx, chunk, token)
+		rows, err := m.settle(ctx, tx, chunk)
 		if err != nil {
 			return nil, unlearnt(err).Err
 		}
-		b.judge(rows, token)
+		b.judge(rows)
 	}
 	return b.marks, nil
 }
@@ -81,10 +78,11 @@ func (b *batch) sorted() []entry {
 	return es
 }
 
-func (b *batch) judge(rows map[dedup.ID]row, token dedup.Token) {
+// judge: of several requests for an id the first position alone can be the one that runs.
+func (b *batch) judge(rows map[dedup.ID]row) {
 	for id, r := range rows {
 		for n, i := range b.places[id] {
-			b.marks[i] = judge(r, b.entries[i].fingerprint, n == 0 && r.owner == token)
+			b.marks[i] = judge(r, b.entries[i].fingerprint, n == 0 && r.ours)
 		}
 	}
 }

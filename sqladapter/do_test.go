@@ -16,22 +16,22 @@ import (
 
 // firstTime is a transaction that finds nothing, as often as it is run.
 func firstTime(m *Marks, times int) []step {
-	return slices.Repeat([]step{{query: m.dialect.insert, rows: inserted}}, times)
+	return slices.Repeat([]step{{query: insertText(m), rows: inserted}}, times)
 }
 
 // marked is a transaction that finds somebody's mark.
 func marked(m *Marks) []step {
-	return []step{{query: m.dialect.insert}, {query: m.dialect.load, rows: stored(dedup.Fingerprint{})}}
+	return []step{{query: insertText(m)}, {query: loadText(m), rows: stored(dedup.Fingerprint{})}}
 }
 
 // afterOurOwn is a transaction whose COMMIT is lost but has happened, and the next one. What
 // that finds must not pass for a mark of its own: it would run the effect again.
 func afterOurOwn(m *Marks) []step {
-	var row [][]driver.Value
+	var row []driver.Value
 	return []step{
-		{query: m.dialect.insert, rows: func(args []any) [][]driver.Value { row = inserted(args); return row }},
-		{query: m.dialect.insert},
-		{query: m.dialect.load, rows: func([]any) [][]driver.Value { return row }},
+		{query: insertText(m), rows: func(args []any) [][]driver.Value { row = inserted(args)[0]; return [][]driver.Value{row} }},
+		{query: insertText(m)},
+		{query: loadText(m), rows: func([]any) [][]driver.Value { return [][]driver.Value{append(row, nil, int64(1000))} }},
 	}
 }
 
@@ -57,7 +57,7 @@ func TestDo(t *testing.T) {
 		"first":     {steps: firstTime(m, 1), effect: []error{nil}, begun: 1, committed: 1, outcome: dedup.Acquired},
 		"duplicate": {steps: marked(m), begun: 1, outcome: dedup.Duplicate},
 		"mismatch": {
-			steps: []step{{query: m.dialect.insert}, {query: m.dialect.load, rows: stored(dedup.FingerprintOf([]byte("x")))}},
+			steps: []step{{query: insertText(m)}, {query: loadText(m), rows: stored(dedup.FingerprintOf([]byte("x")))}},
 			opts:  []dedup.Option{dedup.WithFingerprint([]byte("y"))},
 			begun: 1, outcome: dedup.Mismatch, err: dedup.ErrMismatch, permanent: true,
 		},
@@ -76,9 +76,9 @@ func TestDo(t *testing.T) {
 		"never serializable": {
 			steps: firstTime(m, maxTries), effect: slices.Repeat([]error{codeError("40001")}, maxTries), begun: maxTries, err: codeError("40001"),
 		},
-		"lock timeout": {steps: []step{{query: m.dialect.insert, err: codeError("55P03")}}, begun: 1, outcome: dedup.InFlight, err: dedup.ErrInFlight},
+		"lock timeout": {steps: []step{{query: insertText(m), err: codeError("55P03")}}, begun: 1, outcome: dedup.InFlight, err: dedup.ErrInFlight},
 		"nothing learnt": {
-			steps: []step{{query: m.dialect.insert, err: codeError("42P01")}}, begun: 1, err: codeError("42P01"),
+			steps: []step{{query: insertText(m), err: codeError("42P01")}}, begun: 1, err: codeError("42P01"),
 		},
 	}
 	for name, tt := range tests {
@@ -176,8 +176,8 @@ func TestDoIsolation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, s := openScript(t, step{query: m.dialect.insert, rows: func(args []any) [][]driver.Value {
-		return [][]driver.Value{{parseUUID(t, args[0].(string)), parseUUID(t, args[1].(string)), nil, int64(0), int64(0)}}
+	db, s := openScript(t, step{query: insertText(m), rows: func(args []any) [][]driver.Value {
+		return [][]driver.Value{{parseUUID(t, args[0].(string)), at(1, args[1].(int64))}}
 	}})
 	if mark, err := m.Do(t.Context(), db, testKey, nothing); err != nil || !mark.First() {
 		t.Error(mark, err)
@@ -195,8 +195,8 @@ func TestDoBatch(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		transaction := []step{
-			{query: m.dialect.insertMany, rows: insertedMany(t, func(id dedup.ID) bool { return id != done })},
-			{query: m.dialect.load, rows: func(args []any) [][]driver.Value {
+			{query: insertManyText(m), rows: insertedMany(t, func(id dedup.ID) bool { return id != done })},
+			{query: loadText(m), rows: func(args []any) [][]driver.Value {
 				return stored(dedup.Fingerprint{})([]any{parseUUID(t, args[0].(string))})
 			}},
 		}

@@ -21,13 +21,15 @@ type Mark struct {
 	Outcome dedup.Outcome
 	// At is when the stored mark was made, in UTC by the database's clock.
 	At time.Time
-	// Age of the stored mark by the database's clock; about zero for the first.
+	// Age of the stored mark by the database's clock; zero for the first.
 	Age time.Duration
 	// Fingerprint that is stored; zero when the mark was made without one.
 	Fingerprint dedup.Fingerprint
 	// Err tells why the item may be neither run nor acknowledged: bad input, or
 	// [dedup.ErrMismatch]. It is nil for Acquired and Duplicate.
 	Err error
+
+	stamp int64 // of the row
 }
 
 // First reports whether the caller must run the effect now, in the same transaction.
@@ -59,13 +61,12 @@ func (m *Marks) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Opt
 }
 
 func (m *Marks) mark(ctx context.Context, tx Tx, e entry) (Mark, error) {
-	token := newToken()
-	rows, err := m.settle(ctx, tx, []entry{e}, token)
+	rows, err := m.settle(ctx, tx, []entry{e})
 	if err != nil {
 		mark := unlearnt(err)
 		return mark, mark.Err
 	}
-	mark := judge(rows[e.id], e.fingerprint, rows[e.id].owner == token)
+	mark := judge(rows[e.id], e.fingerprint, rows[e.id].ours)
 	return mark, mark.Err
 }
 
@@ -108,11 +109,12 @@ func (m *Marks) digest(req dedup.Request) (entry, error) {
 // Insert and load are two statements on purpose. In PostgreSQL one statement sees one
 // snapshot: an INSERT that waited for another transaction and a SELECT beside it, in
 // one WITH, would not show the other's row. The second statement has a new snapshot.
-func (m *Marks) settle(ctx context.Context, tx Tx, left []entry, token dedup.Token) (map[dedup.ID]row, error) {
+func (m *Marks) settle(ctx context.Context, tx Tx, left []entry) (map[dedup.ID]row, error) {
 	found := make(map[dedup.ID]row, len(left))
+	salt := newSalt()
 	for range maxRounds {
 		for _, ask := range []func() ([]row, error){
-			func() ([]row, error) { return m.insert(ctx, tx, left, token) },
+			func() ([]row, error) { return m.insert(ctx, tx, left, salt) },
 			func() ([]row, error) { return m.load(ctx, tx, left) },
 		} {
 			rows, err := ask()
@@ -132,6 +134,9 @@ func (m *Marks) settle(ctx context.Context, tx Tx, left []entry, token dedup.Tok
 }
 
 func missing(es []entry, found map[dedup.ID]row) []entry {
+	if len(found) == 0 {
+		return es
+	}
 	var left []entry
 	for _, e := range es {
 		if _, ok := found[e.id]; !ok {
@@ -141,27 +146,33 @@ func missing(es []entry, found map[dedup.ID]row) []entry {
 	return left
 }
 
-func (m *Marks) insert(ctx context.Context, tx Tx, es []entry, token dedup.Token) ([]row, error) {
-	if len(es) == 1 {
-		return queryRows(ctx, tx, m.dialect.insert, m.dialect.insertArgs(es[0], token, m.namespace))
+// insert returns the rows that it has inserted; these alone are ours.
+func (m *Marks) insert(ctx context.Context, tx Tx, es []entry, salt int64) ([]row, error) {
+	rows, err := queryRows(ctx, tx, m.dialect.insert(es, salt), scanInserted)
+	if err != nil {
+		return nil, err
 	}
-	return queryRows(ctx, tx, m.dialect.insertMany, m.dialect.insertManyArgs(es, token, m.namespace))
+	bound := map[dedup.ID]dedup.Fingerprint{}
+	for _, e := range es {
+		if e.fingerprint != (dedup.Fingerprint{}) {
+			bound[e.id] = e.fingerprint
+		}
+	}
+	for i, r := range rows {
+		rows[i].fingerprint = bound[r.id]
+	}
+	return rows, nil
 }
 
 func (m *Marks) load(ctx context.Context, tx Tx, es []entry) ([]row, error) {
-	if len(es) == 1 {
-		return queryRows(ctx, tx, m.dialect.load, m.dialect.loadArgs(es[0]))
-	}
-	return queryRows(ctx, tx, m.dialect.loadMany, m.dialect.loadManyArgs(es))
+	return queryRows(ctx, tx, m.dialect.load(es), scanLoaded)
 }
 
-// judge tells what a stored row means for a caller with this fingerprint. A row with
-// our own token is ours even when it was met by the load: then a driver or a proxy sent
-// the INSERT twice and the second one found the first one's row.
-func judge(r row, f dedup.Fingerprint, ours bool) Mark {
-	mark := Mark{Outcome: dedup.Duplicate, At: r.at, Age: r.age, Fingerprint: r.fingerprint}
+// judge tells what a stored row means for a caller with this fingerprint.
+func judge(r row, f dedup.Fingerprint, first bool) Mark {
+	mark := Mark{Outcome: dedup.Duplicate, At: r.at, Age: r.age, Fingerprint: r.fingerprint, stamp: r.stamp}
 	switch {
-	case ours:
+	case first:
 		mark.Outcome = dedup.Acquired
 	case r.fingerprint.Conflicts(f):
 		mark.Outcome, mark.Err = dedup.Mismatch, fmt.Errorf("sqladapter: %w", dedup.ErrMismatch)

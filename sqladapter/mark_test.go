@@ -1,7 +1,6 @@
 package sqladapter
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -23,6 +22,14 @@ type codeError string
 func (e codeError) Error() string    { return "server says " + string(e) }
 func (e codeError) SQLState() string { return string(e) }
 
+// insertText and loadText are the statements for one key.
+func insertText(m *Marks) string { return m.dialect.insert(make([]entry, 1), 0).text }
+func loadText(m *Marks) string   { return m.dialect.load(make([]entry, 1)).text }
+
+// insertManyText and loadManyText are those for several, where there are any.
+func insertManyText(m *Marks) string { return m.dialect.insert(make([]entry, 2), 0).text }
+func loadManyText(m *Marks) string   { return m.dialect.load(make([]entry, 2)).text }
+
 func newMarks(t *testing.T, d Dialect) *Marks {
 	t.Helper()
 	m, err := New(Config{Dialect: d, Namespace: "payments", Window: time.Hour})
@@ -32,23 +39,26 @@ func newMarks(t *testing.T, d Dialect) *Marks {
 	return m
 }
 
+// at is a stamp of a second after 1970 with these random bits.
+func at(second, salt int64) int64 { return second*1000<<saltBits | salt }
+
 // inserted answers an INSERT of one SQLite row as if nobody had marked the key.
 func inserted(args []any) [][]driver.Value {
-	return [][]driver.Value{{args[0], args[1], args[3], int64(1_000_000), int64(0)}}
+	return [][]driver.Value{{args[0], at(1, args[1].(int64))}} //nolint:forcetypeassert // as the dialect has it
 }
 
-// stored answers with a row of another owner.
+// stored answers with a row that is three seconds old.
 func stored(f dedup.Fingerprint) func([]any) [][]driver.Value {
 	return func(args []any) [][]driver.Value {
-		return [][]driver.Value{{args[0], bytes.Repeat([]byte{9}, 16), nullable(f), int64(1_000_000), int64(3_000_000)}}
+		return [][]driver.Value{{args[0], at(1, 9), nullable(f), int64(4000)}}
 	}
 }
 
 func TestMarkTx(t *testing.T) {
 	m := newMarks(t, SQLite)
-	insert, load := m.dialect.insert, m.dialect.load
+	insert, load := insertText(m), loadText(m)
 	body, other := []byte("body"), []byte("other body")
-	var token driver.Value
+	var salt int64
 	tests := []struct {
 		name    string
 		opts    []dedup.Option
@@ -71,16 +81,16 @@ func TestMarkTx(t *testing.T) {
 			dedup.Mismatch, dedup.ErrMismatch,
 		},
 		{
-			// Prevents: some drivers send a statement again when its reply is lost; the
-			// second INSERT finds the row of the first.
-			"our own row", nil,
+			// Prevents: a stamp that is met by the load passes for ours. It has few random
+			// bits; only the INSERT knows who is first.
+			"another row with our stamp", nil,
 			[]step{
-				{query: insert, rows: func(args []any) [][]driver.Value { token = args[1]; return nil }},
+				{query: insert, rows: func(args []any) [][]driver.Value { salt, _ = args[1].(int64); return nil }},
 				{query: load, rows: func(args []any) [][]driver.Value {
-					return [][]driver.Value{{args[0], token, nil, int64(0), int64(0)}}
+					return [][]driver.Value{{args[0], at(1, salt), nil, int64(1000)}}
 				}},
 			},
-			dedup.Acquired, nil,
+			dedup.Duplicate, nil,
 		},
 		{
 			"row deleted between the statements", nil,
@@ -109,7 +119,7 @@ func TestMarkTx(t *testing.T) {
 		{
 			"row of another shape", nil,
 			[]step{{query: insert}, {query: load, rows: func([]any) [][]driver.Value {
-				return [][]driver.Value{{[]byte("short"), []byte("short"), nil, int64(0), int64(0)}}
+				return [][]driver.Value{{[]byte("short"), at(1, 0), nil, int64(0)}}
 			}}},
 			dedup.Unknown, dedup.ErrUnreadable,
 		},
@@ -133,12 +143,12 @@ func TestMarkTx(t *testing.T) {
 
 func TestMarkTxTellsTheStoredMark(t *testing.T) {
 	m := newMarks(t, SQLite)
-	tx, _ := beginScript(t, step{query: m.dialect.insert}, step{query: m.dialect.load, rows: stored(dedup.FingerprintOf([]byte("x")))})
+	tx, _ := beginScript(t, step{query: insertText(m)}, step{query: loadText(m), rows: stored(dedup.FingerprintOf([]byte("x")))})
 	mark, err := m.MarkTx(t.Context(), tx, testKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Mark{Outcome: dedup.Duplicate, At: time.Unix(1, 0).UTC(), Age: 3 * time.Second, Fingerprint: dedup.FingerprintOf([]byte("x"))}
+	want := Mark{Outcome: dedup.Duplicate, At: time.Unix(1, 0).UTC(), Age: 3 * time.Second, Fingerprint: dedup.FingerprintOf([]byte("x")), stamp: at(1, 9)}
 	if mark != want {
 		t.Errorf("mark = %+v, want %+v", mark, want)
 	}
@@ -152,7 +162,7 @@ func TestDigestsOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tx, s := beginScript(t, step{query: m.dialect.insert}, step{query: m.dialect.load, rows: func([]any) [][]driver.Value {
+		tx, s := beginScript(t, step{query: insertText(m)}, step{query: loadText(m), rows: func([]any) [][]driver.Value {
 			return stored(dedup.Fingerprint{})([]any{id[:]})
 		}})
 		if _, err := m.MarkTx(t.Context(), tx, testKey, dedup.WithScope("tenant-7"), dedup.WithFingerprint([]byte("secret body"))); err != nil {
@@ -216,6 +226,8 @@ func TestBadInput(t *testing.T) {
 		"migrate, nil":      {"db", func() error { return m.Migrate(context.Background(), nil) }},
 		"migrate, zero":     {"Marks", func() error { return new(Marks).Migrate(context.Background(), db) }},
 		"delete, nil":       {"db", func() error { _, err := m.DeleteExpired(context.Background(), nil, 1); return err }},
+		"window, nil":       {"db", func() error { return m.SetWindow(context.Background(), nil) }},
+		"window, zero":      {"Marks", func() error { return new(Marks).SetWindow(context.Background(), db) }},
 		"delete, limit 0":   {"limit", func() error { _, err := m.DeleteExpired(context.Background(), db, 0); return err }},
 		"do, empty key":     {"key", do(m, db, "", nothing)},
 		"do, bad scope":     {"scope", do(m, db, "k", nothing, dedup.WithScope("a\xff"))},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"reflect"
@@ -15,7 +16,7 @@ import (
 // DefaultTable is the table of a [Config] that names none.
 const DefaultTable = "onceward_marks"
 
-// minWindow is the resolution of SQLite's clock.
+// minWindow is the resolution of the stamps.
 const minWindow = time.Millisecond
 
 // Config says where marks are kept. Dialect and Namespace are required.
@@ -23,7 +24,7 @@ type Config struct {
 	// Dialect of the database. No default.
 	Dialect Dialect
 	// Namespace the keys belong to, 1-64 bytes of letters, digits, '_', '.', '-'. Two
-	// namespaces share a table without sharing keys or windows. No default.
+	// namespaces share a table without sharing keys. They do share its window. No default.
 	Namespace string
 	// Schema that holds the table (SQLite: the attached database), of the form
 	// [A-Za-z_][A-Za-z0-9_]{0,62}. It must exist. Names are always quoted, so
@@ -32,7 +33,9 @@ type Config struct {
 	// Table that holds the marks; same form as Schema. Default: [DefaultTable].
 	Table string
 	// Window is how long a mark is kept before [Marks.DeleteExpired] may remove it, at
-	// least one millisecond. Default: zero, which keeps marks for ever.
+	// least one millisecond. The longest window that any user of the table has migrated with
+	// is on record beside the table, and holds for all of it; [Marks.SetWindow] shortens it.
+	// Default: zero, which keeps marks for ever.
 	Window time.Duration
 	// Isolation of the transactions that [Marks.Do] and [Marks.DoBatch] begin. Above READ
 	// COMMITTED concurrent duplicates fail with serialization errors, and are run again. It
@@ -103,7 +106,7 @@ func New(cfg Config) (*Marks, error) {
 		return nil, err
 	}
 	return &Marks{
-		namespace: cfg.Namespace, window: cfg.Window, isolation: cfg.Isolation, table: table, dialect: build(table),
+		namespace: cfg.Namespace, window: cfg.Window, isolation: cfg.Isolation, table: table, dialect: build(table, cfg.Window),
 	}, nil
 }
 
@@ -143,11 +146,11 @@ func isNil(v any) bool {
 	return !rv.IsValid() || rv.Kind() == reflect.Pointer && rv.IsNil()
 }
 
-// newToken returns 128 random bits. crypto/rand.Read never fails since Go 1.24.
-func newToken() dedup.Token {
-	var t dedup.Token
-	_, _ = rand.Read(t[:])
-	return t
+// newSalt returns the random bits of a stamp. crypto/rand.Read never fails since Go 1.24.
+func newSalt() int64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return int64(binary.BigEndian.Uint64(b[:]) >> (64 - saltBits)) //nolint:gosec // few bits are left
 }
 
 func inputError(field, reason string) error {

@@ -11,6 +11,7 @@ type tableName struct {
 	full  string // with the schema, when there is one
 	bare  string // the table alone
 	index string // of the retention index, as CREATE INDEX wants it
+	meta  string // the table of one row that has the window
 }
 
 func newTableName(d Dialect, schema, table string) (tableName, error) {
@@ -26,15 +27,18 @@ func newTableName(d Dialect, schema, table string) (tableName, error) {
 	if d == SQLite && strings.HasPrefix(strings.ToLower(table), "sqlite_") {
 		return tableName{}, inputError("Table", "begins with sqlite_, which SQLite reserves")
 	}
-	name := tableName{full: quote(table), bare: quote(table), index: quote(sqlname.Derive(table, "_created_at"))}
-	if schema == "" {
-		return name, nil
+	in := func(name string) string {
+		if schema == "" {
+			return quote(name)
+		}
+		return quote(schema) + "." + quote(name)
 	}
-	name.full = quote(schema) + "." + name.bare
+	index := sqlname.Derive(table, "_expiry")
+	name := tableName{full: in(table), bare: quote(table), index: quote(index), meta: in(sqlname.Derive(table, "_meta"))}
 	if d == SQLite {
 		// SQLite wants the schema on the index and not on its table; PostgreSQL puts an
 		// index where its table is.
-		name.index = quote(schema) + "." + name.index
+		name.index = in(index)
 	}
 	return name, nil
 }

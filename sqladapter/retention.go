@@ -3,20 +3,26 @@ package sqladapter
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"time"
 )
 
-// DeleteExpired deletes at most limit marks of this namespace that are older than
-// Config.Window, oldest first, and returns how many. Call it again while it returns
-// limit; a limit of 1000 keeps each statement within a few milliseconds. Several
-// processes may call it at once. A duplicate of a deleted mark runs again.
+// DeleteExpired deletes at most limit marks that are older than the table's window, oldest
+// first, and returns how many. Call it again while it returns limit; a limit of 1000 keeps
+// each statement within a few milliseconds. Several processes may call it at once.
 //
-// Age is counted back from the newest mark of the namespace, not from the present: when
-// the consumers were down for longer than the window, the marks they will need for the
-// redeliveries are still there. A namespace that gets no more marks keeps its last
-// window for ever.
+// All namespaces of a table share its window: the one on record ([Marks.Migrate] raises it,
+// [Marks.SetWindow] sets it), or Config.Window if that is longer. No mark is deleted before;
+// one may outlive it by two seconds, which is how finely ages are indexed.
 //
-// It is an error when Config.Window is zero. One round trip.
+// Age is counted back from the newest mark of the table, not from the present: when the
+// consumers were down for longer than the window, the marks they will need for the
+// redeliveries are still there. A table that gets no more marks keeps its last window for
+// ever. A mark from the future, left by a wrong clock, counts as one of now.
+//
+// It is an error when Config.Window is zero, or the table is on record to be kept for ever.
+// Two round trips.
 func (m *Marks) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int64, error) {
 	switch {
 	case m.ready() != nil:
@@ -28,7 +34,11 @@ func (m *Marks) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int64
 	case m.window == 0:
 		return 0, inputError("Window", "is zero, which keeps marks for ever")
 	}
-	res, err := db.ExecContext(ctx, m.dialect.expire, m.namespace, m.dialect.ticks(m.window), int64(limit))
+	window, err := m.recordedWindow(ctx, db)
+	if err != nil {
+		return 0, err
+	}
+	res, err := db.ExecContext(ctx, m.dialect.expire, ceil(max(window, m.window), m.dialect.tick), int64(limit))
 	if err != nil {
 		return 0, fmt.Errorf("sqladapter: delete expired: %w", err)
 	}
@@ -37,4 +47,42 @@ func (m *Marks) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int64
 		return 0, fmt.Errorf("sqladapter: delete expired: %w", err)
 	}
 	return deleted, nil
+}
+
+func (m *Marks) recordedWindow(ctx context.Context, db *sql.DB) (time.Duration, error) {
+	var millis int64
+	err := db.QueryRowContext(ctx, m.dialect.window).Scan(&millis)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return 0, m.noWindow()
+	case err != nil:
+		return 0, fmt.Errorf("sqladapter: window of %s: %w", m.table.full, err)
+	case millis >= forever:
+		return 0, inputError("Window", fmt.Sprintf("of %s is on record as for ever, and %v here; SetWindow shortens it", m.table.full, m.window))
+	}
+	return time.Duration(millis) * time.Millisecond, nil
+}
+
+func (m *Marks) noWindow() error {
+	return fmt.Errorf("sqladapter: %s has no window on record; call Migrate", m.table.full)
+}
+
+// SetWindow puts Config.Window on record for the whole table, also when it is shorter than
+// the one that is there. Call it once, by hand, when no user of the table needs the longer
+// one any more: what it had kept may be deleted at once. One round trip.
+func (m *Marks) SetWindow(ctx context.Context, db *sql.DB) error {
+	if err := m.ready(); err != nil {
+		return err
+	}
+	if db == nil {
+		return inputError("db", "is nil")
+	}
+	res, err := db.ExecContext(ctx, m.dialect.setWindow, windowMillis(m.window))
+	if err != nil {
+		return fmt.Errorf("sqladapter: set window of %s: %w", m.table.full, err)
+	}
+	if n, err := res.RowsAffected(); err != nil || n == 0 {
+		return errors.Join(m.noWindow(), err)
+	}
+	return nil
 }

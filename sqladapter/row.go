@@ -11,18 +11,21 @@ import (
 // row is a stored mark.
 type row struct {
 	id          dedup.ID
-	owner       dedup.Token
+	stamp       int64
 	fingerprint dedup.Fingerprint
 	at          time.Time
 	age         time.Duration
+	// ours says that this very call has inserted the row. A row that was found is never
+	// ours, whatever its stamp: another statement may have drawn the same bits.
+	ours bool
 }
 
 // query asks a transaction for rows, a native one in its own way.
-func query(ctx context.Context, tx Tx, text string, args []any) (Rows, error) {
+func query(ctx context.Context, tx Tx, s statement) (Rows, error) {
 	if native, ok := tx.(NativeTx); ok {
-		return native.QueryRows(ctx, text, args...)
+		return native.QueryRows(ctx, s.text, s.args...)
 	}
-	rows, err := tx.QueryContext(ctx, text, args...)
+	rows, err := tx.QueryContext(ctx, s.text, s.args...)
 	if err != nil {
 		return nil, err // a nil *sql.Rows would not be a nil Rows
 	}
@@ -31,8 +34,8 @@ func query(ctx context.Context, tx Tx, text string, args []any) (Rows, error) {
 
 // queryRows reads all rows and closes them before it returns: the next statement of the
 // transaction needs the connection. An INSERT can fail as late as Close.
-func queryRows(ctx context.Context, tx Tx, text string, args []any) (found []row, err error) {
-	rows, err := query(ctx, tx, text, args)
+func queryRows(ctx context.Context, tx Tx, s statement, scan func(Rows) (row, error)) (found []row, err error) {
+	rows, err := query(ctx, tx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +45,7 @@ func queryRows(ctx context.Context, tx Tx, text string, args []any) (found []row
 		}
 	}()
 	for rows.Next() {
-		r, err := scanRow(rows)
+		r, err := scan(rows)
 		if err != nil {
 			return nil, err
 		}
@@ -52,19 +55,35 @@ func queryRows(ctx context.Context, tx Tx, text string, args []any) (found []row
 	return found, rows.Err()
 }
 
-// scanRow reads the columns that every statement of a dialect returns.
-func scanRow(rows Rows) (row, error) {
-	var id, owner, fingerprint []byte
-	var at, age int64
-	if err := rows.Scan(&id, &owner, &fingerprint, &at, &age); err != nil {
+// scanInserted reads a row that has just been written: id and stamp.
+func scanInserted(rows Rows) (row, error) {
+	var id []byte
+	r := row{ours: true}
+	if err := rows.Scan(&id, &r.stamp); err != nil {
 		return row{}, err
 	}
-	r := row{at: time.UnixMicro(at).UTC(), age: max(0, time.Duration(age)*time.Microsecond)}
-	if copy(r.id[:], id) != len(id) || len(id) != len(r.id) ||
-		copy(r.owner[:], owner) != len(owner) || len(owner) != len(r.owner) ||
-		len(fingerprint) != 0 && len(fingerprint) != len(r.fingerprint) {
-		return row{}, fmt.Errorf("%w: columns of %d, %d and %d bytes", dedup.ErrUnreadable, len(id), len(owner), len(fingerprint))
+	r.at = stampTime(r.stamp)
+	return r, r.setColumns(id, nil)
+}
+
+// scanLoaded reads a row that was found: id, stamp, fingerprint, and the clock.
+func scanLoaded(rows Rows) (row, error) {
+	var id, fingerprint []byte
+	var r row
+	var now int64
+	if err := rows.Scan(&id, &r.stamp, &fingerprint, &now); err != nil {
+		return row{}, err
 	}
+	r.at = stampTime(r.stamp)
+	r.age = max(0, time.UnixMilli(now).Sub(r.at))
+	return r, r.setColumns(id, fingerprint)
+}
+
+func (r *row) setColumns(id, fingerprint []byte) error {
+	if len(id) != len(r.id) || len(fingerprint) != 0 && len(fingerprint) != len(r.fingerprint) {
+		return fmt.Errorf("%w: columns of %d and %d bytes", dedup.ErrUnreadable, len(id), len(fingerprint))
+	}
+	copy(r.id[:], id)
 	copy(r.fingerprint[:], fingerprint)
-	return r, nil
+	return nil
 }

@@ -25,9 +25,10 @@ func (m *Marks) Schema() string {
 	return m.dialect.ddl
 }
 
-// Migrate creates the table and its index unless they exist, in one transaction, and
-// checks that the table is readable as marks. Several processes may call it at once. It
-// changes nothing in a table that exists, and does not create Config.Schema.
+// Migrate creates the tables and their index unless they exist, and puts Config.Window on
+// record where it is longer than what is there, all in one transaction. Several processes
+// may call it at once. A table of another form, an older one of this package's own included,
+// is refused and left as it is. It does not create Config.Schema.
 func (m *Marks) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
 		return err
@@ -40,13 +41,8 @@ func (m *Marks) Migrate(ctx context.Context, db *sql.DB) error {
 		return fmt.Errorf("sqladapter: migrate: %w", err)
 	}
 	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
-	for _, statement := range m.migration() {
-		if _, err := tx.ExecContext(ctx, statement); err != nil {
-			return fmt.Errorf("sqladapter: migrate: %w", err)
-		}
-	}
-	if _, err := m.load(ctx, tx, []entry{{id: dedup.ID{}}}); err != nil {
-		return fmt.Errorf("sqladapter: migrate: table %s is not a table of marks: %w", m.table.full, err)
+	if err := m.migrate(ctx, tx); err != nil {
+		return err
 	}
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("sqladapter: migrate: %w", err)
@@ -54,18 +50,45 @@ func (m *Marks) Migrate(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// migration is one statement each: prepared statements hold no more than one. The lock
-// comes first, because CREATE TABLE IF NOT EXISTS fails in PostgreSQL when two sessions
-// find the table missing at the same time.
-func (m *Marks) migration() []string {
-	var statements []string
+// migrate looks at the table of marks as soon as it is there for certain: what comes after
+// would fail on another form, too, but not say why. The lock comes first, because CREATE
+// TABLE IF NOT EXISTS fails in PostgreSQL when two sessions find the table missing at the
+// same time.
+func (m *Marks) migrate(ctx context.Context, tx *sql.Tx) error {
 	if m.dialect.lock != "" {
-		statements = append(statements, m.dialect.lock)
-	}
-	for _, s := range strings.SplitAfter(m.dialect.ddl, ";\n") {
-		if s = strings.TrimSpace(s); s != "" {
-			statements = append(statements, s)
+		if _, err := tx.ExecContext(ctx, m.dialect.lock); err != nil {
+			return fmt.Errorf("sqladapter: migrate: %w", err)
 		}
 	}
-	return statements
+	for i, text := range m.migration() {
+		if _, err := tx.ExecContext(ctx, text); err != nil {
+			return fmt.Errorf("sqladapter: migrate: %w", err)
+		}
+		if i > 0 {
+			continue
+		}
+		if err := m.checkForm(ctx, tx); err != nil {
+			return fmt.Errorf("sqladapter: migrate: %w", err)
+		}
+	}
+	return nil
+}
+
+// checkForm reads a mark that cannot exist.
+func (m *Marks) checkForm(ctx context.Context, tx Tx) error {
+	if _, err := m.load(ctx, tx, []entry{{id: dedup.ID{}}}); err != nil {
+		return fmt.Errorf("table %s is not a table of marks, or one of an older form; drop it, or name another: %w", m.table.full, err)
+	}
+	return nil
+}
+
+// migration is one statement each: prepared statements hold no more than one.
+func (m *Marks) migration() []string {
+	var texts []string
+	for _, s := range strings.SplitAfter(m.dialect.ddl, ";\n") {
+		if s = strings.TrimSpace(s); s != "" {
+			texts = append(texts, s)
+		}
+	}
+	return texts
 }

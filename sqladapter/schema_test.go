@@ -1,6 +1,7 @@
 package sqladapter
 
 import (
+	"database/sql/driver"
 	"errors"
 	"flag"
 	"os"
@@ -23,7 +24,9 @@ func TestGoldenSQL(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			parts := append(m.migration(), m.dialect.insert, m.dialect.load, m.dialect.insertMany, m.dialect.loadMany, m.dialect.expire)
+			sql := m.dialect
+			parts := append([]string{sql.lock}, m.migration()...)
+			parts = append(parts, insertText(m), loadText(m), insertManyText(m), loadManyText(m), sql.window, sql.setWindow, sql.expire)
 			got := strings.Join(parts, "\n\n") + "\n"
 			file := filepath.Join("testdata", d.String()+".golden.sql")
 			if *update {
@@ -91,19 +94,21 @@ func TestNew(t *testing.T) {
 
 func TestMigrate(t *testing.T) {
 	m := newMarks(t, Postgres)
-	var steps []step
-	for _, statement := range m.migration() {
-		steps = append(steps, step{query: statement})
+	table, check := step{query: m.migration()[0]}, step{query: loadText(m)}
+	steps := []step{{query: m.dialect.lock}, table, check}
+	for _, text := range m.migration()[1:] {
+		steps = append(steps, step{query: text})
 	}
-	if len(steps) != 3 || steps[0].query != m.dialect.lock {
-		t.Fatalf("want the lock, the table and the index, got %d statements", len(steps))
+	if len(steps) != 6 || !strings.Contains(steps[5].query, "3600000") {
+		t.Fatalf("want lock, table, index, table and window, got %d statements", len(steps))
 	}
-	db, _ := openScript(t, append(steps, step{query: m.dialect.load})...)
-	if err := m.Migrate(t.Context(), db); err != nil {
+	db, s := openScript(t, steps...)
+	if err := m.Migrate(t.Context(), db); err != nil || s.committed != 1 {
 		t.Error(err)
 	}
-	foreign, _ := openScript(t, append(steps, step{query: m.dialect.load, err: codeError("42703")})...)
-	if err := m.Migrate(t.Context(), foreign); err == nil || !strings.Contains(err.Error(), `"onceward_marks" is not a table of marks`) {
+	check.err = codeError("42703")
+	foreign, s := openScript(t, steps[0], table, check)
+	if err := m.Migrate(t.Context(), foreign); err == nil || !strings.Contains(err.Error(), `"onceward_marks" is not a table of marks`) || s.committed != 0 {
 		t.Errorf("a table with other columns: %v", err)
 	}
 	if new(Marks).Schema() != "" || m.Schema() != m.dialect.ddl {
@@ -112,22 +117,53 @@ func TestMigrate(t *testing.T) {
 }
 
 func TestDeleteExpired(t *testing.T) {
-	m := newMarks(t, SQLite)
-	db, s := openScript(t, step{query: m.dialect.expire})
-	deleted, err := m.DeleteExpired(t.Context(), db, 1000)
-	if err != nil || deleted != 7 {
-		t.Errorf("DeleteExpired = %d, %v", deleted, err)
+	m := newMarks(t, SQLite) // with a window of an hour
+	recorded := func(ms int64) func([]any) [][]driver.Value {
+		return func([]any) [][]driver.Value { return [][]driver.Value{{ms}} }
 	}
-	if got := s.args[0]; got[0] != "payments" || got[1] != int64(3_600_000) || got[2] != int64(1000) {
-		t.Errorf("args = %v", got)
+	tests := map[string]struct {
+		steps []step
+		ticks int64
+		fails string
+	}{
+		"the recorded one":     {[]step{{query: m.dialect.window, rows: recorded(7_200_001)}, {query: m.dialect.expire}}, 7032, ""},
+		"a shorter one":        {[]step{{query: m.dialect.window, rows: recorded(1)}, {query: m.dialect.expire}}, 3516, ""},
+		"for ever":             {[]step{{query: m.dialect.window, rows: recorded(forever)}}, 0, "SetWindow"},
+		"none":                 {[]step{{query: m.dialect.window}}, 0, "call Migrate"},
+		"no answer":            {[]step{{query: m.dialect.window, err: codeError("57P01")}}, 0, "57P01"},
+		"no answer in the end": {[]step{{query: m.dialect.window, rows: recorded(1)}, {query: m.dialect.expire, err: codeError("57P01")}}, 3516, "57P01"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			db, s := openScript(t, tt.steps...)
+			deleted, err := m.DeleteExpired(t.Context(), db, 1000)
+			if tt.fails == "" && (err != nil || deleted != 7) || tt.fails != "" && (err == nil || !strings.Contains(err.Error(), tt.fails)) {
+				t.Errorf("DeleteExpired = %d, %v", deleted, err)
+			}
+			if len(s.args) == 2 && (s.args[1][0] != tt.ticks || s.args[1][1] != int64(1000)) {
+				t.Errorf("args = %v", s.args[1])
+			}
+		})
 	}
 	forever, err := New(Config{Dialect: SQLite, Namespace: "n"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	db, _ := openScript(t) // any statement fails the test
 	var input *dedup.InputError
 	if _, err := forever.DeleteExpired(t.Context(), db, 1); !errors.As(err, &input) || input.Field != "Window" {
 		t.Errorf("without a window: %v", err)
+	}
+}
+
+func TestSetWindow(t *testing.T) {
+	m := newMarks(t, Postgres)
+	db, s := openScript(t, step{query: m.dialect.setWindow}, step{query: m.dialect.setWindow, err: codeError("42P01")})
+	if err := m.SetWindow(t.Context(), db); err != nil || s.args[0][0] != int64(3_600_000) {
+		t.Errorf("%v with %v", err, s.args)
+	}
+	if err := m.SetWindow(t.Context(), db); !errors.Is(err, codeError("42P01")) {
+		t.Errorf("without a table: %v", err)
 	}
 }
 
@@ -135,10 +171,10 @@ func TestLookup(t *testing.T) {
 	m := newMarks(t, SQLite)
 	body := dedup.FingerprintOf([]byte("body"))
 	db, _ := openScript(t,
-		step{query: m.dialect.load},
-		step{query: m.dialect.load, rows: stored(body)},
-		step{query: m.dialect.load, rows: stored(body)},
-		step{query: m.dialect.load, err: codeError("57P01")},
+		step{query: loadText(m)},
+		step{query: loadText(m), rows: stored(body)},
+		step{query: loadText(m), rows: stored(body)},
+		step{query: loadText(m), err: codeError("57P01")},
 	)
 	if _, found, err := m.Lookup(t.Context(), db, testKey); found || err != nil {
 		t.Errorf("absent: %v, %v", found, err)

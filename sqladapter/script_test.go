@@ -134,7 +134,10 @@ type scriptRows struct {
 }
 
 func (r *scriptRows) Columns() []string {
-	return []string{"id", "owner", "fingerprint", "at", "age"}
+	if len(r.left) == 0 {
+		return nil
+	}
+	return make([]string, len(r.left[0]))
 }
 func (r *scriptRows) Close() error { return r.closeErr }
 func (r *scriptRows) Next(dest []driver.Value) error {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/internal/sqlname"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -114,12 +115,20 @@ func newShop(t *testing.T, e engine, edit ...func(*sqladapter.Config)) *shop {
 		t.Fatal(err)
 	}
 	s := &shop{db: db, marks: marks, dialect: e.dialect, table: cfg.Table, ledger: name + "_ledger"}
-	t.Cleanup(func() { s.exec(t, `DROP TABLE IF EXISTS "`+s.table+`"`); s.exec(t, `DROP TABLE IF EXISTS `+s.ledger) })
+	t.Cleanup(func() { s.drop(t); s.exec(t, `DROP TABLE IF EXISTS `+s.ledger) })
 	if err := marks.Migrate(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
 	s.exec(t, `CREATE TABLE `+s.ledger+` (message text NOT NULL)`)
 	return s
+}
+
+// drop removes what Migrate has made.
+func (s *shop) drop(t *testing.T) {
+	t.Helper()
+	for _, suffix := range []string{"", "_meta"} {
+		s.exec(t, `DROP TABLE IF EXISTS "`+sqlname.Derive(s.table, suffix)+`"`)
+	}
 }
 
 // exec also works in a cleanup, when the test's context has ended.

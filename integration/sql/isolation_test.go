@@ -63,8 +63,8 @@ func TestOneStatementSeesOneSnapshot(t *testing.T) {
 	go func() {
 		var n int
 		answer <- s.db.QueryRowContext(t.Context(), `WITH ins AS (
-				INSERT INTO `+s.table+` (id, owner, namespace)
-				SELECT encode($1::bytea, 'hex')::uuid, gen_random_uuid(), 'shop'
+				INSERT INTO `+s.table+` (id, stamp)
+				SELECT encode($1::bytea, 'hex')::uuid, 0
 				ON CONFLICT DO NOTHING RETURNING id
 			)
 			SELECT 1 FROM `+s.table+` WHERE id = encode($1::bytea, 'hex')::uuid`, id[:]).Scan(&n)

@@ -157,6 +157,46 @@ func TestLoserStaysUsable(t *testing.T) {
 	})
 }
 
+// TestSecondMarkInOneTransaction: who has marked a key is not told so again, in the same
+// transaction, below a savepoint, or beside it in a batch. What a savepoint takes back is
+// first once more.
+func TestSecondMarkInOneTransaction(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		tx := begin(t, s.db, sql.LevelDefault)
+		exec := func(text string) {
+			t.Helper()
+			if _, err := tx.ExecContext(t.Context(), text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := func(when, key string, want dedup.Outcome) {
+			t.Helper()
+			if mark, err := s.marks.MarkTx(t.Context(), tx, key); err != nil || mark.Outcome != want {
+				t.Errorf("%s: %v, %v; want %v", when, mark.Outcome, err, want)
+			}
+		}
+		want("at first", "m", dedup.Acquired)
+		want("again", "m", dedup.Duplicate)
+		exec(`SAVEPOINT a`)
+		want("below a savepoint", "m", dedup.Duplicate)
+		want("new below a savepoint", "n", dedup.Acquired)
+		want("again below a savepoint", "n", dedup.Duplicate)
+		exec(`ROLLBACK TO SAVEPOINT a`)
+		want("after the rollback", "m", dedup.Duplicate)
+		want("what was rolled back", "n", dedup.Acquired)
+		exec(`RELEASE SAVEPOINT a`)
+		want("after the release", "n", dedup.Duplicate)
+		marks, err := s.marks.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "n"}, {Key: "o"}, {Key: "m"}})
+		if err != nil || marks[0].First() || !marks[1].First() || marks[2].First() {
+			t.Errorf("batch: %v, %v", marks, err)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestOverlappingBatches: batches of the same new keys in different orders, 8 at a time.
 // Prevents deadlocks: with unsorted inserts several of these transactions are killed.
 func TestOverlappingBatches(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 func TestMigrateTogether(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
-		s.exec(t, `DROP TABLE "`+s.table+`"`)
+		s.drop(t)
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
@@ -51,7 +51,7 @@ func TestMigrateNames(t *testing.T) {
 			}
 			catalog := `SELECT count(*) FROM sqlite_master WHERE type = 'index' AND tbl_name = '` + table + `' AND sql IS NOT NULL`
 			if e.dialect == sqladapter.Postgres {
-				catalog = `SELECT count(*) FROM pg_indexes WHERE tablename = '` + table + `' AND indexname LIKE '%created_at'`
+				catalog = `SELECT count(*) FROM pg_indexes WHERE tablename = '` + table + `' AND indexname LIKE '%expiry'`
 			}
 			var indexes int
 			if err := s.db.QueryRowContext(t.Context(), catalog).Scan(&indexes); err != nil || indexes != 1 {
@@ -89,14 +89,25 @@ func TestMigrateSchema(t *testing.T) {
 	})
 }
 
-// TestMigrateRefuses: somebody else's table under our name is left alone.
+// TestMigrateRefuses: somebody else's table under our name is left alone, and so is one of
+// an older form.
 func TestMigrateRefuses(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
-		s.exec(t, `DROP TABLE "`+s.table+`"`)
-		s.exec(t, `CREATE TABLE "`+s.table+`" (id integer, namespace text, created_at integer)`)
-		if err := s.marks.Migrate(t.Context(), s.db); err == nil || !strings.Contains(err.Error(), s.table) {
-			t.Errorf("Migrate = %v, want an error that names the table", err)
+		for name, columns := range map[string]string{
+			"somebody else's": `id integer, stamp text`,
+			"an older one":    `id integer, owner integer, namespace text, created_at integer, fingerprint integer`,
+		} {
+			s.drop(t)
+			s.exec(t, `CREATE TABLE "`+s.table+`" (`+columns+`)`)
+			s.exec(t, `INSERT INTO "`+s.table+`" (id) VALUES (1)`)
+			if err := s.marks.Migrate(t.Context(), s.db); err == nil || !strings.Contains(err.Error(), s.table) || !strings.Contains(err.Error(), "form") {
+				t.Errorf("%s: Migrate = %v, want an error that names the table and why", name, err)
+			}
+			var n int
+			if err := s.db.QueryRowContext(t.Context(), `SELECT count(*) FROM "`+s.table+`"`).Scan(&n); err != nil || n != 1 {
+				t.Errorf("%s: %d rows are left, %v", name, n, err)
+			}
 		}
 	})
 }
@@ -112,20 +123,19 @@ func TestDigestsAtRest(t *testing.T) {
 		if err := tx.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		var id, owner, fingerprint []byte
-		var created any
-		var namespace string
-		columns := `id, owner, created_at, namespace, fingerprint`
+		var id, fingerprint []byte
+		var stamp int64
+		columns := `id, stamp, fingerprint`
 		if e.dialect == sqladapter.Postgres {
-			columns = `uuid_send(id), uuid_send(owner), created_at, namespace, fingerprint`
+			columns = `uuid_send(id), stamp, fingerprint`
 		}
-		if err := s.db.QueryRowContext(t.Context(), `SELECT `+columns+` FROM "`+s.table+`"`).Scan(&id, &owner, &created, &namespace, &fingerprint); err != nil {
+		if err := s.db.QueryRowContext(t.Context(), `SELECT `+columns+` FROM "`+s.table+`"`).Scan(&id, &stamp, &fingerprint); err != nil {
 			t.Fatal(err)
 		}
-		if len(id) != 16 || len(owner) != 16 || len(fingerprint) != 17 || namespace != "shop" {
-			t.Errorf("%d, %d and %d bytes in namespace %q", len(id), len(owner), len(fingerprint), namespace)
+		if age := time.Since(time.UnixMilli(stamp >> 20)); len(id) != 16 || len(fingerprint) != 17 || age.Abs() > time.Hour {
+			t.Errorf("%d and %d bytes, %v old", len(id), len(fingerprint), age)
 		}
-		if text := fmt.Sprintf("%s %s %s", id, owner, fingerprint); strings.Contains(text, "jane") || strings.Contains(text, "tenant") || strings.Contains(text, "4242") {
+		if text := fmt.Sprintf("%s %s", id, fingerprint); strings.Contains(text, "jane") || strings.Contains(text, "tenant") || strings.Contains(text, "4242") {
 			t.Errorf("clear text at rest: %q", text)
 		}
 	})

@@ -1,15 +1,22 @@
 -- One row per mark: an operation whose effect was committed together with this row.
 -- id is the first 128 bits of SHA-256 over (namespace, scope, key): uuid is the smallest
 -- fixed binary column, it has no collation, and the key itself is never stored.
--- owner is random per call: it tells a repeated statement from a duplicate.
--- fingerprint is a digest of the payload, or null.
+-- stamp is the clock in milliseconds since 1970 times 2^20, and 20 random bits of the
+-- statement that wrote the row. fingerprint is a digest of the payload, or null.
 CREATE TABLE IF NOT EXISTS {{table}} (
-    id          uuid        NOT NULL PRIMARY KEY,
-    owner       uuid        NOT NULL,
-    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    namespace   text        COLLATE "C" NOT NULL,
-    fingerprint bytea       CHECK (octet_length(fingerprint) = 17)
+    id          uuid   NOT NULL PRIMARY KEY,
+    stamp       bigint NOT NULL,
+    fingerprint bytea  CHECK (octet_length(fingerprint) = 17)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
--- Serves retention alone: the oldest marks of one namespace.
-CREATE INDEX IF NOT EXISTS {{index}} ON {{table}} (namespace, created_at);
+-- Serves retention alone: the oldest marks. In steps of 1024 ms, so that equal entries
+-- share a posting list.
+CREATE INDEX IF NOT EXISTS {{index}} ON {{table}} ((stamp >> 30));
+
+-- One row: how long marks are kept, the longest that any user of the table has asked for.
+CREATE TABLE IF NOT EXISTS {{meta}} (
+    one       smallint NOT NULL PRIMARY KEY CHECK (one = 1),
+    window_ms bigint   NOT NULL CHECK (window_ms > 0)
+);
+INSERT INTO {{meta}} AS m (one, window_ms) VALUES (1, {{window}})
+    ON CONFLICT (one) DO UPDATE SET window_ms = greatest(m.window_ms, excluded.window_ms);

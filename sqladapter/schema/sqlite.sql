@@ -1,15 +1,21 @@
 -- One row per mark: an operation whose effect was committed together with this row.
 -- id is the first 128 bits of SHA-256 over (namespace, scope, key), so that the key
--- itself is never stored. owner is random per call: it tells a repeated statement from
--- a duplicate. created_at counts milliseconds since 1970. fingerprint is a digest of
--- the payload, or null.
+-- itself is never stored. stamp is the clock in milliseconds since 1970 times 2^20, and
+-- 20 random bits of the statement that wrote the row. fingerprint is a digest of the
+-- payload, or null.
 CREATE TABLE IF NOT EXISTS {{table}} (
     id          BLOB    NOT NULL PRIMARY KEY CHECK (typeof(id) = 'blob' AND length(id) = 16),
-    owner       BLOB    NOT NULL,
-    created_at  INTEGER NOT NULL,
-    namespace   TEXT    NOT NULL,
+    stamp       INTEGER NOT NULL,
     fingerprint BLOB    CHECK (length(fingerprint) = 17)
 ) WITHOUT ROWID;
 
--- Serves retention alone: the oldest marks of one namespace.
-CREATE INDEX IF NOT EXISTS {{index}} ON {{bare}} (namespace, created_at);
+-- Serves retention alone: the oldest marks, in steps of 1024 ms.
+CREATE INDEX IF NOT EXISTS {{index}} ON {{bare}} (stamp >> 30);
+
+-- One row: how long marks are kept, the longest that any user of the table has asked for.
+CREATE TABLE IF NOT EXISTS {{meta}} (
+    one       INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
+    window_ms INTEGER NOT NULL CHECK (window_ms > 0)
+);
+INSERT INTO {{meta}} AS m (one, window_ms) VALUES (1, {{window}})
+    ON CONFLICT (one) DO UPDATE SET window_ms = max(m.window_ms, excluded.window_ms);

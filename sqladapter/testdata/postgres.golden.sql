@@ -3,25 +3,37 @@ SELECT pg_advisory_xact_lock(hashtextextended('onceward migrate', 0))
 -- One row per mark: an operation whose effect was committed together with this row.
 -- id is the first 128 bits of SHA-256 over (namespace, scope, key): uuid is the smallest
 -- fixed binary column, it has no collation, and the key itself is never stored.
--- owner is random per call: it tells a repeated statement from a duplicate.
--- fingerprint is a digest of the payload, or null.
+-- stamp is the clock in milliseconds since 1970 times 2^20, and 20 random bits of the
+-- statement that wrote the row. fingerprint is a digest of the payload, or null.
 CREATE TABLE IF NOT EXISTS "Shop"."marks" (
-    id          uuid        NOT NULL PRIMARY KEY,
-    owner       uuid        NOT NULL,
-    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    namespace   text        COLLATE "C" NOT NULL,
-    fingerprint bytea       CHECK (octet_length(fingerprint) = 17)
+    id          uuid   NOT NULL PRIMARY KEY,
+    stamp       bigint NOT NULL,
+    fingerprint bytea  CHECK (octet_length(fingerprint) = 17)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
--- Serves retention alone: the oldest marks of one namespace.
-CREATE INDEX IF NOT EXISTS "marks_created_at" ON "Shop"."marks" (namespace, created_at);
+-- Serves retention alone: the oldest marks. In steps of 1024 ms, so that equal entries
+-- share a posting list.
+CREATE INDEX IF NOT EXISTS "marks_expiry" ON "Shop"."marks" ((stamp >> 30));
 
-INSERT INTO "Shop"."marks" (id, owner, namespace, fingerprint) VALUES ($1::uuid, $2::uuid, $3::text, $4::bytea) ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), uuid_send(owner), fingerprint, (extract(epoch FROM created_at) * 1000000)::bigint, (extract(epoch FROM clock_timestamp() - created_at) * 1000000)::bigint
+-- One row: how long marks are kept, the longest that any user of the table has asked for.
+CREATE TABLE IF NOT EXISTS "Shop"."marks_meta" (
+    one       smallint NOT NULL PRIMARY KEY CHECK (one = 1),
+    window_ms bigint   NOT NULL CHECK (window_ms > 0)
+);
 
-SELECT uuid_send(id), uuid_send(owner), fingerprint, (extract(epoch FROM created_at) * 1000000)::bigint, (extract(epoch FROM clock_timestamp() - created_at) * 1000000)::bigint FROM "Shop"."marks" WHERE id = $1::uuid
+INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 9223372036854)
+    ON CONFLICT (one) DO UPDATE SET window_ms = greatest(m.window_ms, excluded.window_ms);
 
-INSERT INTO "Shop"."marks" (id, owner, namespace, fingerprint) SELECT b.id, $2::uuid, $3::text, decode(b.fingerprint, 'hex') FROM unnest($1::text::uuid[], $4::text::text[]) AS b(id, fingerprint) ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), uuid_send(owner), fingerprint, (extract(epoch FROM created_at) * 1000000)::bigint, (extract(epoch FROM clock_timestamp() - created_at) * 1000000)::bigint
+INSERT INTO "Shop"."marks" (id, stamp, fingerprint) VALUES ($1::uuid, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20 | $2::bigint), $3::bytea) ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp
 
-SELECT uuid_send(id), uuid_send(owner), fingerprint, (extract(epoch FROM created_at) * 1000000)::bigint, (extract(epoch FROM clock_timestamp() - created_at) * 1000000)::bigint FROM "Shop"."marks" JOIN unnest($1::text::uuid[]) AS b(id) USING (id)
+SELECT uuid_send(id), stamp, fingerprint, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) FROM "Shop"."marks" WHERE id = $1::uuid
 
-DELETE FROM "Shop"."marks" WHERE ctid = ANY (ARRAY(SELECT ctid FROM "Shop"."marks" WHERE namespace = $1::text AND created_at < least(statement_timestamp(), (SELECT max(created_at) FROM "Shop"."marks" WHERE namespace = $1::text)) - $2::bigint * interval '1 microsecond' ORDER BY created_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED))
+INSERT INTO "Shop"."marks" (id, stamp, fingerprint) SELECT b.id, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20 | $2::bigint), decode(b.fingerprint, 'hex') FROM unnest($1::text::uuid[], $3::text::text[]) AS b(id, fingerprint) ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp
+
+SELECT uuid_send(id), stamp, fingerprint, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) FROM "Shop"."marks" JOIN unnest($1::text::uuid[]) AS b(id) USING (id)
+
+SELECT window_ms FROM "Shop"."marks_meta"
+
+UPDATE "Shop"."marks_meta" SET window_ms = $1::bigint
+
+DELETE FROM "Shop"."marks" WHERE ctid = ANY (ARRAY(SELECT ctid FROM "Shop"."marks" WHERE stamp >> 30 < least((SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) >> 10, (SELECT max(stamp >> 30) FROM "Shop"."marks")) - $1::bigint ORDER BY stamp >> 30 LIMIT $2::bigint FOR UPDATE SKIP LOCKED))

@@ -1,25 +1,38 @@
+
+
 -- One row per mark: an operation whose effect was committed together with this row.
 -- id is the first 128 bits of SHA-256 over (namespace, scope, key), so that the key
--- itself is never stored. owner is random per call: it tells a repeated statement from
--- a duplicate. created_at counts milliseconds since 1970. fingerprint is a digest of
--- the payload, or null.
+-- itself is never stored. stamp is the clock in milliseconds since 1970 times 2^20, and
+-- 20 random bits of the statement that wrote the row. fingerprint is a digest of the
+-- payload, or null.
 CREATE TABLE IF NOT EXISTS "Shop"."marks" (
     id          BLOB    NOT NULL PRIMARY KEY CHECK (typeof(id) = 'blob' AND length(id) = 16),
-    owner       BLOB    NOT NULL,
-    created_at  INTEGER NOT NULL,
-    namespace   TEXT    NOT NULL,
+    stamp       INTEGER NOT NULL,
     fingerprint BLOB    CHECK (length(fingerprint) = 17)
 ) WITHOUT ROWID;
 
--- Serves retention alone: the oldest marks of one namespace.
-CREATE INDEX IF NOT EXISTS "Shop"."marks_created_at" ON "marks" (namespace, created_at);
+-- Serves retention alone: the oldest marks, in steps of 1024 ms.
+CREATE INDEX IF NOT EXISTS "Shop"."marks_expiry" ON "marks" (stamp >> 30);
 
-INSERT INTO "Shop"."marks" (id, owner, namespace, fingerprint, created_at) VALUES (?, ?, ?, ?, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) ON CONFLICT (id) DO NOTHING RETURNING id, owner, fingerprint, created_at * 1000, (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) - created_at) * 1000
+-- One row: how long marks are kept, the longest that any user of the table has asked for.
+CREATE TABLE IF NOT EXISTS "Shop"."marks_meta" (
+    one       INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
+    window_ms INTEGER NOT NULL CHECK (window_ms > 0)
+);
 
-SELECT id, owner, fingerprint, created_at * 1000, (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) - created_at) * 1000 FROM "Shop"."marks" WHERE id = ?
+INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 9223372036854)
+    ON CONFLICT (one) DO UPDATE SET window_ms = max(m.window_ms, excluded.window_ms);
 
+INSERT INTO "Shop"."marks" (id, stamp, fingerprint) VALUES (?1, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) << 20 | ?2, ?3) ON CONFLICT (id) DO NOTHING RETURNING id, stamp
 
+SELECT id, stamp, fingerprint, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) FROM "Shop"."marks" WHERE id = ?1
 
+INSERT INTO "Shop"."marks" (id, stamp, fingerprint) VALUES (?1, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) << 20 | ?2, ?3) ON CONFLICT (id) DO NOTHING RETURNING id, stamp
 
+SELECT id, stamp, fingerprint, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) FROM "Shop"."marks" WHERE id = ?1
 
-DELETE FROM "Shop"."marks" WHERE id IN (SELECT id FROM "Shop"."marks" WHERE namespace = ?1 AND created_at < min(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER), (SELECT max(created_at) FROM "Shop"."marks" WHERE namespace = ?1)) - ?2 ORDER BY created_at LIMIT ?3)
+SELECT window_ms FROM "Shop"."marks_meta"
+
+UPDATE "Shop"."marks_meta" SET window_ms = ?1
+
+DELETE FROM "Shop"."marks" WHERE id IN (SELECT id FROM "Shop"."marks" WHERE stamp >> 30 < min(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) >> 10, (SELECT max(stamp >> 30) FROM "Shop"."marks")) - ?1 ORDER BY stamp >> 30 LIMIT ?2)

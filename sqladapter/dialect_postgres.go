@@ -1,0 +1,89 @@
+package sqladapter
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// newPostgres: ids travel as text and are cast, which every driver and every query mode
+// agrees on; a []byte would be taken for bytea where the driver does not ask the server
+// for parameter types (the simple protocol).
+func newPostgres(t tableName, window time.Duration) *dialect {
+	const (
+		// A subquery is evaluated once, not for each row.
+		now   = `(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)`
+		stamp = `(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20 | $2::bigint)`
+	)
+	into := `INSERT INTO ` + t.full + ` (id, stamp, fingerprint) `
+	tail := ` ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp`
+	insert := into + `VALUES ($1::uuid, ` + stamp + `, $3::bytea)` + tail
+	insertMany := into + `SELECT b.id, ` + stamp + `, decode(b.fingerprint, 'hex')` +
+		` FROM unnest($1::text::uuid[], $3::text::text[]) AS b(id, fingerprint)` + tail
+	from := `SELECT uuid_send(id), stamp, fingerprint, ` + now + ` FROM ` + t.full
+	load := from + ` WHERE id = $1::uuid`
+	// A join: = ANY would compare every row of a small table with every id.
+	loadMany := from + ` JOIN unnest($1::text::uuid[]) AS b(id) USING (id)`
+	return &dialect{
+		ddl:  render(postgresSchema, t, window),
+		lock: `SELECT pg_advisory_xact_lock(hashtextextended('onceward migrate', 0))`,
+		// Bounds the parameter text to about 750 KB.
+		chunk: 10_000,
+		insert: func(es []entry, salt int64) statement {
+			if len(es) == 1 {
+				return statement{insert, []any{uuidText(es[0].id), salt, nullable(es[0].fingerprint)}}
+			}
+			return statement{insertMany, []any{idArray(es), salt, fingerprintArray(es)}}
+		},
+		load: func(es []entry) statement {
+			if len(es) == 1 {
+				return statement{load, []any{uuidText(es[0].id)}}
+			}
+			return statement{loadMany, []any{idArray(es)}}
+		},
+		window:    `SELECT window_ms FROM ` + t.meta,
+		setWindow: `UPDATE ` + t.meta + ` SET window_ms = $1::bigint`,
+		tick:      stampTick,
+		// ctid: rows are never updated, and a slot that is reused meanwhile is not
+		// visible to this statement's snapshot. SKIP LOCKED: sweepers do not queue.
+		expire: `DELETE FROM ` + t.full + ` WHERE ctid = ANY (ARRAY(SELECT ctid FROM ` + t.full +
+			` WHERE stamp >> ` + stampShift + ` < least(` + now + ` >> 10, (SELECT max(stamp >> ` + stampShift + `) FROM ` + t.full +
+			`)) - $1::bigint ORDER BY stamp >> ` + stampShift + ` LIMIT $2::bigint FOR UPDATE SKIP LOCKED))`,
+	}
+}
+
+// uuidText is the form every version of PostgreSQL and every driver reads as uuid.
+func uuidText(id dedup.ID) string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[0:4], id[4:6], id[6:8], id[8:10], id[10:16])
+}
+
+// idArray is an array literal, since database/sql has no arrays.
+func idArray(es []entry) string {
+	return arrayOf(es, 37, func(e entry) string { return uuidText(e.id) })
+}
+
+func fingerprintArray(es []entry) string {
+	return arrayOf(es, 35, func(e entry) string {
+		if e.fingerprint == (dedup.Fingerprint{}) {
+			return "NULL"
+		}
+		return hex.EncodeToString(e.fingerprint[:])
+	})
+}
+
+func arrayOf(es []entry, size int, text func(entry) string) string {
+	var b strings.Builder
+	b.Grow(2 + size*len(es))
+	b.WriteByte('{')
+	for i, e := range es {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(text(e))
+	}
+	b.WriteByte('}')
+	return b.String()
+}
