@@ -3,6 +3,7 @@ package kafkaadapter
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -112,6 +113,31 @@ func TestHighWaterPauses(t *testing.T) {
 			t.Error("still paused")
 		}
 	})
+}
+
+// A partition whose handlers keep up is not paused for having come to the high mark once:
+// it would be fetched again only after a poll of the others has come back.
+func TestHighWaterOfAFastPartition(t *testing.T) {
+	for takes, want := range map[time.Duration]bool{time.Millisecond: false, 10 * time.Second: true} {
+		t.Run(takes.String(), func(t *testing.T) {
+			handler := func(context.Context, *Message) error {
+				<-time.After(takes)
+				return nil
+			}
+			var paused atomic.Bool
+			inBubble(t, 1, handler, func(_ *rig, c *Config) {
+				c.HighWater, c.LowWater, c.BatchMax, c.Workers = 20, 10, 5, 10
+				c.Observer.Paused = func(string, int32, bool) { paused.Store(true) }
+			}, func(r *rig) {
+				r.group.add(ids(200)...)
+				r.after(time.Hour)
+				r.wantCommitted(200)
+			})
+			if paused.Load() != want {
+				t.Errorf("paused: %t", paused.Load())
+			}
+		})
+	}
 }
 
 // With Consume alone nobody can pause the partition: it is not read instead, and what is

@@ -150,9 +150,9 @@ type Config struct {
 	// costs the store more than the work itself. Default 512.
 	ClaimAhead int
 
-	// HighWater pauses a partition when so many of its messages are in flight, LowWater
-	// resumes it. What has been fetched already still comes in. Default 4096 and half
-	// of HighWater.
+	// HighWater pauses a partition when so many of its messages are in flight, and are
+	// still 20 ms later; LowWater resumes it. What has been fetched already still comes in.
+	// Default 4096 and half of HighWater.
 	HighWater, LowWater int
 
 	// CommitEvery is the time between commits. Default 250 ms.

@@ -128,7 +128,7 @@ func TestCheckConfigRefuses(t *testing.T) {
 		{"Consumer.Group.Rebalance.Timeout", "is 10s, less than kafkaadapter.Config.Drain (10s) and 3s", !skips, func(c *sarama.Config) { c.Consumer.Group.Rebalance.Timeout = 10 * time.Second }},
 		{"Consumer.Group.Rebalance.Timeout", "given away while handlers run", !skips, func(c *sarama.Config) { c.Consumer.Group.Rebalance.Timeout = 13*time.Second - 1 }},
 		{"Consumer.MaxWaitTime", "is 21s: a heartbeat may wait for two polls", !skips, func(c *sarama.Config) { c.Consumer.MaxWaitTime = 21 * time.Second }},
-		{"Consumer.MaxWaitTime", "Interval (44.5s) that is not below Consumer.Group.Session.Timeout (45s)", !skips, func(c *sarama.Config) { c.Consumer.Group.Heartbeat.Interval = 44500 * time.Millisecond }},
+		{"Consumer.MaxWaitTime", "Interval (44.95s) that is not below Consumer.Group.Session.Timeout (45s)", !skips, func(c *sarama.Config) { c.Consumer.Group.Heartbeat.Interval = 44950 * time.Millisecond }},
 		{"Consumer.Fetch.Max", "is 1048576: a larger message would be skipped", !skips, func(c *sarama.Config) { c.Consumer.Fetch.Max = 1 << 20 }},
 		{"Version", "headers, and with them message ids, need 0.11", !skips, func(c *sarama.Config) { c.Version = sarama.V0_10_2_0 }},
 	} {

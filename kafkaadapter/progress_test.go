@@ -40,11 +40,11 @@ func TestProgress(t *testing.T) {
 
 		r.group.add(message("c", "c"), message("d", "d"), message("e", "e"))
 		r.after(2 * time.Second)
-		want(Progress{Received: 5, Watermark: 1, Lag: 5, InFlight: 5, Unfinished: 1, Oldest: 1, Age: 3 * time.Second, Backlogged: true, PausedFor: 2 * time.Second}, idle)
+		want(Progress{Received: 5, Watermark: 1, Lag: 5, InFlight: 5, Unfinished: 1, Oldest: 1, Age: 3 * time.Second, Backlogged: true, PausedFor: 1980 * time.Millisecond}, idle)
 
 		close(free)
 		r.after(time.Second)
-		want(Progress{Received: 5, Watermark: 6, Oldest: -1, PausedFor: 2 * time.Second}, idle)
+		want(Progress{Received: 5, Watermark: 6, Oldest: -1, PausedFor: 1980 * time.Millisecond}, idle)
 
 		r.outage()
 		r.group.add(at(1, 7, message("f", "f")))

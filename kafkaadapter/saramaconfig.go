@@ -20,8 +20,9 @@ import (
 //     false: sarama's defaults silently skip what arrived before the first join, and
 //     everything up to the end of the log after an invalid offset.
 //   - Consumer.IsolationLevel = ReadCommitted: aborted transactions have no effect.
-//   - Consumer.MaxWaitTime = 250 ms: in sarama a Fetch holds its broker's mutex for the
-//     whole long poll, and commits and heartbeats to the same broker wait for it.
+//   - Consumer.MaxWaitTime = 100 ms: in sarama a Fetch holds its broker's mutex for the
+//     whole long poll, and commits and heartbeats to the same broker wait for it. So does
+//     a partition that was paused at its high mark while the others have nothing.
 //   - Consumer.MaxProcessingTime = 1 s: partitions of one broker wait for the slowest
 //     that long; the adapter takes messages at once, so it does not come to that.
 //   - Consumer.Group.Session.Timeout = 45 s with a heartbeat every 3 s, as Kafka's own
@@ -38,7 +39,7 @@ func SafeConfig(c *sarama.Config) *sarama.Config {
 	c.Consumer.Offsets.Initial = sarama.OffsetOldest
 	c.Consumer.Group.ResetInvalidOffsets = false
 	c.Consumer.IsolationLevel = sarama.ReadCommitted
-	c.Consumer.MaxWaitTime = 250 * time.Millisecond
+	c.Consumer.MaxWaitTime = 100 * time.Millisecond
 	c.Consumer.MaxProcessingTime = time.Second
 	c.Consumer.Group.Session.Timeout = 45 * time.Second
 	c.Consumer.Group.Heartbeat.Interval = 3 * time.Second

@@ -145,8 +145,8 @@ type Config struct {
 	// costs the store more than the work itself. Default 512.
 	ClaimAhead int
 
-	// HighWater pauses a partition when so many of its messages are in flight, LowWater
-	// resumes it. What has been fetched already still comes in. Default 4096 and half
+	// HighWater pauses a partition when so many of its messages are in flight, and are
+	// still 20 ms later; LowWater resumes it. What has been fetched already still comes in. Default 4096 and half
 	// of HighWater.
 	HighWater, LowWater int
 

@@ -44,6 +44,7 @@ func New(cfg Config) (*Consumer, error) {
 //	kgo.FetchIsolationLevel(kgo.ReadCommitted())
 //	kgo.ConsumeStartOffset(kgo.NewOffset().AtStart())
 //	kgo.ConsumeResetOffset(kgo.NoResetOffset())
+//	kgo.FetchMaxWait(100 * time.Millisecond)
 //
 // Callbacks for assigned, revoked and lost partitions are replaced by its own, and automatic
 // commits are off. The client belongs to Run: nobody else may poll it, commit with it, or

@@ -10,7 +10,7 @@
 //	gate.Check()                                // once per batch: too much in flight pauses the partition
 //	err := lanes.Submit(key, item)              // never blocks; same key in order
 //	... process(ctx, item) Verdict ...          // on a worker: effect, then record, then:
-//	if slot.Done() { committer.Finished(1); gate.Check() }
+//	if slot.Done() { committer.Finished(1); gate.Ease() }
 //
 // and ended so:
 //

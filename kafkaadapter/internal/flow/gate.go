@@ -101,8 +101,7 @@ func NewGate(cfg GateConfig) (*Gate, error) {
 	return &Gate{cfg: cfg}, nil
 }
 
-// Check reads Level and holds or releases Backlog. Call it after every change of
-// what Level counts: after a batch was tracked, and after a slot was finished.
+// Check reads Level and holds or releases Backlog. Call it after a batch was tracked.
 //
 // Level is read under the lock and not handed in, because a number read outside can
 // be old when it is applied: the reader reads "full" and is put aside; the workers
@@ -115,6 +114,16 @@ func (g *Gate) Check() {
 	case level >= g.cfg.High:
 		g.set(g.held | Backlog)
 	case level <= g.cfg.Low:
+		g.set(g.held &^ Backlog)
+	}
+}
+
+// Ease is Check that never holds. Call it after a slot was finished: there is less in
+// flight than before, and whoever added it decides whether it is too much.
+func (g *Gate) Ease() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cfg.Level() <= g.cfg.Low {
 		g.set(g.held &^ Backlog)
 	}
 }

@@ -59,6 +59,25 @@ func TestGateBetweenItsMarks(t *testing.T) {
 	}
 }
 
+// Whoever finishes never pauses: the reader may be about to wait for just that.
+func TestGateEases(t *testing.T) {
+	v := &valve{t: t, level: 12}
+	g := v.gate(3, 10)
+	g.Ease()
+	g.Check()
+	v.level = 4
+	g.Ease()
+	if want := []string{"pause"}; !slices.Equal(v.calls, want) {
+		t.Errorf("calls %v, want %v", v.calls, want)
+	}
+	v.level = 3
+	g.Ease()
+	g.Ease()
+	if want := []string{"pause", "resume"}; !slices.Equal(v.calls, want) {
+		t.Errorf("calls %v, want %v", v.calls, want)
+	}
+}
+
 func TestGateWaitsForItsLastReason(t *testing.T) {
 	v := &valve{t: t}
 	g := v.gate(3, 10)
@@ -172,7 +191,7 @@ func TestGateNeverSticksOnAnOldLevel(t *testing.T) {
 	wg.Go(func() {
 		for _, slot := range slots {
 			slot.Done()
-			g.Check()
+			g.Ease()
 		}
 		close(finished)
 	})

@@ -140,8 +140,8 @@ func (p *Partition) fail(err error) {
 	p.at.Halt()
 }
 
-// Take takes messages that have arrived, in the order of their offsets. It never waits for
-// the store or for a handler. The error of an offset that is not above the one before ends
+// Take takes messages that have arrived, in the order of their offsets. It waits for the
+// store and for handlers no longer than breath, and only at the high mark. The error of an offset that is not above the one before ends
 // the partition: what it knows no longer describes what is being delivered.
 func (p *Partition) Take(messages []Message) error {
 	items := make([]item, len(messages))
@@ -160,8 +160,29 @@ func (p *Partition) Take(messages []Message) error {
 	} else {
 		p.pending.add(taken)
 	}
+	p.breathe()
 	p.gate.Check()
 	return nil
+}
+
+// breath is how long a partition at its high mark is given before it is paused.
+const breath = 20 * time.Millisecond
+
+// breathe waits a moment for what is in flight to fall below the high mark. To be paused
+// is dear for a partition that is fast: clients fetch the others of its broker meanwhile,
+// and when these have nothing, that fetch takes its whole MaxWaitTime, and what is resumed
+// is fetched after it. One that is slow is paused for much longer than a breath, which its
+// neighbours then have to wait for once.
+func (p *Partition) breathe() {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); p.tracker.Len() >= p.cfg.HighWater && p.gate.Reasons() == 0 && time.Since(began) < breath; {
+		select {
+		case <-tick.C:
+		case <-p.ctx.Done():
+			return
+		}
+	}
 }
 
 // submit hands items to the lanes. Lanes that have stopped take none: the items go the
@@ -185,7 +206,7 @@ func (p *Partition) done(it *item) {
 	p.drop(it)
 	if it.slot.Done() {
 		p.at.Committer.Finished(1)
-		p.gate.Check()
+		p.gate.Ease()
 	}
 }
 
