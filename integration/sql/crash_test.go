@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -106,37 +105,6 @@ func (s *shop) deliverUnderKills(t *testing.T, admin *sql.DB, rng *rand.Rand, me
 	}
 	t.Errorf("%q: no delivery of %d succeeded", message, maxDeliveries)
 	return failed, killed
-}
-
-// TestLostCommitReply: the server commits and the client never hears of it. Some drivers
-// call that safe to retry; here it is, because the mark is in the transaction.
-func TestLostCommitReply(t *testing.T) {
-	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
-		t.Run(mode, func(t *testing.T) {
-			direct := postgres(mode)
-			s := newShop(t, direct)
-			cut := newCommitCutter(t, servertest.Postgres(t))
-			behind := openDB(t, "pgx", postgresURL(t, cut.url, mode))
-			through := &shop{db: behind, marks: s.marks, dialect: s.dialect, table: s.table, ledger: s.ledger}
-
-			all := messages(20)
-			for _, message := range all {
-				cut.arm()
-				first, err := through.deliver(t.Context(), message, nil)
-				if !first || !sqladapter.Retryable(err) {
-					t.Fatalf("%q: first = %v, %v; want a lost COMMIT that is retryable", message, first, err)
-				}
-				s.wantMark(t, message, true)
-				if first, err := through.redeliver(t.Context(), message); first || err != nil {
-					t.Errorf("redelivery of %q: first = %v, %v; want a duplicate", message, first, err)
-				}
-			}
-			s.wantEffects(t, all)
-			if n := cut.count.Load(); n != int64(len(all)) {
-				t.Errorf("%d replies were lost, want %d", n, len(all))
-			}
-		})
-	}
 }
 
 const childFile = "ONCEWARD_TEST_SQLITE_CHILD"

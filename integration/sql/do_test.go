@@ -204,36 +204,6 @@ func TestDoRepeatsADeadlock(t *testing.T) {
 	})
 }
 
-// TestDoResolvesALostCommit: the server commits, and its reply is cut off. Do meets its own
-// mark: the effect is done, once, and the caller is told so.
-func TestDoResolvesALostCommit(t *testing.T) {
-	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
-		t.Run(mode, func(t *testing.T) {
-			s := newShop(t, postgres(mode))
-			cut := newCommitCutter(t, servertest.Postgres(t))
-			through := &shop{db: openDB(t, "pgx", postgresURL(t, cut.url, mode)), marks: s.marks, dialect: s.dialect, ledger: s.ledger}
-			all := messages(10)
-			for _, message := range all {
-				cut.arm()
-				if mark, err := through.do(t.Context(), message); err != nil || mark.Outcome != dedup.Duplicate {
-					t.Errorf("%q: %v, %v; want a duplicate of its own", message, mark.Outcome, err)
-				}
-			}
-			for batch := range slices.Chunk(messages(20)[10:], 5) {
-				cut.arm()
-				marks, err := through.doBatch(t.Context(), batch)
-				if err != nil || slices.ContainsFunc(marks, func(m sqladapter.Mark) bool { return m.Outcome != dedup.Duplicate }) {
-					t.Errorf("batch: %v, %v", marks, err)
-				}
-			}
-			s.wantEffects(t, messages(20))
-			if n := cut.count.Load(); n != 12 {
-				t.Errorf("%d replies were lost, want 12", n)
-			}
-		})
-	}
-}
-
 // TestDoInFlight: a wait that the database's lock timeout cuts short is not repeated, and
 // not acknowledged.
 func TestDoInFlight(t *testing.T) {

@@ -9,4 +9,5 @@ const (
 	fireCrashes = 40
 	fireKills   = 200
 	fireEvery   = 30 * time.Millisecond
+	cutRounds   = 1200
 )

@@ -9,4 +9,5 @@ const (
 	fireCrashes = 2
 	fireKills   = 20 // before, between and after the crashes
 	fireEvery   = 20 * time.Millisecond
+	cutRounds   = 36 // of each way to mark, on each engine and in each mode
 )

@@ -1,0 +1,197 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// pgxModes are all the ways in which pgx sends a statement.
+var pgxModes = []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"}
+
+// A cuttable is an engine whose COMMITs can be cut.
+type cuttable struct {
+	engine
+	through func(t *testing.T) (*cutter, *sql.DB)
+}
+
+func cuttables() []cuttable {
+	var all []cuttable
+	for _, mode := range pgxModes {
+		all = append(all, cuttable{postgres(mode), func(t *testing.T) (*cutter, *sql.DB) {
+			c, url := newPostgresCutter(t, servertest.Postgres(t))
+			return c, openDB(t, "pgx", postgresURL(t, url, mode))
+		}})
+	}
+	return all
+}
+
+// A way to have the effects of a batch, as often as it takes. first says that the transaction
+// which ended well was the one that had them.
+type way struct {
+	name string
+	size int
+	do   func(s *shop, ctx context.Context, batch []string) (first bool, err error)
+}
+
+var ways = []way{{"MarkTx", 1, (*shop).byTheBook}, {"Do", 1, (*shop).byDo}, {"DoBatch", 3, (*shop).byDoBatch}}
+
+// TestCommitCut: COMMIT does not arrive, arrives when its client has gone, or its reply is lost
+// or torn at any byte. Whoever then does what the documentation says has each effect once,
+// whatever the driver says of the error.
+func TestCommitCut(t *testing.T) {
+	for _, e := range cuttables() {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, e.engine)
+			c, db := e.through(t)
+			through := *s
+			through.db = db
+			for _, w := range ways {
+				t.Run(w.name, func(t *testing.T) { through.underCuts(t, c, w) })
+			}
+		})
+	}
+}
+
+// underCuts has a cut in every round, and checks what the caller is told of it.
+func (s *shop) underCuts(t *testing.T, c *cutter, w way) {
+	var all []string
+	before, bytes := c.count.Load(), 0
+	for round := range cutRounds {
+		how := []cut{lost, torn, late, torn, undelivered, torn}[round%6]
+		if how == torn {
+			bytes++ // every byte of the 11 or 18 has its turn
+		}
+		batch := make([]string, w.size)
+		for i := range batch {
+			batch[i] = fmt.Sprintf("%s %d %d", w.name, round, i)
+		}
+		all = append(all, batch...)
+		c.arm(how, bytes)
+		first, err := w.do(s, t.Context(), batch)
+		if err != nil || how != torn && first != (how == undelivered) {
+			t.Errorf("round %d, %v: first = %v, %v", round, how, first, err)
+		}
+	}
+	if n := c.count.Load() - before; n != cutRounds {
+		t.Errorf("%d COMMITs were cut, want %d", n, cutRounds)
+	}
+	if lost, doubled := s.damage(t, all); lost != 0 || doubled != 0 {
+		t.Errorf("of %d effects %d are lost and %d doubled", len(all), lost, doubled)
+	}
+}
+
+func (s *shop) byTheBook(ctx context.Context, batch []string) (first bool, err error) {
+	return s.redeliver(ctx, batch[0])
+}
+
+func (s *shop) byDo(ctx context.Context, batch []string) (first bool, err error) {
+	mark, err := s.do(ctx, batch[0])
+	return mark.First(), err
+}
+
+// TestCommitCutInAPipeline: with pgx itself, COMMIT may travel with the effect, in one round
+// trip and as a statement like any other.
+func TestCommitCutInAPipeline(t *testing.T) {
+	for _, mode := range pgxModes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, postgres(mode))
+			c, url := newPostgresCutter(t, servertest.Postgres(t))
+			p := &pipeline{shop: s, url: postgresURL(t, url, mode)}
+			t.Cleanup(func() { p.disconnect(t) })
+			s.underCuts(t, c, way{"MarkTx", 1, func(_ *shop, ctx context.Context, batch []string) (bool, error) {
+				return p.redeliver(ctx, batch[0])
+			}})
+		})
+	}
+}
+
+// pipeline sends the effect and COMMIT together.
+type pipeline struct {
+	*shop
+	url  string
+	conn *pgx.Conn
+}
+
+func (p *pipeline) disconnect(t *testing.T) {
+	if p.conn == nil || p.conn.IsClosed() {
+		return
+	}
+	if err := p.conn.Close(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
+func (p *pipeline) redeliver(ctx context.Context, message string) (first bool, err error) {
+	for range maxDeliveries {
+		if first, err = p.deliver(ctx, message); err == nil || !sqladapter.Retryable(err) {
+			break
+		}
+	}
+	return first, err
+}
+
+func (p *pipeline) deliver(ctx context.Context, message string) (first bool, err error) {
+	if p.conn == nil || p.conn.IsClosed() {
+		if p.conn, err = pgx.Connect(ctx, p.url); err != nil {
+			return false, err
+		}
+	}
+	tx, err := p.conn.Begin(ctx)
+	if err != nil {
+		return false, err
+	}
+	mark, err := p.marks.MarkTx(ctx, pgxTx{tx}, message)
+	if err != nil {
+		return false, errors.Join(err, tx.Rollback(ctx))
+	}
+	var b pgx.Batch
+	if mark.First() {
+		b.Queue(p.bind(`INSERT INTO `+p.ledger+` (message) VALUES (?)`), message)
+	}
+	b.Queue("commit")
+	return mark.First(), tx.SendBatch(ctx, &b).Close()
+}
+
+// pgxTx is a transaction of pgx as sqladapter wants it.
+type pgxTx struct{ pgx.Tx }
+
+func (pgxTx) QueryContext(context.Context, string, ...any) (*sql.Rows, error) {
+	return nil, errors.ErrUnsupported
+}
+
+func (t pgxTx) QueryRows(ctx context.Context, query string, args ...any) (sqladapter.Rows, error) {
+	rows, err := t.Query(ctx, query, args...)
+	return pgxRows{rows}, err
+}
+
+type pgxRows struct{ pgx.Rows }
+
+func (r pgxRows) Close() error {
+	r.Rows.Close()
+	return r.Err()
+}
+
+// byDoBatch: all are first, or none is.
+func (s *shop) byDoBatch(ctx context.Context, batch []string) (first bool, err error) {
+	marks, err := s.doBatch(ctx, batch)
+	if err != nil {
+		return false, err
+	}
+	other := func(m sqladapter.Mark) bool { return m.Outcome != marks[0].Outcome }
+	if slices.ContainsFunc(marks, other) || marks[0].Outcome != dedup.Acquired && marks[0].Outcome != dedup.Duplicate {
+		return false, fmt.Errorf("one transaction, and marks %v", marks)
+	}
+	return marks[0].First(), nil
+}
