@@ -1,14 +1,8 @@
 package sql_test
 
 import (
-	"bufio"
-	"context"
 	"database/sql"
-	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -105,84 +99,4 @@ func (s *shop) deliverUnderKills(t *testing.T, admin *sql.DB, rng *rand.Rand, me
 	}
 	t.Errorf("%q: no delivery of %d succeeded", message, maxDeliveries)
 	return failed, killed
-}
-
-const childFile = "ONCEWARD_TEST_SQLITE_CHILD"
-
-// TestKilledProcess: a process that dies by SIGKILL after mark and effect, before the
-// commit, leaves neither; one that dies after the commit leaves both.
-func TestKilledProcess(t *testing.T) {
-	if file := os.Getenv(childFile); file != "" {
-		runChild(t, file)
-		return
-	}
-	for _, when := range []string{"before commit", "after commit", "within Do"} {
-		t.Run(when, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "marks.db")
-			s := newShop(t, engine{"sqlite", sqladapter.SQLite, func(t *testing.T) *sql.DB {
-				return openDB(t, "sqlite", sqliteDSN(file, "immediate"))
-			}})
-			killChild(t, fmt.Sprintf("%s\n%s\n%s\n%s", file, s.table, s.ledger, when))
-			committed := when == "after commit"
-			s.wantMark(t, "m", committed)
-			if first, err := s.redeliver(t.Context(), "m"); err != nil || first == committed {
-				t.Errorf("redelivery: first = %v, %v", first, err)
-			}
-			s.wantEffects(t, []string{"m"})
-		})
-	}
-}
-
-// killChild runs this test in a child process and kills it when it says it is ready.
-func killChild(t *testing.T, task string) {
-	t.Helper()
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledProcess$")
-	child.Env = append(os.Environ(), childFile+"="+task)
-	child.Stderr = os.Stderr
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if killErr := child.Process.Kill(); killErr != nil {
-		t.Error(killErr)
-	}
-	_ = child.Wait() // always an error: it was killed
-	if err != nil || line != "ready\n" {
-		t.Fatalf("the child said %q, %v", line, err)
-	}
-}
-
-// runChild is the other side of killChild: it never returns by itself.
-func runChild(t *testing.T, task string) {
-	var file, table, ledger, when string
-	if _, err := fmt.Sscanf(task, "%s\n%s\n%s\n%s", &file, &table, &ledger, &when); err != nil {
-		t.Fatal(err)
-	}
-	db := openDB(t, "sqlite", sqliteDSN(file, "immediate"))
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "shop", Table: table})
-	if err != nil {
-		t.Fatal(err)
-	}
-	die := func() {
-		fmt.Println("ready")
-		<-context.Background().Done() // the parent's SIGKILL ends it
-	}
-	s := &shop{db: db, marks: marks, dialect: sqladapter.SQLite, table: table, ledger: ledger}
-	if when == "within" {
-		_, err = s.do(t.Context(), "m", func(*sql.Tx) error { die(); return nil })
-		t.Fatalf("child: %v", err)
-	}
-	first, err := s.deliver(t.Context(), "m", func(*sql.Tx) {
-		if when == "before" {
-			die()
-		}
-	})
-	if err != nil || !first {
-		t.Fatalf("child: %v, %v", first, err)
-	}
-	die()
 }

@@ -11,3 +11,8 @@ const (
 	fireEvery   = 30 * time.Millisecond
 	cutRounds   = 1200
 )
+
+var (
+	killedModes = pgxModes
+	killedWhen  = []string{"before", "during", "after"}
+)

@@ -11,3 +11,8 @@ const (
 	fireEvery   = 20 * time.Millisecond
 	cutRounds   = 36 // of each way to mark, on each engine and in each mode
 )
+
+var (
+	killedModes = []string{"cache_statement", "simple_protocol"}
+	killedWhen  = []string{"before", "after"}
+)

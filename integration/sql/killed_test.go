@@ -1,0 +1,264 @@
+package sql_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// victimTask is the variable in which a child process finds what it is to die of.
+const victimTask = "ONCEWARD_TEST_SQL_VICTIM"
+
+// victim is a process that delivers one batch and kills itself at a statement.
+type victim struct {
+	Driver, DSN   string
+	Dialect       sqladapter.Dialect
+	Table, Ledger string
+	Way           string
+	Batch         []string
+	// Step counts what goes to the database, from zero; When is before, during or after.
+	Step int
+	When string
+}
+
+// killable is an engine that another process can open.
+type killable struct {
+	name, driver string
+	dialect      sqladapter.Dialect
+	dsn          func(t *testing.T) string
+}
+
+func killables() []killable {
+	all := []killable{{"sqlite", "sqlite", sqladapter.SQLite, func(t *testing.T) string {
+		return sqliteDSN(filepath.Join(t.TempDir(), "marks.db"), "immediate")
+	}}}
+	for _, mode := range killedModes {
+		all = append(all, killable{"postgres/" + mode, "pgx", sqladapter.Postgres, func(t *testing.T) string {
+			return postgresURL(t, servertest.Postgres(t), mode)
+		}})
+	}
+	return all
+}
+
+// TestKilledAtEveryStatement: a process is killed with SIGKILL before and after each of the
+// statements between BEGIN and the answer to COMMIT. The effect is there if COMMIT was
+// executed, and after a redelivery it is there once.
+func TestKilledAtEveryStatement(t *testing.T) {
+	if task := os.Getenv(victimTask); task != "" {
+		beVictim(t, task)
+		return
+	}
+	for _, e := range killables() {
+		for _, w := range ways {
+			t.Run(e.name+"/"+w.name, func(t *testing.T) {
+				t.Parallel()
+				v := victim{Driver: e.driver, DSN: e.dsn(t), Dialect: e.dialect, Way: w.name}
+				s := newShop(t, engine{e.name, e.dialect, func(t *testing.T) *sql.DB { return openDB(t, e.driver, v.DSN) }})
+				v.Table, v.Ledger = s.table, s.ledger
+				all := s.killEverywhere(t, v, w)
+				s.wantEffects(t, all)
+			})
+		}
+	}
+}
+
+// killEverywhere returns all the messages it has delivered.
+func (s *shop) killEverywhere(t *testing.T, v victim, w way) (all []string) {
+	t.Helper()
+	next := func(name string) []string {
+		batch := []string{name}
+		if w.size > 1 {
+			batch = around(t, "done", name)
+		}
+		all = append(all, batch...)
+		return batch
+	}
+	first, err := w.do(s, t.Context(), []string{"done"})
+	if err != nil || !first {
+		t.Fatalf("the message before: %v, %v", first, err)
+	}
+	all = append(all, "done")
+	v.Batch = next("dry run")
+	steps := v.rehearse(t, w)
+	for i, step := range steps {
+		for _, when := range killedWhen {
+			v.Step, v.When, v.Batch = i, when, next(fmt.Sprintf("%d %s", i, when))
+			if died := v.run(t); died != fmt.Sprintf("%s %s", when, step) {
+				t.Errorf("it was to be killed %s %q, and was %s", when, step, died)
+			}
+			committed := step == "commit" && when == "after"
+			open := step == "commit" && when == "during"
+			first, err := s.again(t, w, v.Batch)
+			if err != nil || !open && first == committed {
+				t.Errorf("killed %s %q, redelivery: first = %v, %v", when, step, first, err)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// around is a batch with a duplicate between two new messages, also in the order of their ids,
+// so that every batch takes the same statements. It is not sorted.
+func around(t *testing.T, done, name string) []string {
+	t.Helper()
+	middle := idOf(t, done)
+	var less, greater string
+	for i := 0; less == "" || greater == ""; i++ {
+		message := fmt.Sprintf("%s %d", name, i)
+		if id := idOf(t, message); bytes.Compare(id[:], middle[:]) < 0 {
+			less = message
+		} else {
+			greater = message
+		}
+	}
+	return []string{greater, done, less}
+}
+
+func idOf(t *testing.T, message string) dedup.ID {
+	t.Helper()
+	id, err := dedup.NewID("shop", "", message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// again redelivers, also where one of the batch was done before.
+func (s *shop) again(t *testing.T, w way, batch []string) (first bool, err error) {
+	if w.size == 1 {
+		return w.do(s, t.Context(), batch)
+	}
+	marks, err := s.doBatch(t.Context(), batch)
+	if err != nil {
+		return false, err
+	}
+	if marks[1].First() || marks[0].Outcome != marks[2].Outcome {
+		t.Errorf("%q are %v", batch, marks)
+	}
+	return marks[0].First(), nil
+}
+
+// rehearse runs the victim in this process, where it survives, and returns what it says to
+// the database.
+func (v victim) rehearse(t *testing.T, w way) (steps []string) {
+	t.Helper()
+	s := v.shop(t, func(what string, do func() error) error { steps = append(steps, what); return do() })
+	if err := s.once(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d statements: %s", len(steps), strings.Join(steps, ", "))
+	named := func(table string) bool {
+		return slices.ContainsFunc(steps, func(step string) bool { return strings.Contains(step, table) })
+	}
+	if steps[0] != "begin" || steps[len(steps)-1] != "commit" || !named(v.Table) || !named(v.Ledger) {
+		t.Fatalf("these are not begin, mark, effect and commit: %q", steps)
+	}
+	return steps
+}
+
+func (v victim) shop(t *testing.T, tell teller) *shop {
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: v.Dialect, Namespace: "shop", Table: v.Table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &shop{db: openTold(t, v.Driver, v.DSN, tell), marks: marks, dialect: v.Dialect, table: v.Table, ledger: v.Ledger}
+}
+
+// once is a single delivery.
+func (s *shop) once(ctx context.Context, v victim) (err error) {
+	switch v.Way {
+	case "MarkTx":
+		_, err = s.deliver(ctx, v.Batch[0], nil)
+	case "Do":
+		_, err = s.do(ctx, v.Batch[0])
+	case "DoBatch":
+		_, err = s.doBatch(ctx, v.Batch)
+	default:
+		err = fmt.Errorf("no way to deliver is called %q", v.Way)
+	}
+	return err
+}
+
+// run waits for the victim's death, and returns when that was by its own words.
+func (v victim) run(t *testing.T) (last string) {
+	t.Helper()
+	task, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledAtEveryStatement$")
+	child.Env = append(os.Environ(), victimTask+"="+string(task))
+	child.Stderr = os.Stderr
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said, err := io.ReadAll(bufio.NewReader(out))
+	if err != nil {
+		t.Error(err)
+	}
+	var exit *exec.ExitError
+	if err := child.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("the child ended with %v, not by SIGKILL; it said %q", err, said)
+	}
+	return strings.TrimSpace(string(said))
+}
+
+// beVictim is the child's side.
+func beVictim(t *testing.T, task string) {
+	var v victim
+	if err := json.Unmarshal([]byte(task), &v); err != nil {
+		t.Fatal(err)
+	}
+	var step int
+	s := v.shop(t, func(what string, do func() error) error {
+		now := step == v.Step
+		step++
+		if !now {
+			return do()
+		}
+		fmt.Println(v.When, what)
+		switch v.When {
+		case "before":
+			die()
+		case "during":
+			// Most statements take less; the rest of them is the next step.
+			time.AfterFunc(rand.N(500*time.Microsecond), die)
+			_ = do()
+		case "after":
+			_ = do()
+		}
+		die()
+		return nil
+	})
+	err := s.once(t.Context(), v)
+	t.Fatalf("the victim lives, and ended with %v", err)
+}
+
+// die does not return.
+func die() {
+	_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
+	select {}
+}
