@@ -21,9 +21,6 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// enough is how many claims, and how many completions, must have lost a reply.
-const enough = 1000
-
 // layouts are those whose claims and completions differ as commands: a completion is a
 // script, a plain SET, or SADD. With a result Mixed does what Rich does, and without what
 // Compact does.
@@ -136,8 +133,12 @@ func (l *losses) untilEnough(f func(caller, round int)) {
 
 // One by one: every claim is ours, every completion is confirmed.
 func TestOwnClaimsAreRecognised(t *testing.T) {
+	t.Parallel()
 	for _, layout := range layouts {
-		t.Run(layout.String(), func(t *testing.T) { oneByOne(t, layout) })
+		t.Run(layout.String(), func(t *testing.T) {
+			t.Parallel() // they wait for retries, mostly
+			oneByOne(t, layout)
+		})
 	}
 }
 
@@ -164,8 +165,12 @@ func oneByOne(t *testing.T, layout redisadapter.Layout) {
 
 // In batches, where a lost reply takes those behind it in the pipeline along.
 func TestOwnClaimsAreRecognisedInBatches(t *testing.T) {
+	t.Parallel()
 	for _, layout := range layouts {
-		t.Run(layout.String(), func(t *testing.T) { inBatches(t, layout) })
+		t.Run(layout.String(), func(t *testing.T) {
+			t.Parallel() // they wait for retries, mostly
+			inBatches(t, layout)
+		})
 	}
 }
 
