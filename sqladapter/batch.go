@@ -25,10 +25,17 @@ func (m *Marks) MarkBatchTx(ctx context.Context, tx Tx, reqs []dedup.Request) ([
 	if err := m.ready(); err != nil {
 		return nil, err
 	}
-	if err := checkTx(tx); err != nil {
+	if err := m.checkTx(tx); err != nil {
 		return nil, err
 	}
-	return m.markBatch(ctx, tx, m.newBatch(reqs))
+	b := m.newBatch(reqs)
+	if len(b.places) == 0 {
+		return b.marks, nil
+	}
+	if err := m.checkOpen(ctx, tx); err != nil {
+		return nil, unlearnt(err).Err
+	}
+	return m.markBatch(ctx, tx, b)
 }
 
 func (m *Marks) markBatch(ctx context.Context, tx Tx, b *batch) ([]Mark, error) {

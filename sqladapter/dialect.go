@@ -16,6 +16,8 @@ const (
 	Postgres Dialect = iota + 1
 	// SQLite is SQLite 3.35 or newer, which has RETURNING.
 	SQLite
+	// MySQL is MySQL 8.0 or newer, and MariaDB 10.6 or newer, with InnoDB.
+	MySQL
 )
 
 // String returns the lower-case name.
@@ -25,6 +27,8 @@ func (d Dialect) String() string {
 		return "postgres"
 	case SQLite:
 		return "sqlite"
+	case MySQL:
+		return "mysql"
 	default:
 		return "unknown"
 	}
@@ -46,22 +50,29 @@ type dialect struct {
 	chunk int
 	// insert the rows whose ids are not taken, and return id and stamp of those.
 	insert func(es []entry, salt int64) statement
-	// load the rows of these ids: id, stamp, fingerprint, and the clock in milliseconds.
+	// counts says that insert returns no rows, but how many it has inserted. Which ones is
+	// told by the stamp, which is then the salt itself.
+	counts bool
+	// salt is how many random bits a stamp has.
+	salt int
+	// load the rows of these ids as they are committed now: id, stamp, fingerprint, when it
+	// was made and the clock, both in milliseconds.
 	load func(es []entry) statement
+	// peek is load for those who wait for nobody.
+	peek func(es []entry) statement
 	// window reads the one on record, in milliseconds; setWindow takes it.
 	window, setWindow string
 	// tick is the unit in which expire counts.
 	tick time.Duration
 	// expire deletes rows that are at least ticks older than the newest: ticks, limit.
 	expire string
+	// guarded says that a transaction can end without its owner's knowledge.
+	guarded bool
 }
 
 // saltBits of a stamp tell its statement apart from others of the same millisecond. The
 // rest is that millisecond, by the database's clock: until the year 2248.
 const saltBits = 20
-
-// stampTime is when the row of a stamp was written.
-func stampTime(stamp int64) time.Time { return time.UnixMilli(stamp >> saltBits).UTC() }
 
 // Stamps are indexed in steps of 1024 ms: equal entries share one posting list, which is a
 // quarter of the space.
@@ -70,7 +81,7 @@ const (
 	stampTick  = 1024 * time.Millisecond
 )
 
-var dialects = map[Dialect]func(tableName, time.Duration) *dialect{Postgres: newPostgres, SQLite: newSQLite}
+var dialects = map[Dialect]func(tableName, time.Duration) *dialect{Postgres: newPostgres, SQLite: newSQLite, MySQL: newMySQL}
 
 // render puts names and the window into DDL. Nothing else is ever written into a statement.
 func render(ddl string, t tableName, window time.Duration) string {

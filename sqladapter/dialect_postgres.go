@@ -23,10 +23,16 @@ func newPostgres(t tableName, window time.Duration) *dialect {
 	insert := into + `VALUES ($1::uuid, ` + stamp + `, $3::bytea)` + tail
 	insertMany := into + `SELECT b.id, ` + stamp + `, decode(b.fingerprint, 'hex')` +
 		` FROM unnest($1::text::uuid[], $3::text::text[]) AS b(id, fingerprint)` + tail
-	from := `SELECT uuid_send(id), stamp, fingerprint, ` + now + ` FROM ` + t.full
+	from := `SELECT uuid_send(id), stamp, fingerprint, stamp >> 20, ` + now + ` FROM ` + t.full
 	load := from + ` WHERE id = $1::uuid`
 	// A join: = ANY would compare every row of a small table with every id.
 	loadMany := from + ` JOIN unnest($1::text::uuid[]) AS b(id) USING (id)`
+	loaded := func(es []entry) statement {
+		if len(es) == 1 {
+			return statement{load, []any{uuidText(es[0].id)}}
+		}
+		return statement{loadMany, []any{idArray(es)}}
+	}
 	return &dialect{
 		ddl:  render(postgresSchema, t, window),
 		lock: `SELECT pg_advisory_xact_lock(hashtextextended('onceward migrate', 0))`,
@@ -38,15 +44,13 @@ func newPostgres(t tableName, window time.Duration) *dialect {
 			}
 			return statement{insertMany, []any{idArray(es), salt, fingerprintArray(es)}}
 		},
-		load: func(es []entry) statement {
-			if len(es) == 1 {
-				return statement{load, []any{uuidText(es[0].id)}}
-			}
-			return statement{loadMany, []any{idArray(es)}}
-		},
-		window:    `SELECT window_ms FROM ` + t.meta,
-		setWindow: `UPDATE ` + t.meta + ` SET window_ms = $1::bigint`,
-		tick:      stampTick,
+		salt:   saltBits,
+		load:   loaded,
+		peek:   loaded,
+		window: `SELECT window_ms FROM ` + t.meta,
+		setWindow: `INSERT INTO ` + t.meta + ` (one, window_ms) VALUES (1, $1::bigint)` +
+			` ON CONFLICT (one) DO UPDATE SET window_ms = excluded.window_ms`,
+		tick: stampTick,
 		// ctid: rows are never updated, and a slot that is reused meanwhile is not
 		// visible to this statement's snapshot. SKIP LOCKED: sweepers do not queue.
 		expire: `DELETE FROM ` + t.full + ` WHERE ctid = ANY (ARRAY(SELECT ctid FROM ` + t.full +

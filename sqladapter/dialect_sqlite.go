@@ -8,17 +8,21 @@ func newSQLite(t tableName, window time.Duration) *dialect {
 	const now = `CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)`
 	insert := `INSERT INTO ` + t.full + ` (id, stamp, fingerprint) VALUES (?1, ` + now + ` << 20 | ?2, ?3)` +
 		` ON CONFLICT (id) DO NOTHING RETURNING id, stamp`
-	load := `SELECT id, stamp, fingerprint, ` + now + ` FROM ` + t.full + ` WHERE id = ?1`
+	load := `SELECT id, stamp, fingerprint, stamp >> 20, ` + now + ` FROM ` + t.full + ` WHERE id = ?1`
+	loaded := func(es []entry) statement { return statement{load, []any{es[0].id[:]}} }
 	return &dialect{
 		ddl:   render(sqliteSchema, t, window),
 		chunk: 1,
 		insert: func(es []entry, salt int64) statement {
 			return statement{insert, []any{es[0].id[:], salt, nullable(es[0].fingerprint)}}
 		},
-		load:      func(es []entry) statement { return statement{load, []any{es[0].id[:]}} },
-		window:    `SELECT window_ms FROM ` + t.meta,
-		setWindow: `UPDATE ` + t.meta + ` SET window_ms = ?1`,
-		tick:      stampTick,
+		salt:   saltBits,
+		load:   loaded,
+		peek:   loaded,
+		window: `SELECT window_ms FROM ` + t.meta,
+		setWindow: `INSERT INTO ` + t.meta + ` (one, window_ms) VALUES (1, ?1)` +
+			` ON CONFLICT (one) DO UPDATE SET window_ms = excluded.window_ms`,
+		tick: stampTick,
 		expire: `DELETE FROM ` + t.full + ` WHERE id IN (SELECT id FROM ` + t.full +
 			` WHERE stamp >> ` + stampShift + ` < min(` + now + ` >> 10, (SELECT max(stamp >> ` + stampShift + `) FROM ` + t.full +
 			`)) - ?1 ORDER BY stamp >> ` + stampShift + ` LIMIT ?2)`,

@@ -50,14 +50,14 @@ func (m *Marks) Do(
 		return Mark{Err: err}, err
 	}
 	var mark Mark
-	err = m.transact(ctx, db, func(tx *sql.Tx) (write bool, err error) {
+	err = transact(ctx, m.beginIn(db), func(tx transaction) (write bool, err error) {
 		if mark, err = m.mark(ctx, tx, e); err != nil {
 			return false, err
 		}
 		if !mark.First() {
 			return false, nil
 		}
-		return true, effect(ctx, tx)
+		return true, effect(ctx, native(tx))
 	})
 	switch {
 	case err == nil:
@@ -101,12 +101,12 @@ func (m *Marks) DoBatch(
 	if len(b.places) == 0 {
 		return b.marks, nil
 	}
-	err = m.transact(ctx, db, func(tx *sql.Tx) (write bool, err error) {
+	err = transact(ctx, m.beginIn(db), func(tx transaction) (write bool, err error) {
 		if _, err := m.markBatch(ctx, tx, b); err != nil {
 			return false, err
 		}
 		if first := firsts(b.marks); len(first) > 0 {
-			return true, effect(ctx, tx, first)
+			return true, effect(ctx, native(tx), first)
 		}
 		return false, nil
 	})

@@ -29,8 +29,8 @@
 // # Which transactions
 //
 // The package needs a database/sql transaction and no driver; [Tx] is one method, so
-// what wraps a *sql.Tx (sqlx, bun, gorm's ConnPool, ent's driver) fits too. PostgreSQL
-// and SQLite (3.35 or newer) are supported.
+// what wraps a *sql.Tx (sqlx, bun, gorm's ConnPool, ent's driver) fits too. PostgreSQL,
+// MySQL and MariaDB, and SQLite (3.35 or newer) are supported.
 //
 // PostgreSQL: READ COMMITTED, the default, is the level to use. At REPEATABLE READ and
 // SERIALIZABLE the loser of a race gets SQLSTATE 40001 instead of an answer and its
@@ -42,6 +42,14 @@
 // busy_timeout, or let MarkTx be the first statement. A transaction that reads first and
 // marks later can fail with SQLITE_BUSY_SNAPSHOT whatever the timeout; [Retryable]
 // recognises that as well.
+//
+// MySQL and MariaDB: any level but READ COMMITTED locks gaps, so that level has the fewest
+// deadlocks. The lock wait timeout, 50 s by default, bounds the wait and is answered with
+// [dedup.ErrInFlight]; it undoes its statement alone. After a deadlock the server has rolled
+// back, and *sql.Tx does not know: the next statement would be committed by itself. So roll
+// back after every error. Do sees to all that, whatever the effect does with an error;
+// MarkTx refuses a transaction that is not open, which it cannot tell with autocommit off.
+// The driver must not be told to report found rows (clientFoundRows): Migrate and Check see.
 //
 // # When Commit returns an error
 //

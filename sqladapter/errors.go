@@ -32,7 +32,7 @@ func Retryable(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return false
-	case errors.Is(err, dedup.ErrUnknown), errors.Is(err, dedup.ErrInFlight):
+	case errors.Is(err, dedup.ErrUnknown), errors.Is(err, dedup.ErrInFlight), errors.Is(err, errRolledBack):
 		return true
 	}
 	return sqlerr.Transient(err)

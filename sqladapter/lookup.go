@@ -19,7 +19,7 @@ func (m *Marks) Lookup(ctx context.Context, q Tx, key string, opts ...dedup.Opti
 	if isNil(q) {
 		return Mark{}, false, inputError("q", "is nil")
 	}
-	rows, err := m.load(ctx, q, []entry{e})
+	rows, err := queryRows(ctx, q, m.dialect.peek([]entry{e}), scanLoaded)
 	if err != nil {
 		return Mark{}, false, unlearnt(err).Err
 	}

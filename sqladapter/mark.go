@@ -19,7 +19,8 @@ type Mark struct {
 	// the key is bound to another payload; [dedup.InFlight] when the wait for another
 	// transaction was cut short; [dedup.Unknown] when nothing could be learnt.
 	Outcome dedup.Outcome
-	// At is when the stored mark was made, in UTC by the database's clock.
+	// At is when the stored mark was made, in UTC by the database's clock. It is zero for the
+	// first with MySQL, which does not tell.
 	At time.Time
 	// Age of the stored mark by the database's clock; zero for the first.
 	Age time.Duration
@@ -48,14 +49,19 @@ func (m Mark) First() bool { return m.Outcome == dedup.Acquired }
 // before any statement.
 //
 // Of the options, scope and fingerprint count; origin and label are not kept here. The
-// fingerprint is unkeyed unless the caller keys it. One round trip, two for a duplicate.
+// fingerprint is unkeyed unless the caller keys it. One round trip, two for a duplicate;
+// two more with MySQL, which is asked first whether there is a transaction at all.
 func (m *Marks) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Option) (Mark, error) {
 	e, err := m.entry(key, opts)
 	if err != nil {
 		return Mark{}, err
 	}
-	if err := checkTx(tx); err != nil {
+	if err := m.checkTx(tx); err != nil {
 		return Mark{}, err
+	}
+	if err := m.checkOpen(ctx, tx); err != nil {
+		mark := unlearnt(err)
+		return mark, mark.Err
 	}
 	return m.mark(ctx, tx, e)
 }
@@ -111,7 +117,7 @@ func (m *Marks) digest(req dedup.Request) (entry, error) {
 // one WITH, would not show the other's row. The second statement has a new snapshot.
 func (m *Marks) settle(ctx context.Context, tx Tx, left []entry) (map[dedup.ID]row, error) {
 	found := make(map[dedup.ID]row, len(left))
-	salt := newSalt()
+	salt := newSalt(m.dialect.salt)
 	for range maxRounds {
 		for _, ask := range []func() ([]row, error){
 			func() ([]row, error) { return m.insert(ctx, tx, left, salt) },
@@ -122,6 +128,7 @@ func (m *Marks) settle(ctx context.Context, tx Tx, left []entry) (map[dedup.ID]r
 				return nil, err
 			}
 			for _, r := range rows {
+				r.ours = r.ours || m.dialect.counts && r.stamp == salt
 				found[r.id] = r
 			}
 			if left = missing(left, found); len(left) == 0 {
@@ -146,8 +153,12 @@ func missing(es []entry, found map[dedup.ID]row) []entry {
 	return left
 }
 
-// insert returns the rows that it has inserted; these alone are ours.
+// insert returns the rows that it has inserted, or none where the dialect only counts them
+// and some were there.
 func (m *Marks) insert(ctx context.Context, tx Tx, es []entry, salt int64) ([]row, error) {
+	if m.dialect.counts {
+		return m.insertCounted(ctx, tx, es, salt)
+	}
 	rows, err := queryRows(ctx, tx, m.dialect.insert(es, salt), scanInserted)
 	if err != nil {
 		return nil, err
@@ -160,6 +171,19 @@ func (m *Marks) insert(ctx context.Context, tx Tx, es []entry, salt int64) ([]ro
 	}
 	for i, r := range rows {
 		rows[i].fingerprint = bound[r.id]
+	}
+	return rows, nil
+}
+
+// insertCounted believes the count only when it says that all are new.
+func (m *Marks) insertCounted(ctx context.Context, tx Tx, es []entry, salt int64) ([]row, error) {
+	n, err := exec(ctx, tx, m.dialect.insert(es, salt))
+	if err != nil || n != int64(len(es)) {
+		return nil, err
+	}
+	rows := make([]row, len(es))
+	for i, e := range es {
+		rows[i] = row{id: e.id, stamp: salt, fingerprint: e.fingerprint, ours: true}
 	}
 	return rows, nil
 }

@@ -26,6 +26,8 @@ func (e codeError) SQLState() string { return string(e) }
 func insertText(m *Marks) string { return m.dialect.insert(make([]entry, 1), 0).text }
 func loadText(m *Marks) string   { return m.dialect.load(make([]entry, 1)).text }
 
+func peek(m *Marks) string { return m.dialect.peek(make([]entry, 1)).text }
+
 // insertManyText and loadManyText are those for several, where there are any.
 func insertManyText(m *Marks) string { return m.dialect.insert(make([]entry, 2), 0).text }
 func loadManyText(m *Marks) string   { return m.dialect.load(make([]entry, 2)).text }
@@ -50,7 +52,7 @@ func inserted(args []any) [][]driver.Value {
 // stored answers with a row that is three seconds old.
 func stored(f dedup.Fingerprint) func([]any) [][]driver.Value {
 	return func(args []any) [][]driver.Value {
-		return [][]driver.Value{{args[0], at(1, 9), nullable(f), int64(4000)}}
+		return [][]driver.Value{{args[0], at(1, 9), nullable(f), int64(1000), int64(4000)}}
 	}
 }
 
@@ -87,7 +89,7 @@ func TestMarkTx(t *testing.T) {
 			[]step{
 				{query: insert, rows: func(args []any) [][]driver.Value { salt, _ = args[1].(int64); return nil }},
 				{query: load, rows: func(args []any) [][]driver.Value {
-					return [][]driver.Value{{args[0], at(1, salt), nil, int64(1000)}}
+					return [][]driver.Value{{args[0], at(1, salt), nil, int64(1000), int64(1000)}}
 				}},
 			},
 			dedup.Duplicate, nil,
@@ -119,7 +121,7 @@ func TestMarkTx(t *testing.T) {
 		{
 			"row of another shape", nil,
 			[]step{{query: insert}, {query: load, rows: func([]any) [][]driver.Value {
-				return [][]driver.Value{{[]byte("short"), at(1, 0), nil, int64(0)}}
+				return [][]driver.Value{{[]byte("short"), at(1, 0), nil, int64(0), int64(0)}}
 			}}},
 			dedup.Unknown, dedup.ErrUnreadable,
 		},
@@ -226,6 +228,9 @@ func TestBadInput(t *testing.T) {
 		"migrate, nil":      {"db", func() error { return m.Migrate(context.Background(), nil) }},
 		"migrate, zero":     {"Marks", func() error { return new(Marks).Migrate(context.Background(), db) }},
 		"delete, nil":       {"db", func() error { _, err := m.DeleteExpired(context.Background(), nil, 1); return err }},
+		"check, nil":        {"db", func() error { return m.Check(context.Background(), nil) }},
+		"check, zero":       {"Marks", func() error { return new(Marks).Check(context.Background(), db) }},
+		"MySQL, query only": {"tx", mark(newMarks(t, MySQL), &nativeTx{}, "k")},
 		"window, nil":       {"db", func() error { return m.SetWindow(context.Background(), nil) }},
 		"window, zero":      {"Marks", func() error { return new(Marks).SetWindow(context.Background(), db) }},
 		"delete, limit 0":   {"limit", func() error { _, err := m.DeleteExpired(context.Background(), db, 0); return err }},

@@ -51,6 +51,14 @@ type Tx interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
+// ExecTx is what a transaction of MySQL must be as well: *sql.Tx and *sql.Conn are, and most
+// of what wraps them.
+type ExecTx interface {
+	Tx
+	// ExecContext is that of *sql.Tx.
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
 // NativeTx is for a transaction that is not of database/sql, such as a pgx.Tx: what wraps
 // one has both methods, and its QueryContext is never called. See package sqladapter/pgxv5.
 type NativeTx interface {
@@ -87,7 +95,7 @@ type Marks struct {
 func New(cfg Config) (*Marks, error) {
 	build, ok := dialects[cfg.Dialect]
 	if !ok {
-		return nil, inputError("Dialect", "must be Postgres or SQLite")
+		return nil, inputError("Dialect", "must be Postgres, SQLite or MySQL")
 	}
 	if err := checkNamespace(cfg.Namespace); err != nil {
 		return nil, err
@@ -130,12 +138,15 @@ func (m *Marks) ready() error {
 
 // checkTx refuses nil and connection pools: on a pool the mark would be committed at
 // once, before the effect, and a crash between the two would lose the message.
-func checkTx(tx Tx) error {
+func (m *Marks) checkTx(tx Tx) error {
 	if isNil(tx) {
 		return inputError("tx", "is nil")
 	}
 	if _, pool := tx.(interface{ SetMaxOpenConns(int) }); pool {
 		return inputError("tx", "is a connection pool; pass the transaction that holds the effect")
+	}
+	if _, ok := tx.(ExecTx); m.dialect.counts && !ok {
+		return inputError("tx", "has no ExecContext as *sql.Tx has, which MySQL needs")
 	}
 	return nil
 }
@@ -146,11 +157,11 @@ func isNil(v any) bool {
 	return !rv.IsValid() || rv.Kind() == reflect.Pointer && rv.IsNil()
 }
 
-// newSalt returns the random bits of a stamp. crypto/rand.Read never fails since Go 1.24.
-func newSalt() int64 {
+// newSalt returns random bits, at most 63. crypto/rand.Read never fails since Go 1.24.
+func newSalt(bits int) int64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:])
-	return int64(binary.BigEndian.Uint64(b[:]) >> (64 - saltBits)) //nolint:gosec // few bits are left
+	return int64(binary.BigEndian.Uint64(b[:]) >> (64 - bits)) //nolint:gosec // the highest bit is gone
 }
 
 func inputError(field, reason string) error {

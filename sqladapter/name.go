@@ -29,12 +29,12 @@ func newTableName(d Dialect, schema, table string) (tableName, error) {
 	}
 	in := func(name string) string {
 		if schema == "" {
-			return quote(name)
+			return d.quote(name)
 		}
-		return quote(schema) + "." + quote(name)
+		return d.quote(schema) + "." + d.quote(name)
 	}
 	index := sqlname.Derive(table, "_expiry")
-	name := tableName{full: in(table), bare: quote(table), index: quote(index), meta: in(sqlname.Derive(table, "_meta"))}
+	name := tableName{full: in(table), bare: d.quote(table), index: d.quote(index), meta: in(sqlname.Derive(table, "_meta"))}
 	if d == SQLite {
 		// SQLite wants the schema on the index and not on its table; PostgreSQL puts an
 		// index where its table is.
@@ -43,4 +43,9 @@ func newTableName(d Dialect, schema, table string) (tableName, error) {
 	return name, nil
 }
 
-func quote(name string) string { return sqlname.Quote(name, '"') }
+func (d Dialect) quote(name string) string {
+	if d == MySQL {
+		return sqlname.Quote(name, '`')
+	}
+	return sqlname.Quote(name, '"')
+}

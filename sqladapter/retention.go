@@ -38,6 +38,9 @@ func (m *Marks) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int64
 	if err != nil {
 		return 0, err
 	}
+	if window >= recordedForever {
+		return 0, inputError("Window", fmt.Sprintf("of %s is on record as for ever, and %v here; SetWindow shortens it", m.table.full, m.window))
+	}
 	res, err := db.ExecContext(ctx, m.dialect.expire, ceil(max(window, m.window), m.dialect.tick), int64(limit))
 	if err != nil {
 		return 0, fmt.Errorf("sqladapter: delete expired: %w", err)
@@ -54,18 +57,15 @@ func (m *Marks) recordedWindow(ctx context.Context, db *sql.DB) (time.Duration, 
 	err := db.QueryRowContext(ctx, m.dialect.window).Scan(&millis)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return 0, m.noWindow()
+		return 0, fmt.Errorf("sqladapter: %s has no window on record; call Migrate", m.table.full)
 	case err != nil:
 		return 0, fmt.Errorf("sqladapter: window of %s: %w", m.table.full, err)
-	case millis >= forever:
-		return 0, inputError("Window", fmt.Sprintf("of %s is on record as for ever, and %v here; SetWindow shortens it", m.table.full, m.window))
 	}
-	return time.Duration(millis) * time.Millisecond, nil
+	return time.Duration(min(millis, forever)) * time.Millisecond, nil
 }
 
-func (m *Marks) noWindow() error {
-	return fmt.Errorf("sqladapter: %s has no window on record; call Migrate", m.table.full)
-}
+// recordedForever is what recordedWindow answers for a window without end.
+const recordedForever = time.Duration(forever) * time.Millisecond
 
 // SetWindow puts Config.Window on record for the whole table, also when it is shorter than
 // the one that is there. Call it once, by hand, when no user of the table needs the longer
@@ -77,12 +77,8 @@ func (m *Marks) SetWindow(ctx context.Context, db *sql.DB) error {
 	if db == nil {
 		return inputError("db", "is nil")
 	}
-	res, err := db.ExecContext(ctx, m.dialect.setWindow, windowMillis(m.window))
-	if err != nil {
+	if _, err := db.ExecContext(ctx, m.dialect.setWindow, windowMillis(m.window)); err != nil {
 		return fmt.Errorf("sqladapter: set window of %s: %w", m.table.full, err)
-	}
-	if n, err := res.RowsAffected(); err != nil || n == 0 {
-		return errors.Join(m.noWindow(), err)
 	}
 	return nil
 }

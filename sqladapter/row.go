@@ -62,20 +62,20 @@ func scanInserted(rows Rows) (row, error) {
 	if err := rows.Scan(&id, &r.stamp); err != nil {
 		return row{}, err
 	}
-	r.at = stampTime(r.stamp)
+	r.at = time.UnixMilli(r.stamp >> saltBits).UTC()
 	return r, r.setColumns(id, nil)
 }
 
-// scanLoaded reads a row that was found: id, stamp, fingerprint, and the clock.
+// scanLoaded reads a row that was found, as load returns it.
 func scanLoaded(rows Rows) (row, error) {
 	var id, fingerprint []byte
 	var r row
-	var now int64
-	if err := rows.Scan(&id, &r.stamp, &fingerprint, &now); err != nil {
+	var at, now int64
+	if err := rows.Scan(&id, &r.stamp, &fingerprint, &at, &now); err != nil {
 		return row{}, err
 	}
-	r.at = stampTime(r.stamp)
-	r.age = max(0, time.UnixMilli(now).Sub(r.at))
+	r.at = time.UnixMilli(at).UTC()
+	r.age = max(0, time.Duration(now-at)*time.Millisecond)
 	return r, r.setColumns(id, fingerprint)
 }
 

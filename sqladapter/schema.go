@@ -6,8 +6,6 @@ import (
 	_ "embed" // the schema of each dialect
 	"fmt"
 	"strings"
-
-	"github.com/onceward/onceward/dedup"
 )
 
 //go:embed schema/postgres.sql
@@ -15,6 +13,9 @@ var postgresSchema string
 
 //go:embed schema/sqlite.sql
 var sqliteSchema string
+
+//go:embed schema/mysql.sql
+var mysqlSchema string
 
 // Schema returns the DDL that [Marks.Migrate] runs, for those whose own tool does it.
 // Every statement is idempotent and ends with a semicolon at the end of a line.
@@ -29,6 +30,10 @@ func (m *Marks) Schema() string {
 // record where it is longer than what is there, all in one transaction. Several processes
 // may call it at once. A table of another form, an older one of this package's own included,
 // is refused and left as it is. It does not create Config.Schema.
+//
+// With MySQL it refuses a connection that reports the rows it has found for those it has
+// changed (clientFoundRows in the DSN), because a duplicate would look new, and a table whose
+// engine has no transactions. Such a table exists then, and is empty.
 func (m *Marks) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
 		return err
@@ -47,7 +52,31 @@ func (m *Marks) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("sqladapter: migrate: %w", err)
 	}
-	return nil
+	return m.probe(ctx, db)
+}
+
+// Check tells whether the tables are there, in this package's form and with a window that is
+// long enough, and refuses what [Marks.Migrate] refuses. It is for those who migrate with
+// their own tool, to be called at start. It leaves nothing behind. Two round trips; with
+// MySQL seven.
+func (m *Marks) Check(ctx context.Context, db *sql.DB) error {
+	if err := m.ready(); err != nil {
+		return err
+	}
+	if db == nil {
+		return inputError("db", "is nil")
+	}
+	if err := m.checkForm(ctx, db); err != nil {
+		return fmt.Errorf("sqladapter: check: %w", err)
+	}
+	window, err := m.recordedWindow(ctx, db)
+	if err != nil {
+		return err
+	}
+	if window < m.window || window < recordedForever && m.window == 0 {
+		return inputError("Window", fmt.Sprintf("is %v, and on record for %s is %v; call Migrate", m.window, m.table.full, window))
+	}
+	return m.probe(ctx, db)
 }
 
 // migrate looks at the table of marks as soon as it is there for certain: what comes after
@@ -76,7 +105,7 @@ func (m *Marks) migrate(ctx context.Context, tx *sql.Tx) error {
 
 // checkForm reads a mark that cannot exist.
 func (m *Marks) checkForm(ctx context.Context, tx Tx) error {
-	if _, err := m.load(ctx, tx, []entry{{id: dedup.ID{}}}); err != nil {
+	if _, err := queryRows(ctx, tx, m.dialect.peek(make([]entry, 1)), scanLoaded); err != nil {
 		return fmt.Errorf("table %s is not a table of marks, or one of an older form; drop it, or name another: %w", m.table.full, err)
 	}
 	return nil

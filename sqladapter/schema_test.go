@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // TestGoldenSQL pins every statement: a change of one is a change of what runs in other
 // people's databases, and should be seen in review.
 func TestGoldenSQL(t *testing.T) {
-	for _, d := range []Dialect{Postgres, SQLite} {
+	for _, d := range []Dialect{Postgres, SQLite, MySQL} {
 		t.Run(d.String(), func(t *testing.T) {
 			m, err := New(Config{Dialect: d, Namespace: "n", Schema: "Shop", Table: "marks"})
 			if err != nil {
@@ -26,7 +26,7 @@ func TestGoldenSQL(t *testing.T) {
 			}
 			sql := m.dialect
 			parts := append([]string{sql.lock}, m.migration()...)
-			parts = append(parts, insertText(m), loadText(m), insertManyText(m), loadManyText(m), sql.window, sql.setWindow, sql.expire)
+			parts = append(parts, insertText(m), loadText(m), insertManyText(m), loadManyText(m), peek(m), sql.window, sql.setWindow, sql.expire)
 			got := strings.Join(parts, "\n\n") + "\n"
 			file := filepath.Join("testdata", d.String()+".golden.sql")
 			if *update {
@@ -126,8 +126,8 @@ func TestDeleteExpired(t *testing.T) {
 		ticks int64
 		fails string
 	}{
-		"the recorded one":     {[]step{{query: m.dialect.window, rows: recorded(7_200_001)}, {query: m.dialect.expire}}, 7032, ""},
-		"a shorter one":        {[]step{{query: m.dialect.window, rows: recorded(1)}, {query: m.dialect.expire}}, 3516, ""},
+		"the recorded one":     {[]step{{query: m.dialect.window, rows: recorded(7_200_001)}, {query: m.dialect.expire, affected: 7}}, 7032, ""},
+		"a shorter one":        {[]step{{query: m.dialect.window, rows: recorded(1)}, {query: m.dialect.expire, affected: 7}}, 3516, ""},
 		"for ever":             {[]step{{query: m.dialect.window, rows: recorded(forever)}}, 0, "SetWindow"},
 		"none":                 {[]step{{query: m.dialect.window}}, 0, "call Migrate"},
 		"no answer":            {[]step{{query: m.dialect.window, err: codeError("57P01")}}, 0, "57P01"},

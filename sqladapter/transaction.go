@@ -14,7 +14,8 @@ import (
 const (
 	// maxTries bounds how often a transaction is run.
 	maxTries = 5
-	// commitGrace is how long a COMMIT may go on when its caller has been cancelled.
+	// commitGrace is how long a COMMIT, or a ROLLBACK, may go on when its caller has been
+	// cancelled.
 	commitGrace = 5 * time.Second
 )
 
@@ -24,11 +25,50 @@ var again = backoff.Policy{Base: 20 * time.Millisecond, Cap: time.Second}
 
 var errNoCommitReply = fmt.Errorf("%w: COMMIT was not answered within %v of the end of the context", dedup.ErrUnknown, commitGrace)
 
+// transaction is one that Do has begun, and ends. Rollback is called in any case, last.
+type transaction interface {
+	Tx
+	Commit(ctx context.Context) error
+	Rollback(ctx context.Context) error
+}
+
+// beginner begins one.
+type beginner func(ctx context.Context) (transaction, error)
+
+// sqlTx is a transaction of database/sql, which takes the context when it begins.
+type sqlTx struct{ *sql.Tx }
+
+func (t sqlTx) Commit(context.Context) error   { return t.Tx.Commit() }
+func (t sqlTx) Rollback(context.Context) error { return t.Tx.Rollback() }
+
+func (m *Marks) beginIn(db *sql.DB) beginner {
+	opts := &sql.TxOptions{Isolation: m.isolation}
+	return func(ctx context.Context) (transaction, error) {
+		if m.dialect.guarded {
+			tx, err := beginGuarded(ctx, db, opts)
+			if err != nil {
+				return nil, err // a nil *guardedTx would not be a nil transaction
+			}
+			return tx, nil
+		}
+		tx, err := db.BeginTx(ctx, opts)
+		return sqlTx{tx}, err
+	}
+}
+
+// native is the *sql.Tx of a transaction that beginIn has begun.
+func native(tx transaction) *sql.Tx {
+	if g, ok := tx.(*guardedTx); ok {
+		return g.Tx
+	}
+	return tx.(sqlTx).Tx //nolint:forcetypeassert // there is no third
+}
+
 // transact runs work in a transaction until one try ends for certain, and commits when work
 // has written. work must undo nothing itself, and may be called several times.
-func (m *Marks) transact(ctx context.Context, db *sql.DB, work func(tx *sql.Tx) (write bool, err error)) error {
+func transact(ctx context.Context, begin beginner, work func(tx transaction) (write bool, err error)) error {
 	for try := 0; ; try++ {
-		err := m.attempt(ctx, db, work)
+		err := attempt(ctx, begin, work)
 		switch {
 		case err == nil:
 			return nil
@@ -53,16 +93,16 @@ func repeatable(err error) bool {
 
 // attempt is one transaction. Its context ends with the caller's until COMMIT is sent:
 // broken off after that, nobody would know what it has done.
-func (m *Marks) attempt(ctx context.Context, db *sql.DB, work func(tx *sql.Tx) (write bool, err error)) error {
+func attempt(ctx context.Context, begin beginner, work func(tx transaction) (write bool, err error)) error {
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	defer stop()
-	tx, err := db.BeginTx(inner, &sql.TxOptions{Isolation: m.isolation})
+	tx, err := begin(inner)
 	if err != nil {
 		return fmt.Errorf("sqladapter: begin: %w", err)
 	}
-	defer func() { _ = tx.Rollback() }() // also when work panics; after Commit it does nothing
+	defer rollback(ctx, tx) // also when work panics; after Commit it does nothing
 	write, err := work(tx)
 	if err != nil || !write {
 		return err
@@ -71,10 +111,17 @@ func (m *Marks) attempt(ctx context.Context, db *sql.DB, work func(tx *sql.Tx) (
 		return fmt.Errorf("sqladapter: %w", context.Cause(ctx)) // it has ended, and is rolling back
 	}
 	defer context.AfterFunc(ctx, func() { breakOff(inner, cancel) })()
-	if err := tx.Commit(); err != nil {
+	if err := tx.Commit(inner); err != nil {
 		return commitError(inner, err)
 	}
 	return nil
+}
+
+// rollback goes on when the caller has left, or another caller would wait for its locks.
+func rollback(ctx context.Context, tx transaction) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitGrace)
+	defer cancel()
+	_ = tx.Rollback(ctx)
 }
 
 // breakOff ends a COMMIT whose caller has left, unless it ends first.

@@ -1,5 +1,5 @@
-// Package sql_test runs sqladapter against real databases: SQLite always, PostgreSQL
-// when the environment names one, through several modes of its driver.
+// Package sql_test runs sqladapter against real databases: SQLite always, PostgreSQL and
+// MariaDB when the environment names them, PostgreSQL through several modes of its driver.
 package sql_test
 
 import (
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
@@ -59,13 +60,34 @@ func postgresURL(t *testing.T, base, mode string) string {
 	return u.String()
 }
 
+// mariadb reads double quotes as the others do, so that the statements of the tests are one
+// text for all. Those of sqladapter do not depend on it.
+func mariadb() engine {
+	return engine{"mariadb", sqladapter.MySQL, func(t *testing.T) *sql.DB {
+		return openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), nil))
+	}}
+}
+
+func mariadbDSN(t *testing.T, base string, edit func(*mysql.Config)) string {
+	t.Helper()
+	cfg, err := mysql.ParseDSN(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Params = map[string]string{"sql_mode": "'ANSI_QUOTES,STRICT_TRANS_TABLES'"}
+	if edit != nil {
+		edit(cfg)
+	}
+	return cfg.FormatDSN()
+}
+
 func postgresModes() []engine {
 	return []engine{postgres("cache_statement"), postgres("exec"), postgres("simple_protocol")}
 }
 
 // forEach runs a test against every engine.
 func forEach(t *testing.T, test func(t *testing.T, e engine)) {
-	for _, e := range append(postgresModes(), sqlite()) {
+	for _, e := range append(postgresModes(), sqlite(), mariadb()) {
 		t.Run(e.name, func(t *testing.T) { test(t, e) })
 	}
 }

@@ -18,11 +18,15 @@ func (s *shop) age(t *testing.T, namespace string, days int, messages ...string)
 		if err != nil {
 			t.Fatal(err)
 		}
-		where := fmt.Sprintf(`id = x'%x'`, id[:])
-		if s.dialect == sqladapter.Postgres {
+		ms := int64(days) * 86_400_000
+		where, change := fmt.Sprintf(`id = x'%x'`, id[:]), fmt.Sprintf(`stamp = stamp - %d`, ms<<20)
+		switch s.dialect {
+		case sqladapter.Postgres:
 			where = fmt.Sprintf(`id = '%x'`, id[:])
+		case sqladapter.MySQL:
+			change = fmt.Sprintf(`created_at = created_at - %d`, ms)
 		}
-		s.exec(t, fmt.Sprintf(`UPDATE "%s" SET stamp = stamp - %d WHERE %s`, s.table, int64(days)*86_400_000<<20, where))
+		s.exec(t, `UPDATE "`+s.table+`" SET `+change+` WHERE `+where)
 	}
 }
 

@@ -73,6 +73,7 @@ const (
 	// The record has changed since the snapshot (MariaDB), lock wait timeout, deadlock,
 	// and NOWAIT.
 	mySnapshot, myLockTimeout, myDeadlock, myNoWait = 1020, 1205, 1213, 3572
+	myNoSavepoint                                   = 1305
 	liteBusy, liteLocked                            = 5, 6
 )
 
@@ -90,6 +91,9 @@ func Doomed(err error) bool {
 	n := MySQL(err)
 	return n == myDeadlock || n == mySnapshot
 }
+
+// NoSavepoint reports that a savepoint of MySQL does not exist: its transaction has ended.
+func NoSavepoint(err error) bool { return MySQL(err) == myNoSavepoint }
 
 // Transient reports whether a transaction that failed with err may succeed when it is run
 // again from BEGIN: after a serialization failure, a deadlock, a lock timeout, SQLite's busy

@@ -84,6 +84,9 @@ func TestErrors(t *testing.T) {
 			}
 		}
 	}
+	if !NoSavepoint(wrap(my(1305))) || NoSavepoint(my(1213)) || NoSavepoint(nil) {
+		t.Error("1305 alone says that a savepoint is gone")
+	}
 	// A deadline calls itself a network timeout, too.
 	if Transient(context.DeadlineExceeded) {
 		t.Error("an ended context is transient")

@@ -26,14 +26,16 @@ INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 9223372036854)
 
 INSERT INTO "Shop"."marks" (id, stamp, fingerprint) VALUES ($1::uuid, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20 | $2::bigint), $3::bytea) ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp
 
-SELECT uuid_send(id), stamp, fingerprint, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) FROM "Shop"."marks" WHERE id = $1::uuid
+SELECT uuid_send(id), stamp, fingerprint, stamp >> 20, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) FROM "Shop"."marks" WHERE id = $1::uuid
 
 INSERT INTO "Shop"."marks" (id, stamp, fingerprint) SELECT b.id, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20 | $2::bigint), decode(b.fingerprint, 'hex') FROM unnest($1::text::uuid[], $3::text::text[]) AS b(id, fingerprint) ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp
 
-SELECT uuid_send(id), stamp, fingerprint, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) FROM "Shop"."marks" JOIN unnest($1::text::uuid[]) AS b(id) USING (id)
+SELECT uuid_send(id), stamp, fingerprint, stamp >> 20, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) FROM "Shop"."marks" JOIN unnest($1::text::uuid[]) AS b(id) USING (id)
+
+SELECT uuid_send(id), stamp, fingerprint, stamp >> 20, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) FROM "Shop"."marks" WHERE id = $1::uuid
 
 SELECT window_ms FROM "Shop"."marks_meta"
 
-UPDATE "Shop"."marks_meta" SET window_ms = $1::bigint
+INSERT INTO "Shop"."marks_meta" (one, window_ms) VALUES (1, $1::bigint) ON CONFLICT (one) DO UPDATE SET window_ms = excluded.window_ms
 
 DELETE FROM "Shop"."marks" WHERE ctid = ANY (ARRAY(SELECT ctid FROM "Shop"."marks" WHERE stamp >> 30 < least((SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) >> 10, (SELECT max(stamp >> 30) FROM "Shop"."marks")) - $1::bigint ORDER BY stamp >> 30 LIMIT $2::bigint FOR UPDATE SKIP LOCKED))

@@ -25,14 +25,16 @@ INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 9223372036854)
 
 INSERT INTO "Shop"."marks" (id, stamp, fingerprint) VALUES (?1, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) << 20 | ?2, ?3) ON CONFLICT (id) DO NOTHING RETURNING id, stamp
 
-SELECT id, stamp, fingerprint, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) FROM "Shop"."marks" WHERE id = ?1
+SELECT id, stamp, fingerprint, stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) FROM "Shop"."marks" WHERE id = ?1
 
 INSERT INTO "Shop"."marks" (id, stamp, fingerprint) VALUES (?1, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) << 20 | ?2, ?3) ON CONFLICT (id) DO NOTHING RETURNING id, stamp
 
-SELECT id, stamp, fingerprint, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) FROM "Shop"."marks" WHERE id = ?1
+SELECT id, stamp, fingerprint, stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) FROM "Shop"."marks" WHERE id = ?1
+
+SELECT id, stamp, fingerprint, stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) FROM "Shop"."marks" WHERE id = ?1
 
 SELECT window_ms FROM "Shop"."marks_meta"
 
-UPDATE "Shop"."marks_meta" SET window_ms = ?1
+INSERT INTO "Shop"."marks_meta" (one, window_ms) VALUES (1, ?1) ON CONFLICT (one) DO UPDATE SET window_ms = excluded.window_ms
 
 DELETE FROM "Shop"."marks" WHERE id IN (SELECT id FROM "Shop"."marks" WHERE stamp >> 30 < min(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) >> 10, (SELECT max(stamp >> 30) FROM "Shop"."marks")) - ?1 ORDER BY stamp >> 30 LIMIT ?2)

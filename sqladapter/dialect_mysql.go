@@ -1,0 +1,71 @@
+package sqladapter
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// newMySQL writes digests and numbers into the text in place of parameters: drivers that
+// prepare every statement with parameters would need three round trips for one. Digests are
+// hexadecimal, so there is nothing to escape.
+//
+// The upsert changes nothing in a row that is there. IGNORE would do as much, and swallow
+// every other error; an alias for the new row is not known to MariaDB. It takes an exclusive
+// lock on the rows that it finds, so the locking read of load waits for nobody. A plain read
+// would not see what was committed after the transaction's snapshot.
+func newMySQL(t tableName, window time.Duration) *dialect {
+	// Not UNIX_TIMESTAMP, which goes by the session's time zone and repeats an hour a year.
+	const now = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000`
+	into := `INSERT INTO ` + t.full + ` (id, owner, fingerprint) VALUES `
+	from := `SELECT id, owner, fingerprint, created_at, ` + now + ` FROM ` + t.full + ` WHERE id IN (`
+	newest := `(SELECT ms FROM (SELECT max(created_at) AS ms FROM ` + t.full + `) AS newest)`
+	return &dialect{
+		ddl: render(mysqlSchema, t, window),
+		// Bounds the text to about 250 KB, within the smallest max_allowed_packet in use.
+		chunk: 2_000,
+		insert: func(es []entry, salt int64) statement {
+			values := listOf(es, func(e entry) string {
+				return fmt.Sprintf(`(%s, %d, %s)`, hexLiteral(e.id[:]), salt, fingerprintLiteral(e.fingerprint))
+			})
+			return statement{text: into + values + ` ON DUPLICATE KEY UPDATE id = id`}
+		},
+		counts: true,
+		salt:   63,
+		load: func(es []entry) statement {
+			return statement{text: from + idLiterals(es) + `) LOCK IN SHARE MODE`}
+		},
+		peek:   func(es []entry) statement { return statement{text: from + idLiterals(es) + `)`} },
+		window: `SELECT window_ms FROM ` + t.meta,
+		setWindow: `INSERT INTO ` + t.meta + ` (one, window_ms) VALUES (1, ?)` +
+			` ON DUPLICATE KEY UPDATE window_ms = VALUES(window_ms)`,
+		tick: time.Millisecond,
+		expire: `DELETE FROM ` + t.full + ` WHERE created_at < LEAST(` + now + `, ` + newest + `) - ?` +
+			` ORDER BY created_at LIMIT ?`,
+		guarded: true,
+	}
+}
+
+func idLiterals(es []entry) string {
+	return listOf(es, func(e entry) string { return hexLiteral(e.id[:]) })
+}
+
+func hexLiteral(b []byte) string { return `x'` + hex.EncodeToString(b) + `'` }
+
+func fingerprintLiteral(f dedup.Fingerprint) string {
+	if f == (dedup.Fingerprint{}) {
+		return "NULL"
+	}
+	return hexLiteral(f[:])
+}
+
+func listOf(es []entry, text func(entry) string) string {
+	parts := make([]string, len(es))
+	for i, e := range es {
+		parts[i] = text(e)
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,165 @@
+package sqladapter
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/sqlerr"
+)
+
+// MySQL rolls a transaction back by itself after some errors and tells nobody but the
+// statement that met them. database/sql still takes its Tx for open, and what is sent next
+// is in no transaction, or in a new one. A savepoint tells: it is gone with its transaction.
+const (
+	setGuard, releaseGuard = `SAVEPOINT onceward_guard`, `RELEASE SAVEPOINT onceward_guard`
+	// Outside of a transaction this savepoint is gone before it can be released. It has a name
+	// of its own: one that is set again replaces the first.
+	setOpen, releaseOpen = `SAVEPOINT onceward_open`, `RELEASE SAVEPOINT onceward_open`
+)
+
+// errRolledBack tells that the server has ended a transaction before its owner did.
+var errRolledBack = errors.New("the server has rolled the transaction back")
+
+// checkOpen refuses, for the dialects where a transaction can end behind its owner's back,
+// one that is not open: the mark would be committed by itself, and the message lost with the
+// next crash. It cannot tell a transaction that has begun anew, with autocommit off.
+func (m *Marks) checkOpen(ctx context.Context, tx Tx) error {
+	if !m.dialect.guarded {
+		return nil
+	}
+	if _, err := exec(ctx, tx, statement{text: setOpen}); err != nil {
+		return err
+	}
+	_, err := exec(ctx, tx, statement{text: releaseOpen})
+	if sqlerr.NoSavepoint(err) {
+		return inputError("tx", "is in no transaction: it was not begun, or the server has rolled it back after an error")
+	}
+	return err
+}
+
+// probe inserts the same row twice in a transaction that is rolled back. The count of the
+// second must say that it was there, and afterwards it must be gone. Not needed where INSERT
+// tells which rows are new.
+func (m *Marks) probe(ctx context.Context, db *sql.DB) error {
+	if !m.dialect.counts {
+		return nil
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("sqladapter: probe: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // the second time it does nothing
+	e := []entry{{id: newID()}}
+	for i, want := range []int64{1, 0} {
+		n, err := exec(ctx, tx, m.dialect.insert(e, newSalt(m.dialect.salt)))
+		if err != nil {
+			return fmt.Errorf("sqladapter: probe: %w", err)
+		}
+		if n != want {
+			return fmt.Errorf("sqladapter: INSERT %d of one row says that it changed %d, not %d: a duplicate would look new; "+
+				"the connection must not set clientFoundRows", i+1, n, want)
+		}
+	}
+	if err := tx.Rollback(); err != nil {
+		return fmt.Errorf("sqladapter: probe: %w", err)
+	}
+	return m.wantGone(ctx, db, e)
+}
+
+// newID is one that nobody has.
+func newID() (id dedup.ID) {
+	_, _ = rand.Read(id[:])
+	return id
+}
+
+func (m *Marks) wantGone(ctx context.Context, db *sql.DB, e []entry) error {
+	rows, err := queryRows(ctx, db, m.dialect.peek(e), scanLoaded)
+	if err != nil {
+		return fmt.Errorf("sqladapter: probe: %w", err)
+	}
+	if len(rows) > 0 {
+		return fmt.Errorf("sqladapter: table %s has no transactions: a row outlived its rollback; its engine must be InnoDB", m.table.full)
+	}
+	return nil
+}
+
+// exec runs a statement of a dialect that counts rows. checkTx has seen that it can.
+func exec(ctx context.Context, tx Tx, s statement) (int64, error) {
+	res, err := tx.(ExecTx).ExecContext(ctx, s.text, s.args...) //nolint:forcetypeassert // see above
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// guardedTx is a transaction of MySQL that begins with a savepoint, and releases it before it
+// commits. Autocommit is off: what follows after the server has rolled back would otherwise be
+// committed statement by statement. Now it is in a transaction that has no such savepoint, and
+// is never committed.
+type guardedTx struct {
+	*sql.Tx
+	conn *sql.Conn
+}
+
+const (
+	autocommitOff  = `SET @onceward_autocommit = @@autocommit, autocommit = 0`
+	autocommitBack = `SET autocommit = @onceward_autocommit`
+)
+
+func beginGuarded(ctx context.Context, db *sql.DB, opts *sql.TxOptions) (*guardedTx, error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.ExecContext(ctx, autocommitOff); err != nil {
+		discard(conn)
+		return nil, err
+	}
+	g := &guardedTx{conn: conn}
+	if g.Tx, err = conn.BeginTx(ctx, opts); err == nil {
+		_, err = g.ExecContext(ctx, setGuard)
+	}
+	if err != nil {
+		_ = g.Rollback(ctx)
+		return nil, err
+	}
+	return g, nil
+}
+
+// Commit is not sent when the savepoint is gone.
+func (g *guardedTx) Commit(ctx context.Context) error {
+	_, err := g.ExecContext(ctx, releaseGuard)
+	if sqlerr.NoSavepoint(err) {
+		return fmt.Errorf("%w: %w", errRolledBack, err)
+	}
+	if err != nil {
+		return err
+	}
+	return g.Tx.Commit()
+}
+
+// Rollback gives the connection back as it was, also after Commit.
+func (g *guardedTx) Rollback(ctx context.Context) error {
+	var err error
+	if g.Tx != nil {
+		err = g.Tx.Rollback()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitGrace)
+	defer cancel()
+	if _, err := g.conn.ExecContext(ctx, autocommitBack); err != nil {
+		discard(g.conn)
+		return err
+	}
+	return errors.Join(err, g.conn.Close())
+}
+
+// discard closes a connection that must not go back to its pool.
+func discard(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = conn.Close()
+}

@@ -1,0 +1,39 @@
+
+
+-- One row per mark: an operation whose effect was committed together with this row.
+-- id is the first 128 bits of SHA-256 over (namespace, scope, key), in binary: a collation
+-- would make different keys equal. owner is 63 random bits of the statement that wrote the
+-- row, created_at the clock in milliseconds since 1970, and fingerprint a digest of the
+-- payload, or null. The index serves retention alone.
+CREATE TABLE IF NOT EXISTS `Shop`.`marks` (
+    id          BINARY(16)      NOT NULL PRIMARY KEY,
+    owner       BIGINT UNSIGNED NOT NULL,
+    created_at  BIGINT          NOT NULL DEFAULT (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000),
+    fingerprint VARBINARY(17)   NULL,
+    KEY `marks_expiry` (created_at)
+) ENGINE=InnoDB;
+
+-- One row: how long marks are kept, the longest that any user of the table has asked for.
+CREATE TABLE IF NOT EXISTS `Shop`.`marks_meta` (
+    one       TINYINT NOT NULL PRIMARY KEY,
+    window_ms BIGINT  NOT NULL
+) ENGINE=InnoDB;
+
+INSERT INTO `Shop`.`marks_meta` (one, window_ms) VALUES (1, 9223372036854)
+    ON DUPLICATE KEY UPDATE window_ms = GREATEST(window_ms, 9223372036854);
+
+INSERT INTO `Shop`.`marks` (id, owner, fingerprint) VALUES (x'00000000000000000000000000000000', 0, NULL) ON DUPLICATE KEY UPDATE id = id
+
+SELECT id, owner, fingerprint, created_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 FROM `Shop`.`marks` WHERE id IN (x'00000000000000000000000000000000') LOCK IN SHARE MODE
+
+INSERT INTO `Shop`.`marks` (id, owner, fingerprint) VALUES (x'00000000000000000000000000000000', 0, NULL), (x'00000000000000000000000000000000', 0, NULL) ON DUPLICATE KEY UPDATE id = id
+
+SELECT id, owner, fingerprint, created_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 FROM `Shop`.`marks` WHERE id IN (x'00000000000000000000000000000000', x'00000000000000000000000000000000') LOCK IN SHARE MODE
+
+SELECT id, owner, fingerprint, created_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 FROM `Shop`.`marks` WHERE id IN (x'00000000000000000000000000000000')
+
+SELECT window_ms FROM `Shop`.`marks_meta`
+
+INSERT INTO `Shop`.`marks_meta` (one, window_ms) VALUES (1, ?) ON DUPLICATE KEY UPDATE window_ms = VALUES(window_ms)
+
+DELETE FROM `Shop`.`marks` WHERE created_at < LEAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000, (SELECT ms FROM (SELECT max(created_at) AS ms FROM `Shop`.`marks`) AS newest)) - ? ORDER BY created_at LIMIT ?
