@@ -3,7 +3,6 @@ package kafkaadapter
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/member"
 	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
 
@@ -25,23 +25,17 @@ type Adapter struct {
 	partitions *partition.Config
 	client     commitClient // nil: the sessions commit
 
+	member member.Member
+
 	mu       sync.Mutex
-	group    sarama.ConsumerGroup // of Run; nil with Consume alone
-	halt     context.CancelFunc   // ends Run's consuming
 	sessions map[sarama.ConsumerGroupSession]*sessionState
 	shown    map[*partition.Partition]sarama.ConsumerGroupClaim // for Progress
-	fatal    error
 }
 
-const (
-	// commitRepeat is for how long a commit in doubt is repeated. Nothing is sent when
-	// nothing is dirty, so it costs a wake-up per interval; and a coordinator may refuse
-	// commits for long while it goes on answering heartbeats.
-	commitRepeat = 24 * time.Hour
-	// rejoinMax bounds the wait before joining again without an error to wait for: the
-	// others' rebalance waits for this member.
-	rejoinMax = 2 * time.Second
-)
+// commitRepeat is for how long a commit in doubt is repeated. Nothing is sent when
+// nothing is dirty, so it costs a wake-up per interval; and a coordinator may refuse
+// commits for long while it goes on answering heartbeats.
+const commitRepeat = 24 * time.Hour
 
 // New checks the configuration; an [*dedup.InputError] names the first bad field. It
 // starts nothing and contacts nobody.
@@ -58,6 +52,7 @@ func New(cfg Config) (*Adapter, error) {
 		sessions:   make(map[sarama.ConsumerGroupSession]*sessionState),
 		shown:      make(map[*partition.Partition]sarama.ConsumerGroupClaim),
 	}
+	a.member.Retry, a.member.Busy, a.member.Failed, a.member.Paused = retry, ErrRunning, a.groupError, cfg.Observer.Paused
 	if cfg.CommitClient != nil {
 		a.client = realClient{cfg.CommitClient}
 	}
@@ -82,107 +77,7 @@ func New(cfg Config) (*Adapter, error) {
 // an [*dedup.InputError] for a nil argument or no topics, and an error for a handler
 // that ends its goroutine. Offsets of unfinished messages stay uncommitted in each case.
 func (a *Adapter) Run(ctx context.Context, group sarama.ConsumerGroup, topics []string) error {
-	switch {
-	case ctx == nil:
-		return &dedup.InputError{Field: "Context", Reason: "is nil"}
-	case group == nil:
-		return &dedup.InputError{Field: "Group", Reason: "is nil"}
-	case len(topics) == 0:
-		return &dedup.InputError{Field: "Topics", Reason: "is empty"}
-	case slices.Contains(topics, ""):
-		return &dedup.InputError{Field: "Topics", Reason: "has an empty name"}
-	}
-	consuming, halt := context.WithCancel(ctx)
-	defer halt()
-	if err := a.begin(group, halt); err != nil {
-		return err
-	}
-	defer a.end()
-
-	var listening sync.WaitGroup
-	stop := make(chan struct{})
-	listening.Go(func() { a.listen(group.Errors(), stop) })
-	defer listening.Wait()
-	defer close(stop)
-	return a.consume(consuming, group, topics)
-}
-
-func (a *Adapter) begin(group sarama.ConsumerGroup, halt context.CancelFunc) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.group != nil {
-		return ErrRunning
-	}
-	a.group, a.halt, a.fatal = group, halt, nil
-	return nil
-}
-
-func (a *Adapter) end() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.group, a.halt = nil, nil
-}
-
-// consume joins again and again.
-func (a *Adapter) consume(ctx context.Context, group sarama.ConsumerGroup, topics []string) error {
-	rejoin := backoff.Policy{Base: min(a.cfg.RetryBase, rejoinMax), Cap: min(a.cfg.RetryMax, rejoinMax)}
-	for failures := 0; ; failures++ {
-		began := time.Now()
-		err := group.Consume(ctx, topics, a)
-		if fatal := a.fatalError(); fatal != nil {
-			return fatal
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		if errors.Is(err, sarama.ErrClosedConsumerGroup) {
-			return err
-		}
-		policy := rejoin
-		if err != nil {
-			a.groupError(err)
-			policy = a.retry
-		} else if time.Since(began) > time.Second {
-			failures = -1 // a session that lived: this was a rebalance
-			continue
-		}
-		// One that did not live, again and again, is an error that sarama tells on Errors
-		// alone, such as an offset out of range.
-		if backoff.Sleep(ctx, policy.Delay(failures, 0, nil)) != nil {
-			return nil
-		}
-	}
-}
-
-// listen reads the group's errors: what nobody reads sarama throws away.
-func (a *Adapter) listen(errs <-chan error, stop <-chan struct{}) {
-	for {
-		select {
-		case err, ok := <-errs:
-			if !ok {
-				return
-			}
-			a.groupError(err)
-		case <-stop:
-			a.listenLast(errs)
-			return
-		}
-	}
-}
-
-// listenLast reads what is there, such as what became of the last commit.
-func (a *Adapter) listenLast(errs <-chan error) {
-	for {
-		select {
-		case err, ok := <-errs:
-			if !ok {
-				return
-			}
-			a.groupError(err)
-		default:
-			return
-		}
-	}
+	return a.member.Run(ctx, group, topics, a)
 }
 
 func (a *Adapter) groupError(err error) {
@@ -196,21 +91,4 @@ func (a *Adapter) groupError(err error) {
 func isFatal(err error) bool {
 	var message *UnprocessableError
 	return errors.As(err, &message) || errors.Is(err, dedup.ErrClosed) || errors.Is(err, flow.ErrNoVerdict)
-}
-
-// stopRun ends all partitions of Run. It is called as soon as one of them has a reason,
-// which its ConsumeClaim returns when it has been drained.
-func (a *Adapter) stopRun() {
-	a.mu.Lock()
-	halt := a.halt
-	a.mu.Unlock()
-	if halt != nil {
-		halt()
-	}
-}
-
-func (a *Adapter) fatalError() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.fatal
 }

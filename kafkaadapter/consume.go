@@ -89,9 +89,7 @@ func laneOrder(o Order) flow.Order {
 func (a *Adapter) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	err := a.consumeClaim(session, claim)
 	if isFatal(err) {
-		a.mu.Lock()
-		a.fatal = errors.Join(a.fatal, err)
-		a.mu.Unlock()
+		a.member.Fail(err)
 	}
 	return err
 }
@@ -111,9 +109,9 @@ func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama
 	var open valve
 	p, err := partition.New(a.partitions, partition.Assignment{
 		Group: a.cfg.Group, Topic: claim.Topic(), Partition: claim.Partition(), Generation: session.GenerationID(),
-		Context: state.assigned, Fenced: state.fenced, Committer: state.committer, Halt: a.stopRun,
+		Context: state.assigned, Fenced: state.fenced, Committer: state.committer, Halt: a.member.Halt,
 		Pause: func(on bool) {
-			if paused := a.pause(claim.Topic(), claim.Partition(), on); !paused {
+			if paused := a.member.Pause(claim.Topic(), claim.Partition(), on); !paused {
 				open.set(!on)
 			}
 		},
@@ -166,23 +164,4 @@ func (a *Adapter) receive(m *sarama.ConsumerMessage) partition.Message {
 	return partition.Message{
 		Native: &Message{ConsumerMessage: m, ID: id}, Offset: m.Offset, Key: m.Key, Value: m.Value, ID: id, Bad: bad,
 	}
-}
-
-// pause pauses or resumes a partition, and reports whether there is a Run that can.
-func (a *Adapter) pause(topic string, number int32, on bool) bool {
-	a.mu.Lock()
-	group := a.group
-	a.mu.Unlock()
-	if group != nil {
-		set := map[string][]int32{topic: {number}}
-		if on {
-			group.Pause(set)
-		} else {
-			group.Resume(set)
-		}
-	}
-	if hook := a.cfg.Observer.Paused; hook != nil {
-		hook(topic, number, on)
-	}
-	return group != nil
 }

@@ -56,7 +56,7 @@ var table = map[string]rule{
 	},
 	"kafkaadapter": {
 		imports: []string{
-			"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/letter",
+			"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/letter", "kafkaadapter/internal/member",
 			"kafkaadapter/internal/msgid", "kafkaadapter/internal/partition", "kafkaadapter/internal/setting", sarama,
 		},
 		tests: []string{"dedup/deduptest", "internal/servertest", "sqladapter"},
@@ -68,13 +68,14 @@ var table = map[string]rule{
 		},
 	},
 	"kafkaadapter/internal/letter":  {imports: []string{"dedup", "kafkaadapter/internal/msgid"}},
+	"kafkaadapter/internal/member":  {imports: []string{"dedup", "internal/backoff", sarama}},
 	"kafkaadapter/internal/msgid":   {imports: []string{"dedup"}},
 	"kafkaadapter/internal/setting": {imports: []string{"dedup"}},
 	"kafkaadapter/internal/partition": {
 		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/flow"},
 	},
 	"kafkaadapter/txn": {
-		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/setting", sarama},
+		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/member", "kafkaadapter/internal/setting", sarama},
 		tests:   []string{"kafkaadapter"},
 	},
 	"kafkaadapter/internal/flow": {

@@ -50,7 +50,7 @@ func (p *Processor) newClaim(session sarama.ConsumerGroupSession, sc sarama.Cons
 	handling, c.cancel = context.WithCancelCause(context.WithoutCancel(session.Context()))
 	c.worker = &worker{
 		cfg: &p.cfg, topic: topic, partition: partition, stopping: stopping, handling: handling,
-		buffer: newBuffer(p.cfg.BatchMax, p.cfg.BatchBytes, func(on bool) bool { return p.pause(topic, partition, on) }),
+		buffer: newBuffer(p.cfg.BatchMax, p.cfg.BatchBytes, func(on bool) bool { return p.member.Pause(topic, partition, on) }),
 		dial:   func() (broker, error) { return p.dial(p.cfg.transactionalID(topic, partition)) },
 		meta:   func() *sarama.ConsumerGroupMetadata { return p.metadata(session) },
 	}

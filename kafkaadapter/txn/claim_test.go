@@ -153,7 +153,7 @@ func TestHandlerExits(t *testing.T) {
 			}
 		})
 		r.feed(0, 1)
-		if err := <-r.done; !errors.Is(err, errHandlerExited) || r.processor.fatalError() == nil {
+		if err := <-r.done; !errors.Is(err, errHandlerExited) || r.processor.member.Fatal() == nil {
 			t.Errorf("the claim returned %v", err)
 		}
 		c.wantClosed()
@@ -183,10 +183,11 @@ func pausedWhileBehind(t *testing.T, run bool) {
 		}
 	})
 	group := &pausableGroup{}
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
 	if run {
-		if err := r.processor.begin(group, func() {}); err != nil {
-			t.Fatal(err)
-		}
+		go func() { ran <- r.processor.Run(ctx, group, []string{topic}) }()
+		synctest.Wait()
 	}
 	r.feed(0, 7)
 	synctest.Wait()
@@ -221,12 +222,25 @@ func pausedWhileBehind(t *testing.T, run bool) {
 	if err := r.leave(); err != nil {
 		t.Error(err)
 	}
+	if stop(); run {
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // pausableGroup counts the partitions that are paused.
 type pausableGroup struct {
 	sarama.ConsumerGroup
 	paused int
+}
+
+func (g *pausableGroup) Errors() <-chan error { return nil }
+
+// Consume has no session: the claims of this test are fed by hand.
+func (g *pausableGroup) Consume(ctx context.Context, _ []string, _ sarama.ConsumerGroupHandler) error {
+	<-ctx.Done()
+	return nil
 }
 
 func (g *pausableGroup) Pause(set map[string][]int32)  { g.paused += len(set[topic]) }

@@ -3,14 +3,11 @@ package txn
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
-	"time"
 
 	"github.com/IBM/sarama"
 
-	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter/internal/member"
 )
 
 // Processor is a sarama.ConsumerGroupHandler. Use [Processor.Run], which also pauses
@@ -20,18 +17,10 @@ import (
 // a revocation under cooperative rebalancing go unnoticed until it is read again. One
 // Processor serves one consumer group.
 type Processor struct {
-	cfg  Config
-	dial func(transactionalID string) (broker, error)
-
-	mu    sync.Mutex
-	group sarama.ConsumerGroup // of Run; nil with Consume alone
-	halt  context.CancelFunc   // ends Run's consuming
-	fatal error
+	cfg    Config
+	dial   func(transactionalID string) (broker, error)
+	member member.Member
 }
-
-// rejoinMax bounds the wait before joining again: the others' rebalance waits for this
-// member.
-const rejoinMax = 2 * time.Second
 
 // New checks the configuration; an [*dedup.InputError] names the first bad field. It
 // starts nothing and contacts nobody.
@@ -41,6 +30,8 @@ func New(cfg Config) (*Processor, error) {
 		return nil, err
 	}
 	p := &Processor{cfg: cfg}
+	p.member.Retry = backoff.Policy{Base: cfg.RetryBase, Cap: cfg.RetryMax}
+	p.member.Busy, p.member.Failed, p.member.Paused = ErrRunning, p.groupError, cfg.Observer.Paused
 	p.dial = func(transactionalID string) (broker, error) {
 		return connect(p.cfg.Brokers, p.cfg.producerConfig(transactionalID), p.cfg.Group)
 	}
@@ -60,89 +51,7 @@ func New(cfg Config) (*Processor, error) {
 // topics, and an error for a handler that ends its goroutine. What is not committed is
 // processed by the next run in each case.
 func (p *Processor) Run(ctx context.Context, group sarama.ConsumerGroup, topics []string) error {
-	switch {
-	case ctx == nil:
-		return &dedup.InputError{Field: "Context", Reason: "is nil"}
-	case group == nil:
-		return &dedup.InputError{Field: "Group", Reason: "is nil"}
-	case len(topics) == 0:
-		return &dedup.InputError{Field: "Topics", Reason: "is empty"}
-	case slices.Contains(topics, ""):
-		return &dedup.InputError{Field: "Topics", Reason: "has an empty name"}
-	}
-	consuming, halt := context.WithCancel(ctx)
-	defer halt()
-	if err := p.begin(group, halt); err != nil {
-		return err
-	}
-	defer p.end()
-
-	var listening sync.WaitGroup
-	stop := make(chan struct{})
-	listening.Go(func() { p.listen(group.Errors(), stop) })
-	defer listening.Wait()
-	defer close(stop)
-	return p.consume(consuming, group, topics)
-}
-
-func (p *Processor) begin(group sarama.ConsumerGroup, halt context.CancelFunc) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.group != nil {
-		return ErrRunning
-	}
-	p.group, p.halt, p.fatal = group, halt, nil
-	return nil
-}
-
-func (p *Processor) end() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.group, p.halt = nil, nil
-}
-
-// consume joins again and again.
-func (p *Processor) consume(ctx context.Context, group sarama.ConsumerGroup, topics []string) error {
-	retry := backoff.Policy{Base: min(p.cfg.RetryBase, rejoinMax), Cap: min(p.cfg.RetryMax, rejoinMax)}
-	for failures := 0; ; failures++ {
-		began := time.Now()
-		err := group.Consume(ctx, topics, p)
-		if fatal := p.fatalError(); fatal != nil {
-			return fatal
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		if errors.Is(err, sarama.ErrClosedConsumerGroup) {
-			return err
-		}
-		if err != nil {
-			p.groupError(err)
-		} else if time.Since(began) > time.Second {
-			failures = -1 // a session that lived: this was a rebalance
-			continue
-		}
-		// One that did not live, again and again, is an error that sarama tells on Errors
-		// alone, such as an offset out of range.
-		if backoff.Sleep(ctx, retry.Delay(failures, 0, nil)) != nil {
-			return nil
-		}
-	}
-}
-
-// listen reads the group's errors: what nobody reads sarama throws away.
-func (p *Processor) listen(errs <-chan error, stop <-chan struct{}) {
-	for {
-		select {
-		case err, ok := <-errs:
-			if !ok {
-				return
-			}
-			p.groupError(err)
-		case <-stop:
-			return
-		}
-	}
+	return p.member.Run(ctx, group, topics, p)
 }
 
 func (p *Processor) groupError(err error) {
@@ -175,35 +84,6 @@ func isFatal(err error) bool {
 
 // stop ends Run, and with it all its partitions.
 func (p *Processor) stop(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.fatal = errors.Join(p.fatal, err)
-	if p.halt != nil {
-		p.halt()
-	}
-}
-
-func (p *Processor) fatalError() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.fatal
-}
-
-// pause pauses or resumes a partition, and reports whether there is a Run that can.
-func (p *Processor) pause(topic string, partition int32, on bool) bool {
-	p.mu.Lock()
-	group := p.group
-	p.mu.Unlock()
-	if group != nil {
-		set := map[string][]int32{topic: {partition}}
-		if on {
-			group.Pause(set)
-		} else {
-			group.Resume(set)
-		}
-	}
-	if hook := p.cfg.Observer.Paused; hook != nil {
-		hook(topic, partition, on)
-	}
-	return group != nil
+	p.member.Fail(err)
+	p.member.Halt()
 }

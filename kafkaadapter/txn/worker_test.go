@@ -296,7 +296,7 @@ func TestUnprocessableStops(t *testing.T) {
 				if want := outputsOf(10, 12); !slices.Equal(c.outputs, want) || c.offset != 12 {
 					t.Errorf("committed %v to %d, want %v to 12", c.outputs, c.offset, want)
 				}
-				if r.processor.fatalError() == nil {
+				if r.processor.member.Fatal() == nil {
 					t.Error("Run would go on")
 				}
 				c.wantClosed()
