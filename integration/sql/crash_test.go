@@ -47,7 +47,7 @@ func TestStormOfKills(t *testing.T) {
 	forEachPostgres(t, func(t *testing.T, e engine) {
 		admin := e.open(t) // before the shop, so that it outlives it
 		s := newShop(t, e)
-		all := messages(60)
+		all := messages(20)
 		var kills, failures atomic.Int64
 		var wg sync.WaitGroup
 		for w := range 8 {

@@ -88,6 +88,23 @@ func deadlocked(err error) bool {
 	return sqlerr.State(err) == "40P01" || sqlerr.MySQL(err) == 1213
 }
 
+// TestCrowd: batches that overlap and come in any order. Prevents deadlocks: if they were
+// marked as they come, several of these transactions would be killed.
+func TestCrowd(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		c, all := crowd{workers: 8, batch: 200, deliver: s.atomic}, messages(2000)
+		if e.dialect == sqladapter.SQLite {
+			c.batch, all = 25, all[:100] // one writer at a time, and one statement for each key
+		}
+		met := c.run(t, all, 5)
+		if met.failed.Load() != 0 {
+			t.Errorf("%d deliveries failed, %d of them by deadlocks", met.failed.Load(), met.deadlocks.Load())
+		}
+		s.wantEffects(t, all)
+	})
+}
+
 // damage compares the ledger with what was delivered and acknowledged.
 func (s *shop) damage(t *testing.T, messages []string) (lost, doubled int) {
 	t.Helper()

@@ -4,9 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"math/rand/v2"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -305,33 +303,5 @@ func TestDoBatchOutcomes(t *testing.T) {
 		for _, message := range []string{"d", "poison", "e"} {
 			s.wantMark(t, message, false)
 		}
-	})
-}
-
-// TestDoBatchOverlaps: batches of the same new keys in different orders, 8 at a time: they
-// wait for each other, and each key is first in one of them.
-func TestDoBatchOverlaps(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
-		s := newShop(t, e)
-		size := 200
-		if e.dialect == sqladapter.SQLite {
-			size = 25
-		}
-		all := messages(2 * size)
-		for batch := range slices.Chunk(all, size) {
-			var wg sync.WaitGroup
-			for w := range 8 {
-				wg.Go(func() {
-					mine := slices.Clone(batch)
-					rng := rand.New(rand.NewPCG(4, uint64(w)))
-					rng.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
-					if _, err := s.doBatch(t.Context(), mine); err != nil {
-						t.Errorf("batch: %v", err)
-					}
-				})
-			}
-			wg.Wait()
-		}
-		s.wantEffects(t, all)
 	})
 }

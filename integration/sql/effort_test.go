@@ -7,7 +7,7 @@ import "time"
 // How much is done to the databases; under the tag long it is more.
 const (
 	fireCrashes = 2
-	fireKills   = 20 // before, between and after the crashes
+	fireKills   = 12 // before, between and after the crashes
 	fireEvery   = 20 * time.Millisecond
 	cutRounds   = 36 // of each way to mark, on each engine and in each mode
 )

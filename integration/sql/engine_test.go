@@ -56,6 +56,7 @@ func postgresURL(t *testing.T, base, mode string) string {
 	}
 	q := u.Query()
 	q.Set("default_query_exec_mode", mode)
+	q.Set("deadlock_timeout", "10ms") // is a second as shipped, and all the time a deadlock costs
 	u.RawQuery = q.Encode()
 	return u.String()
 }
@@ -122,6 +123,8 @@ type shop struct {
 	dialect sqladapter.Dialect
 	table   string
 	ledger  string
+	// level of the transactions that deliver begins.
+	level sql.IsolationLevel
 }
 
 func newShop(t *testing.T, e engine, edit ...func(*sqladapter.Config)) *shop {
@@ -136,7 +139,7 @@ func newShop(t *testing.T, e engine, edit ...func(*sqladapter.Config)) *shop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &shop{db: db, marks: marks, dialect: e.dialect, table: cfg.Table, ledger: name + "_ledger"}
+	s := &shop{db: db, marks: marks, dialect: e.dialect, table: cfg.Table, ledger: name + "_ledger", level: cfg.Isolation}
 	t.Cleanup(func() { s.drop(t); s.exec(t, `DROP TABLE IF EXISTS `+s.ledger) })
 	if err := marks.Migrate(t.Context(), db); err != nil {
 		t.Fatal(err)
@@ -174,7 +177,7 @@ func (s *shop) effect(ctx context.Context, tx *sql.Tx, message string) error {
 // deliver is one delivery of a message by the book: begin, mark, effect, commit.
 // beforeCommit may be nil.
 func (s *shop) deliver(ctx context.Context, message string, beforeCommit func(tx *sql.Tx)) (first bool, err error) {
-	tx, err := s.db.BeginTx(ctx, nil)
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: s.level})
 	if err != nil {
 		return false, err
 	}

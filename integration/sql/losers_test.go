@@ -1,0 +1,114 @@
+package sql_test
+
+import (
+	"database/sql"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// levels are the isolation levels that an engine has.
+func levels(d sqladapter.Dialect) []sql.IsolationLevel {
+	if d == sqladapter.SQLite {
+		return []sql.IsolationLevel{sql.LevelDefault}
+	}
+	return []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}
+}
+
+// TestLosers: while a transaction that has marked a message is open, three others that deliver
+// it get no answer. When it commits they learn Duplicate; when it rolls back one of them has
+// the effect in its place, and the others learn Duplicate of that.
+func TestLosers(t *testing.T) {
+	for _, e := range []engine{postgres("cache_statement"), sqlite()} {
+		for _, level := range levels(e.dialect) {
+			for _, w := range ways {
+				t.Run(e.name+"/"+level.String()+"/"+w.name, func(t *testing.T) {
+					t.Parallel()
+					s := newShop(t, e, func(c *sqladapter.Config) { c.Isolation = level })
+					s.losers(t, w, "winner commits", (*sql.Tx).Commit, 0)
+					s.losers(t, w, "winner rolls back", (*sql.Tx).Rollback, 1)
+				})
+			}
+		}
+	}
+}
+
+// losers has one transaction win and end, and wants so many of the others to be first.
+func (s *shop) losers(t *testing.T, w way, message string, end func(*sql.Tx) error, want int64) {
+	t.Helper()
+	const losers = 3
+	batch := make([]string, w.size)
+	for i := range batch {
+		batch[i] = message + string(rune('a'+i))
+	}
+	winner := begin(t, s.db, s.level)
+	s.win(t, winner, batch)
+	var ended atomic.Bool
+	var firsts atomic.Int64
+	var asking, wg sync.WaitGroup
+	for range losers {
+		asking.Add(1)
+		wg.Go(func() {
+			asking.Done()
+			first, err := w.do(s, t.Context(), batch)
+			if err != nil || !ended.Load() {
+				t.Errorf("%s: a loser: first = %v, %v; the winner had ended: %v", message, first, err, ended.Load())
+			}
+			if first {
+				firsts.Add(1)
+			}
+		})
+	}
+	asking.Wait()
+	s.waitForLosers(t, losers)
+	ended.Store(true)
+	if err := end(winner); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+	if n := firsts.Load(); n != want {
+		t.Errorf("%s: %d losers had the effect, want %d", message, n, want)
+	}
+	if lost, doubled := s.damage(t, batch); lost != 0 || doubled != 0 {
+		t.Errorf("%s: of %d effects %d lost, %d doubled", message, w.size, lost, doubled)
+	}
+}
+
+// win marks the batch and has its effects, in an open transaction.
+func (s *shop) win(t *testing.T, tx *sql.Tx, batch []string) {
+	t.Helper()
+	marks, err := s.marks.MarkBatchTx(t.Context(), tx, requests(batch))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, mark := range marks {
+		if !mark.First() {
+			t.Fatalf("winner, %q: %v", batch[i], mark.Outcome)
+		}
+	}
+	if err := s.effectOf(t.Context(), tx, batch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitForLosers returns when n sessions wait for a lock on the marks. SQLite does not tell: its
+// losers wait in BEGIN, or are about to.
+func (s *shop) waitForLosers(t *testing.T, n int) {
+	t.Helper()
+	if query := waiting[s.dialect]; query != "" {
+		poll(t, "the losers to wait", func() bool {
+			var waiting int
+			if err := s.db.QueryRowContext(t.Context(), s.bind(query), "%"+s.table+"%").Scan(&waiting); err != nil {
+				t.Fatal(err)
+			}
+			return waiting >= n
+		})
+	}
+}
+
+// waiting counts the sessions that wait for a lock in a statement like the argument.
+var waiting = map[sqladapter.Dialect]string{
+	sqladapter.Postgres: `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND state = 'active' AND query LIKE ?`,
+}
