@@ -1,0 +1,217 @@
+// Package outbox_test runs the outbox on real databases: SQLite always, PostgreSQL and MariaDB
+// when the environment names them.
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
+
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/outbox"
+)
+
+// engine is a database through one driver.
+type engine struct {
+	name    string
+	driver  string
+	dialect outbox.Dialect
+	dsn     func(t *testing.T) string
+}
+
+func postgres() engine { return engine{"postgres", "pgx", outbox.Postgres, dsnOf(servertest.Postgres)} }
+func mariadb() engine  { return engine{"mariadb", "mysql", outbox.MySQL, dsnOf(servertest.MariaDB)} }
+
+func dsnOf(server func(testing.TB) string) func(*testing.T) string {
+	return func(t *testing.T) string { return server(t) }
+}
+
+func sqlite() engine {
+	return engine{"sqlite", "sqlite", outbox.SQLite, func(t *testing.T) string {
+		return "file:" + filepath.Join(t.TempDir(), "outbox.db") + "?_txlock=immediate&_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)"
+	}}
+}
+
+// postgresIn is PostgreSQL through a mode of pgx in which parameters travel otherwise: as unnamed
+// text, or inside the statement.
+func postgresIn(mode string) engine {
+	return engine{"postgres/" + mode, "pgx", outbox.Postgres, func(t *testing.T) string {
+		return servertest.Postgres(t) + "&default_query_exec_mode=" + mode
+	}}
+}
+
+// forEach runs a test against every engine.
+func forEach(t *testing.T, test func(t *testing.T, e engine)) {
+	for _, e := range []engine{postgres(), mariadb(), sqlite()} {
+		t.Run(e.name, func(t *testing.T) { test(t, e) })
+	}
+}
+
+// forEachServer leaves SQLite out, where one relay works at a time.
+func forEachServer(t *testing.T, test func(t *testing.T, e engine)) {
+	for _, e := range []engine{postgres(), mariadb()} {
+		t.Run(e.name, func(t *testing.T) { test(t, e) })
+	}
+}
+
+func openDB(t *testing.T, driver, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	db.SetMaxIdleConns(32)
+	return db
+}
+
+// house is an outbox of one test.
+type house struct {
+	e     engine
+	dsn   string
+	db    *sql.DB
+	table string
+	box   *outbox.Outbox
+}
+
+func newHouse(t *testing.T, e engine) *house { return newHouseAt(t, e, e.dsn(t)) }
+
+func newHouseAt(t *testing.T, e engine, dsn string) *house {
+	t.Helper()
+	h := &house{e: e, dsn: dsn, db: openDB(t, e.driver, dsn), table: servertest.Prefix(t)}
+	box, err := outbox.New(outbox.Config{Dialect: e.dialect, Table: h.table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.box = box
+	if err := box.Migrate(t.Context(), h.db); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := box.MigrateDown(context.Background(), h.db, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+// exec also works in a cleanup, when the test's context has ended.
+func (h *house) exec(t *testing.T, query string, args ...any) {
+	t.Helper()
+	if h.e.dialect == outbox.Postgres {
+		for i := range args {
+			query = strings.Replace(query, "?", fmt.Sprintf("$%d", i+1), 1)
+		}
+	}
+	if _, err := h.db.ExecContext(context.WithoutCancel(t.Context()), query, args...); err != nil {
+		t.Errorf("%s: %v", query, err)
+	}
+}
+
+// insert is one transaction with nothing else in it.
+func (h *house) insert(t *testing.T, messages ...outbox.Message) {
+	t.Helper()
+	if err := h.insertIn(t.Context(), func() {}, messages...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// insertIn waits between the insert and the commit.
+func (h *house) insertIn(ctx context.Context, wait func(), messages ...outbox.Message) error {
+	tx, err := h.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := h.box.InsertTx(ctx, tx, messages...); err != nil {
+		return err
+	}
+	wait()
+	return tx.Commit()
+}
+
+// relay returns one whose errors are logged, and that fails the test when it parks.
+func (h *house) relay(t *testing.T, p outbox.Publisher, edit ...func(*outbox.RelayConfig)) *outbox.Relay {
+	t.Helper()
+	cfg := outbox.RelayConfig{
+		Outbox: h.box, DB: h.db, Publisher: p, RetryMin: time.Millisecond, RetryMax: 20 * time.Millisecond,
+		OnPark:  func(_ context.Context, p outbox.Parked) { t.Errorf("parked: %+v", p) },
+		OnError: func(err error) { t.Logf("relay: %v", err) },
+	}
+	for _, f := range edit {
+		f(&cfg)
+	}
+	r, err := outbox.NewRelay(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// start runs a relay until stop is called, at the latest at the end of the test.
+func start(t *testing.T, r *outbox.Relay) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// patience is more than any step needs, on a busy machine.
+const patience = 60 * time.Second
+
+// eventually polls, for what gives no sign when it happens.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(patience)
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatalf("not in %v: %s", patience, what)
+		}
+	}
+}
+
+// drained waits until the table is empty.
+func (h *house) drained(t *testing.T) {
+	t.Helper()
+	var lag outbox.Lag
+	eventually(t, "the outbox is empty", func() bool {
+		var err error
+		if lag, err = h.box.Lag(t.Context(), h.db); err != nil {
+			t.Logf("Lag: %v", err)
+			return false
+		}
+		return lag.Pending == 0
+	})
+	if lag.Oldest != 0 {
+		t.Errorf("an empty outbox has an oldest message of %v", lag.Oldest)
+	}
+}

@@ -1,0 +1,248 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/outbox"
+)
+
+var (
+	errDown     = errors.New("broker is down")
+	errTooLarge = outbox.Reject(errors.New("too large"))
+)
+
+// few makes the relay's batches small, so that failures and what is behind them are in
+// different ones.
+func few(c *outbox.RelayConfig) { c.BatchSize, c.Workers = 10, 1 }
+
+// A message that fails for a while holds up its own key and no other, not even one whose
+// messages lie behind more of the failing key than a batch takes; then everything is in order.
+func TestOneKeyFails(t *testing.T) {
+	for _, careless := range []bool{false, true} {
+		t.Run(map[bool]string{false: "", true: "careless publisher"}[careless], func(t *testing.T) {
+			forEach(t, func(t *testing.T, e engine) { testOneKeyFails(t, e, careless) })
+		})
+	}
+}
+
+func testOneKeyFails(t *testing.T, e engine, careless bool) {
+	h := newHouse(t, e)
+	var broken atomic.Bool
+	broken.Store(true)
+	b := newBroker()
+	b.careless = careless
+	b.fail = func(m outbox.Message) error {
+		if broken.Load() && m.ID == "a/1" {
+			return errDown
+		}
+		return nil
+	}
+	h.insert(t, numbered("a", 0), numbered("a", 1), numbered("a", 2))
+	var overtaken atomic.Int64
+	r := h.relay(t, b, few, func(c *outbox.RelayConfig) {
+		c.OnError = func(err error) {
+			if errors.Is(err, outbox.ErrOvertaken) {
+				overtaken.Add(1)
+			}
+		}
+	})
+	start(t, r)
+	eventually(t, "it has failed twice", func() bool { return r.Stats().Failures >= 2 })
+	var many []outbox.Message
+	for i := range 40 {
+		many = append(many, numbered("a", 3+i))
+	}
+	// The same shard: another topic of the same key.
+	many = append(many, outbox.Message{ID: "other/0", Topic: "other", Key: []byte("a")}, numbered("b", 0))
+	h.insert(t, many...)
+	eventually(t, "the others are published", func() bool {
+		got, _ := b.got()
+		return judge(got, map[string]int{"a": 1, "b": 1, "other": 1}).lost == 0
+	})
+	got, _ := b.got()
+	for _, m := range got {
+		if strings.HasPrefix(m.ID, "a/") && m.ID != "a/0" && !(careless && m.ID == "a/2") {
+			t.Errorf("%s was published before a/1", m.ID)
+		}
+	}
+	broken.Store(false)
+	h.drained(t)
+	got, _ = b.got()
+	want := tally{}
+	if careless { // it was told, and the message came again in its place
+		want = tally{duplicates: 1, inversions: 1}
+		if overtaken.Load() != 1 || r.Stats().Overtaken != 1 {
+			t.Errorf("%d were reported as overtaken", overtaken.Load())
+		}
+	}
+	if tl := judge(got, map[string]int{"a": 43, "b": 1, "other": 1}); tl != want {
+		t.Errorf("%+v of %d", tl, len(got))
+	}
+}
+
+// What the broker refuses for what it is, is parked after MaxAttempts, told of, and what is
+// behind it goes on. Requeued, it comes under its own id.
+func TestParked(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		h := newHouse(t, e)
+		b := newBroker()
+		var fixed atomic.Bool
+		var tries atomic.Int64
+		b.fail = func(m outbox.Message) error {
+			if m.ID == "a/1" && !fixed.Load() {
+				tries.Add(1)
+				return fmt.Errorf("wrapped \x00\xff: %w", errTooLarge)
+			}
+			return nil
+		}
+		bad := numbered("a", 1)
+		bad.Headers = []outbox.Header{{Key: "h", Value: []byte("v")}}
+		h.insert(t, numbered("a", 0), bad, numbered("a", 2))
+		told := make(chan outbox.Parked, 10)
+		start(t, h.relay(t, b, func(c *outbox.RelayConfig) {
+			c.MaxAttempts = 3
+			c.OnPark = func(_ context.Context, p outbox.Parked) { told <- p }
+		}))
+		p := <-told
+		b.wait(t, 2)
+		h.drained(t)
+		// A call of fail for the check, and one for the result.
+		if p.ID != "a/1" || p.Attempts != 3 || tries.Load() != 6 || !strings.Contains(p.Reason, "too large") || len(p.Headers) != 1 {
+			t.Errorf("told of %+v after %d tries", p, tries.Load())
+		}
+		if lag, err := h.box.Lag(t.Context(), h.db); err != nil || lag != (outbox.Lag{Parked: 1}) {
+			t.Errorf("Lag = %+v, %v", lag, err)
+		}
+		list, err := h.box.Parked(t.Context(), h.db, 0, 10)
+		if err != nil || len(list) != 1 {
+			t.Fatalf("Parked = %+v, %v", list, err)
+		}
+		got := list[0]
+		if got.Row != p.Row || got.ID != p.ID || got.Reason != p.Reason || got.Attempts != 3 || string(got.Payload) != "a/1" ||
+			len(got.Headers) != 1 || time.Since(got.Created) > patience || got.At.Before(got.Created) {
+			t.Errorf("Parked = %+v, told of %+v", got, p)
+		}
+		if after, err := h.box.Parked(t.Context(), h.db, p.Row, 10); err != nil || len(after) != 0 {
+			t.Errorf("Parked after the last = %+v, %v", after, err)
+		}
+		fixed.Store(true)
+		for _, want := range []int{1, 0} {
+			if n, err := h.box.Requeue(t.Context(), h.db, p.Row, p.Row+1000); err != nil || n != want {
+				t.Errorf("Requeue = %d, %v; want %d", n, err, want)
+			}
+		}
+		h.drained(t)
+		if last := b.wait(t, 3)[2]; last.ID != "a/1" || len(last.Headers) != 2 {
+			t.Errorf("requeued, %+v", last)
+		}
+	})
+}
+
+// A broker that is down parks nothing, however often it is tried, and its return loses nothing.
+func TestBrokerDown(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		h := newHouse(t, e)
+		b := newBroker()
+		var down atomic.Bool
+		down.Store(true)
+		b.before = func(context.Context, []outbox.Message) error {
+			if down.Load() {
+				return errDown
+			}
+			return nil
+		}
+		r := h.relay(t, b, few, func(c *outbox.RelayConfig) { c.MaxAttempts = 1 })
+		start(t, r)
+		for i := range 30 {
+			h.insert(t, numbered(fmt.Sprint("k", i%3), i/3))
+		}
+		eventually(t, "it has failed ten times", func() bool { return r.Stats().Failures >= 10 })
+		down.Store(false)
+		h.drained(t)
+		got, _ := b.got()
+		if tl := judge(got, map[string]int{"k0": 10, "k1": 10, "k2": 10}); tl != (tally{}) {
+			t.Errorf("%+v of %d", tl, len(got))
+		}
+	})
+}
+
+// A publisher that does not return costs its deadline, not the messages, and other shards go on.
+func TestHangingPublisher(t *testing.T) {
+	forEachServer(t, func(t *testing.T, e engine) {
+		h := newHouse(t, e)
+		b := newBroker()
+		release := make(chan struct{})
+		hangs := make(chan struct{}, 1)
+		hangs <- struct{}{}
+		b.before = func(_ context.Context, messages []outbox.Message) error {
+			if messages[0].Topic != "hang" {
+				return nil
+			}
+			select {
+			case <-hangs:
+				<-release
+				return errDown
+			default:
+				return nil
+			}
+		}
+		brief := func(c *outbox.RelayConfig) { c.PublishTimeout, c.Workers = 10*time.Millisecond, 2 }
+		first := h.relay(t, b, brief)
+		h.insert(t, outbox.Message{ID: "a/0", Topic: "hang", Key: []byte("a")})
+		start(t, first)
+		eventually(t, "its deadline has passed", func() bool { return first.Stats().Failures > 0 })
+		h.insert(t, outbox.Message{ID: "c/0", Topic: "t", Key: []byte("account-7")}) // another shard
+		b.wait(t, 1)
+		start(t, h.relay(t, b, brief)) // the lock is free: another relay has the hanging one's shard
+		h.drained(t)
+		close(release)
+		got := b.wait(t, 2)
+		if tl := judge(got, map[string]int{"a": 1, "c": 1}); tl != (tally{}) {
+			t.Errorf("%+v of %d", tl, len(got))
+		}
+	})
+}
+
+// A call that does not end is left behind when StopTimeout is over, and told of.
+func TestHeldUp(t *testing.T) {
+	h := newHouse(t, sqlite())
+	b := newBroker()
+	ctx, cancel := context.WithCancel(t.Context())
+	release := make(chan struct{})
+	defer close(release)
+	b.before = func(context.Context, []outbox.Message) error { cancel(); <-release; return errDown }
+	h.insert(t, numbered("a", 0))
+	r := h.relay(t, b, func(c *outbox.RelayConfig) { c.StopTimeout = time.Millisecond })
+	if err := r.Run(ctx); !errors.Is(err, outbox.ErrHeldUp) {
+		t.Errorf("Run = %v", err)
+	}
+}
+
+// A relay does not start on tables of another version, nor twice.
+func TestRunRefuses(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		h := newHouse(t, e)
+		b := newBroker()
+		r := h.relay(t, b)
+		start(t, r)
+		h.insert(t, numbered("a", 0))
+		b.wait(t, 1)
+		if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "running already") {
+			t.Errorf("a second Run = %v", err)
+		}
+		missing, err := outbox.New(outbox.Config{Dialect: e.dialect, Table: h.table + "_x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = h.relay(t, b, func(c *outbox.RelayConfig) { c.Outbox = missing }).Run(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "needs a migration") {
+			t.Errorf("Run without tables = %v", err)
+		}
+	})
+}

@@ -1,0 +1,187 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/outbox"
+)
+
+// produce runs 16 producers, each with keys of its own, whose transactions commit after random
+// delays: rows become visible out of the order of their ids. It returns how many messages of
+// each key were committed.
+func (h *house) produce(t *testing.T, each int) map[string]int {
+	t.Helper()
+	const producers, keys = 16, 5
+	var mu sync.Mutex
+	committed := map[string]int{}
+	var wg sync.WaitGroup
+	for p := range producers {
+		rnd := rand.New(rand.NewPCG(1, uint64(p)))
+		wg.Go(func() {
+			next := [keys]int{}
+			for made := 0; made < each; {
+				var messages []outbox.Message
+				for range 1 + rnd.IntN(5) {
+					k := rnd.IntN(keys)
+					messages = append(messages, numbered(fmt.Sprintf("p%d-k%d", p, k), next[k]))
+					next[k]++
+				}
+				delay := time.NewTimer(time.Duration(rnd.IntN(3000)) * time.Microsecond)
+				if err := h.insertIn(t.Context(), func() { <-delay.C }, messages...); err != nil {
+					t.Errorf("insert: %v", err)
+					return
+				}
+				if made += len(messages); rnd.IntN(2) == 0 {
+					h.box.Notify()
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for k, n := range next {
+				committed[fmt.Sprintf("p%d-k%d", p, k)] = n
+			}
+		})
+	}
+	wg.Wait()
+	return committed
+}
+
+// Four relays, and producers that commit out of order: nothing is lost, nothing comes twice and
+// no key is out of order.
+func TestFourRelays(t *testing.T) {
+	forEachServer(t, func(t *testing.T, e engine) {
+		h := newHouse(t, e)
+		b := newBroker()
+		for range 4 {
+			start(t, h.relay(t, b, func(c *outbox.RelayConfig) { c.BatchSize, c.Workers = 20, 2 }))
+		}
+		committed := h.produce(t, 250)
+		h.drained(t)
+		got, _ := b.got()
+		if tl := judge(got, committed); tl != (tally{}) {
+			t.Errorf("%+v of %d", tl, len(got))
+		}
+	})
+}
+
+// The same on SQLite, where a second relay stands by, and takes over when the first has stopped.
+func TestStandby(t *testing.T) {
+	h := newHouse(t, sqlite())
+	b := newBroker()
+	stop := start(t, h.relay(t, b))
+	h.insert(t, numbered("first", 0))
+	b.wait(t, 1)
+	second := h.relay(t, b)
+	start(t, second)
+	committed := h.produce(t, 30)
+	committed["first"] = 1
+	h.drained(t)
+	if got := second.Stats(); got.Published != 0 {
+		t.Errorf("two relays at work: %+v", got)
+	}
+	stop()
+	h.insert(t, numbered("last", 0))
+	h.drained(t)
+	committed["last"] = 1
+	got, _ := b.got()
+	if tl := judge(got, committed); tl != (tally{}) {
+		t.Errorf("%+v of %d", tl, len(got))
+	}
+}
+
+// Sessions of another isolation level by default: there the first statement's snapshot would
+// be that of all, and what the last relay has deleted would be published again.
+func TestSessionsOfAnotherLevel(t *testing.T) {
+	for _, tt := range []struct {
+		e    engine
+		more string
+	}{
+		{postgres(), "&default_transaction_isolation=serializable"},
+		{mariadb(), "&tx_isolation=%27SERIALIZABLE%27"},
+	} {
+		t.Run(tt.e.name, func(t *testing.T) {
+			h := newHouse(t, tt.e)
+			other := openDB(t, tt.e.driver, h.dsn+tt.more)
+			b := newBroker()
+			for range 4 {
+				start(t, h.relay(t, b, func(c *outbox.RelayConfig) { c.DB, c.BatchSize, c.Workers = other, 20, 2 }))
+			}
+			committed := h.produce(t, 100)
+			h.drained(t)
+			got, _ := b.got()
+			if tl := judge(got, committed); tl != (tally{}) {
+				t.Errorf("%+v of %d", tl, len(got))
+			}
+		})
+	}
+}
+
+// The table may be named with its schema and without: it is the same lock.
+func TestOneLockForOneTable(t *testing.T) {
+	h := newHouse(t, postgres())
+	named, err := outbox.New(outbox.Config{Dialect: outbox.Postgres, Schema: "public", Table: h.table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inHand, release := make(chan struct{}, 1), make(chan struct{})
+	slow := newBroker()
+	slow.before = func(context.Context, []outbox.Message) error { inHand <- struct{}{}; <-release; return nil }
+	h.insert(t, numbered("a", 0))
+	start(t, h.relay(t, slow))
+	<-inHand
+	quick := newBroker()
+	r := h.relay(t, quick, func(c *outbox.RelayConfig) { c.Outbox = named })
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := r.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	close(release)
+	if got, _ := quick.got(); len(got) > 0 {
+		t.Error("two relays had the shard at once")
+	}
+}
+
+// A transaction of pgx needs two lines, and a batch of more rows than one statement takes keeps
+// its order.
+func TestManyMessages(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		h := newHouse(t, e)
+		var many []outbox.Message
+		for i := range 1700 {
+			many = append(many, numbered("a", i))
+		}
+		h.insert(t, many...)
+		b := newBroker()
+		start(t, h.relay(t, b, func(c *outbox.RelayConfig) { c.BatchBytes = 1000 }))
+		h.drained(t)
+		got, _ := b.got()
+		if tl := judge(got, map[string]int{"a": 1700}); tl != (tally{}) {
+			t.Errorf("%+v of %d", tl, len(got))
+		}
+		if b.calls < 10 || b.calls > 200 {
+			t.Errorf("%d batches of about 1000 bytes", b.calls)
+		}
+	})
+}
+
+// Two outboxes in one database do not know of each other.
+func TestTablesApart(t *testing.T) {
+	e := postgres()
+	dsn := servertest.Postgres(t)
+	one, two := newHouseAt(t, e, dsn), newHouseAt(t, e, dsn)
+	b := newBroker()
+	start(t, one.relay(t, b))
+	one.insert(t, numbered("one", 0))
+	two.insert(t, numbered("two", 0))
+	one.drained(t)
+	if lag, err := two.box.Lag(t.Context(), two.db); err != nil || lag.Pending != 1 || len(b.messages) != 1 {
+		t.Errorf("Lag = %+v, %v", lag, err)
+	}
+}

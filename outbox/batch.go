@@ -1,0 +1,202 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+)
+
+// row is a message with what its row says beside it.
+type row struct {
+	Message
+	id       int64
+	attempts int
+	held     bool // until a time that has not come
+	bad      error
+}
+
+// lane is what keeps order: messages of one topic and key.
+type lane struct{ topic, key string }
+
+func (r *row) lane() lane { return lane{r.Topic, string(r.Key)} }
+
+// read takes the oldest messages of the shard. Where most of them wait, others behind them
+// are looked for.
+func (r *Relay) read(ctx context.Context, l *locked, no int, s *shard) (rows []row, full bool, err error) {
+	rows, full, err = r.query(ctx, l, r.box.dialect.read, no, s)
+	if err != nil || !full || free(rows) > len(rows)/2 {
+		return rows, full, err
+	}
+	return r.query(ctx, l, r.box.dialect.readFree, no, s)
+}
+
+// free counts those that need not wait.
+func free(rows []row) int {
+	n := 0
+	blocked := map[lane]bool{}
+	for i := range rows {
+		switch row := &rows[i]; {
+		case row.held:
+			blocked[row.lane()] = true
+		case len(row.Key) == 0 || !blocked[row.lane()]:
+			n++
+		}
+	}
+	return n
+}
+
+func (r *Relay) query(ctx context.Context, l *locked, query string, no int, s *shard) (found []row, full bool, err error) {
+	rows, err := l.reader.QueryContext(ctx, query, no, s.limit)
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() { _ = rows.Close() }()
+	found = make([]row, 0, s.limit)
+	bytes := 0
+	for bytes < r.cfg.BatchBytes && rows.Next() {
+		got, size, err := r.scan(rows)
+		if err != nil {
+			return nil, false, err
+		}
+		found = append(found, got)
+		bytes += size
+	}
+	if err := rows.Err(); err != nil {
+		return nil, false, err
+	}
+	full = len(found) == s.limit || bytes >= r.cfg.BatchBytes
+	if bytes >= r.cfg.BatchBytes {
+		s.limit = max(1, len(found))
+	} else if full {
+		s.limit = min(2*s.limit, r.cfg.BatchSize)
+	}
+	// A connection that breaks while the rest is thrown away shows in the next statement.
+	return found, full, nil
+}
+
+// scan reads one row. Headers that cannot be read are an error of the message: it must not
+// hold up the others for ever.
+func (r *Relay) scan(rows *sql.Rows) (row, int, error) {
+	var got row
+	var headers []byte
+	var held, null int
+	if err := rows.Scan(&got.id, &got.Topic, &got.ID, &got.Key, &headers, &got.Payload, &got.attempts, &held, &null); err != nil {
+		return got, 0, err
+	}
+	size := len(got.Key) + len(headers) + len(got.Payload)
+	got.held = held != 0
+	got.tidy(null != 0)
+	got.Headers, got.bad = decodeHeaders(headers)
+	got.Headers = append(got.Headers, Header{Key: r.box.idHeader, Value: []byte(got.ID)})
+	return got, size, nil
+}
+
+// tidy tells nil from empty, which not every driver does.
+func (m *Message) tidy(noPayload bool) {
+	if len(m.Key) == 0 {
+		m.Key = nil
+	}
+	if m.Payload == nil && !noPayload {
+		m.Payload = []byte{}
+	}
+}
+
+// batch is what one call of the publisher gets.
+type batch struct {
+	rows     []*row
+	messages []Message
+	refused  []failure // before they were sent
+}
+
+// failure is a message that was not acknowledged.
+type failure struct {
+	row *row
+	err error
+}
+
+// pick leaves out what must wait: a message that has failed and whose time has not come, the
+// later ones of its key, and those that come after one that has failed before, until that one
+// is acknowledged: it may fail again, and they would overtake it.
+func (r *Relay) pick(rows []row) *batch {
+	b := &batch{rows: make([]*row, 0, len(rows)), messages: make([]Message, 0, len(rows))}
+	checker, _ := r.cfg.Publisher.(Checker)
+	blocked := map[lane]bool{}
+	for i := range rows {
+		row := &rows[i]
+		if len(blocked) > 0 && len(row.Key) > 0 && blocked[row.lane()] {
+			continue
+		}
+		bad := row.bad
+		if bad == nil && checker != nil && !row.held {
+			bad = checker.Check(&row.Message)
+		}
+		if (row.held || bad != nil || row.attempts > 0) && len(row.Key) > 0 {
+			blocked[row.lane()] = true
+		}
+		switch {
+		case row.held:
+		case bad != nil:
+			b.refused = append(b.refused, failure{row, Reject(bad)})
+		default:
+			b.rows = append(b.rows, row)
+			b.messages = append(b.messages, row.Message)
+		}
+	}
+	return b
+}
+
+// verdict is what to do about the messages of a batch.
+type verdict struct {
+	acknowledged []int64
+	failed       []failure // by themselves: the first of each key
+	overtaken    []failure
+	// waiting are the first of each key when nothing that was sent has been acknowledged, and
+	// whole is the error of one of them. That is not held against any message, for the broker may
+	// be out of reach; but if it is these alone that fail, those behind them need a turn, too.
+	waiting []failure
+	whole   error
+}
+
+// judge lets a key's acknowledged messages count up to the first that is not.
+func (b *batch) judge(results []error) *verdict {
+	v := &verdict{acknowledged: make([]int64, 0, len(b.rows))}
+	broken := map[lane]error{}
+	for i, err := range results {
+		row := b.rows[i]
+		var before error
+		if len(broken) > 0 && len(row.Key) > 0 {
+			before = broken[row.lane()]
+		}
+		switch {
+		case err == nil && before == nil:
+			v.acknowledged = append(v.acknowledged, row.id)
+		case err == nil:
+			v.overtaken = append(v.overtaken, failure{row, before})
+		case before == nil:
+			v.failed = append(v.failed, failure{row, err})
+			broken[row.lane()] = err
+		}
+	}
+	if len(v.acknowledged) == 0 {
+		v.excuse()
+	}
+	v.failed = append(v.failed, b.refused...)
+	return v
+}
+
+// excuse leaves as failed what the broker has refused, and what has failed by itself before.
+func (v *verdict) excuse() {
+	all := v.failed
+	v.failed = nil
+	for _, f := range all {
+		if errors.Is(f.err, ErrRejected) || f.row.attempts > 0 {
+			v.failed = append(v.failed, f)
+			continue
+		}
+		v.waiting = append(v.waiting, f)
+		if v.whole == nil {
+			v.whole = fmt.Errorf("outbox: of %d messages or more none was acknowledged; %q: %w", len(all), f.row.ID, f.err)
+		}
+	}
+}

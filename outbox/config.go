@@ -1,0 +1,153 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/onceward/onceward/internal/backoff"
+)
+
+// Defaults of a [RelayConfig].
+const (
+	DefaultBatchSize      = 1000    // messages
+	DefaultBatchBytes     = 4 << 20 // bytes
+	DefaultWorkers        = 4       // SQLite: 1
+	DefaultPublishTimeout = 10 * time.Second
+	DefaultStopTimeout    = 15 * time.Second
+	DefaultPollMin        = 10 * time.Millisecond
+	DefaultPollMax        = time.Second
+	DefaultRetryMin       = 100 * time.Millisecond
+	DefaultRetryMax       = 30 * time.Second
+	DefaultMaxAttempts    = 10
+)
+
+// RelayConfig says what a relay does. Outbox, DB, Publisher and OnPark are required.
+type RelayConfig struct {
+	// Outbox it reads. No default.
+	Outbox *Outbox
+	// DB holds it. The relay uses one connection more than it has Workers. SQLite: set a
+	// busy_timeout. No default.
+	DB *sql.DB
+	// Publisher it publishes to. No default.
+	Publisher Publisher
+	// OnPark is told of each message that has been parked, which nobody will publish unless
+	// somebody acts. It is told again when a COMMIT is lost and the message parked once more.
+	// Several goroutines may call it at once; it must return soon. No default.
+	OnPark func(ctx context.Context, parked Parked)
+
+	// OnError is told of what has failed and will be tried again: the database, a batch, a
+	// message. Several goroutines may call it at once; it must return soon. Default: nobody
+	// is told.
+	OnError func(err error)
+	// BatchSize is how many messages are published at once, 1 to 10,000. Default:
+	// [DefaultBatchSize].
+	BatchSize int
+	// BatchBytes ends a batch whose messages have more, bodies, keys and headers counted; a
+	// batch has at least one message. Default: [DefaultBatchBytes]. Unit: bytes.
+	BatchBytes int
+	// Workers is how many shards are worked on at once, each with a connection of its own, 1 to
+	// 16; of SQLite 1. Default: [DefaultWorkers], 1 with SQLite.
+	Workers int
+	// PublishTimeout is how long one call of Publisher may take, at least a millisecond. After
+	// that its batch counts as failed, and the worker waits for the call to return. Default:
+	// [DefaultPublishTimeout].
+	PublishTimeout time.Duration
+	// StopTimeout is how long batches in hand may go on when the context of Run has ended, at
+	// least a millisecond. Default: [DefaultStopTimeout].
+	StopTimeout time.Duration
+	// PollMin and PollMax bound how often the database is asked for messages when Outbox.Notify
+	// does not tell of them: in between, after a hundredth of the time for which there have been
+	// none. Each is one statement. Defaults: [DefaultPollMin], [DefaultPollMax].
+	PollMin, PollMax time.Duration
+	// RetryMin and RetryMax bound the delay after a failure, which doubles and is spread (full
+	// jitter, AWS Architecture Blog 2015). Defaults: [DefaultRetryMin], [DefaultRetryMax].
+	RetryMin, RetryMax time.Duration
+	// MaxAttempts is how many failures a message may have until one marked by [Reject] parks it,
+	// at least 1. Default: [DefaultMaxAttempts].
+	MaxAttempts int
+}
+
+func (c RelayConfig) withDefaults() RelayConfig {
+	setDefault(&c.BatchSize, DefaultBatchSize)
+	setDefault(&c.BatchBytes, DefaultBatchBytes)
+	setDefault(&c.PublishTimeout, DefaultPublishTimeout)
+	setDefault(&c.StopTimeout, DefaultStopTimeout)
+	setDefault(&c.PollMin, DefaultPollMin)
+	setDefault(&c.PollMax, max(DefaultPollMax, c.PollMin))
+	setDefault(&c.RetryMin, DefaultRetryMin)
+	setDefault(&c.RetryMax, max(DefaultRetryMax, c.RetryMin))
+	setDefault(&c.MaxAttempts, DefaultMaxAttempts)
+	if c.OnError == nil {
+		c.OnError = func(error) {}
+	}
+	if c.Workers == 0 {
+		c.Workers = min(DefaultWorkers, c.Outbox.dialect.shards)
+	}
+	return c
+}
+
+func setDefault[T int | time.Duration](field *T, value T) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+// required refuses a configuration that lacks something without which there is no relay.
+func (c RelayConfig) required() error {
+	switch {
+	case c.Outbox.ready() != nil:
+		return c.Outbox.ready()
+	case c.DB == nil:
+		return inputError("DB", "is nil")
+	case isNil(c.Publisher):
+		return inputError("Publisher", "is nil")
+	case c.OnPark == nil:
+		return inputError("OnPark", "is nil: what is parked is not published, and somebody has to know")
+	}
+	return nil
+}
+
+// check refuses what New cannot use; the defaults are filled in.
+func (c RelayConfig) check() error {
+	numbers := []struct {
+		field         string
+		is, low, high int
+	}{
+		{"BatchSize", c.BatchSize, 1, 10_000},
+		{"BatchBytes", c.BatchBytes, 1, 1 << 30},
+		{"Workers", c.Workers, 1, c.Outbox.dialect.shards},
+		{"MaxAttempts", c.MaxAttempts, 1, 1 << 20},
+	}
+	for _, n := range numbers {
+		if n.is < n.low || n.is > n.high {
+			return inputError(n.field, fmt.Sprintf("is %d, must be %d to %d", n.is, n.low, n.high))
+		}
+	}
+	times := []struct {
+		field   string
+		is, low time.Duration
+	}{
+		{"PublishTimeout", c.PublishTimeout, time.Millisecond},
+		{"StopTimeout", c.StopTimeout, time.Millisecond},
+		{"PollMin", c.PollMin, time.Millisecond},
+		{"PollMax", c.PollMax, c.PollMin},
+		{"RetryMin", c.RetryMin, time.Millisecond},
+		{"RetryMax", c.RetryMax, c.RetryMin},
+	}
+	for _, t := range times {
+		if t.is < t.low {
+			return inputError(t.field, fmt.Sprintf("is %v, less than %v", t.is, t.low))
+		}
+	}
+	return nil
+}
+
+func (c RelayConfig) retry() backoff.Policy { return backoff.Policy{Base: c.RetryMin, Cap: c.RetryMax} }
+
+func isNil(v any) bool {
+	rv := reflect.ValueOf(v)
+	return !rv.IsValid() || rv.Kind() == reflect.Pointer && rv.IsNil()
+}

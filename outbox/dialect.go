@@ -1,0 +1,138 @@
+package outbox
+
+import (
+	"embed"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Dialect is the SQL a database speaks.
+type Dialect uint8
+
+const (
+	// Postgres is PostgreSQL 12 or newer.
+	Postgres Dialect = iota + 1
+	// MySQL is MySQL 8.0.13 or newer, and MariaDB 10.6 or newer, with InnoDB.
+	MySQL
+	// SQLite is SQLite 3.35 or newer.
+	SQLite
+)
+
+// String returns the lower-case name.
+func (d Dialect) String() string {
+	switch d {
+	case Postgres:
+		return "postgres"
+	case MySQL:
+		return "mysql"
+	case SQLite:
+		return "sqlite"
+	default:
+		return "unknown"
+	}
+}
+
+// files holds the statements of each dialect, each after a line "-- name: ".
+//
+//go:embed statement/*.sql
+var files embed.FS
+
+// shards of the engines in which several relays work side by side. It is in the statements
+// and the tables as well, and must never change.
+const shards = 16
+
+// dialect holds the statements for one outbox.
+type dialect struct {
+	kind   Dialect
+	shards int
+	// insert is the beginning of an INSERT, and tuple one row of it.
+	insert string
+	tuple  func(b *strings.Builder, first int)
+
+	busy, lock, unlock, read, readFree, remove, fail, park string
+	lag, parked, requeue, unpark                           string
+}
+
+// columns that an INSERT fills.
+const columns = 6
+
+func newDialect(kind Dialect, n names) (*dialect, error) {
+	if kind < Postgres || kind > SQLite {
+		return nil, inputError("Dialect", "must be Postgres, MySQL or SQLite")
+	}
+	d := &dialect{kind: kind, shards: shards, tuple: questionMarks}
+	into := `INSERT INTO ` + n.table + ` (shard, topic, dedup_id, key, headers, payload) VALUES `
+	d.insert = into
+	switch kind {
+	case Postgres:
+		d.tuple = numbered
+	case MySQL:
+		d.insert = strings.Replace(into, " key,", " `key`,", 1)
+	case SQLite:
+		d.shards = 1
+	}
+	return d, d.statements(strings.NewReplacer("{{table}}", n.table, "{{parked}}", n.parked, "{{shards}}", n.shards,
+		"{{now}}", `CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)`).Replace)
+}
+
+// statements takes them from their file.
+func (d *dialect) statements(render func(string) string) error {
+	text, err := files.ReadFile("statement/" + d.kind.String() + ".sql")
+	if err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	into := map[string]*string{
+		"busy": &d.busy, "lock": &d.lock, "unlock": &d.unlock, "read": &d.read, "read_free": &d.readFree,
+		"delete": &d.remove, "fail": &d.fail, "park": &d.park,
+		"lag": &d.lag, "parked": &d.parked, "requeue": &d.requeue, "unpark": &d.unpark,
+	}
+	for _, part := range strings.Split(string(text), "-- name: ")[1:] {
+		name, body, _ := strings.Cut(part, "\n")
+		if into[name] == nil {
+			return fmt.Errorf("outbox: statement/%v.sql has %q, which nothing runs", d.kind, name)
+		}
+		*into[name] = render(withoutComments(body))
+	}
+	return nil
+}
+
+// withoutComments spares the server what is for the reader.
+func withoutComments(sql string) string {
+	var lines []string
+	for line := range strings.Lines(sql) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, " ")
+}
+
+func questionMarks(b *strings.Builder, _ int) { b.WriteString("(?, ?, ?, ?, ?, ?)") }
+
+// numbered casts each parameter, so that every mode of every driver agrees on the types.
+func numbered(b *strings.Builder, first int) {
+	for i, kind := range [columns]string{"smallint", "text", "text", "bytea", "bytea", "bytea"} {
+		b.WriteString(map[bool]string{true: "($", false: ", $"}[i == 0])
+		b.WriteString(strconv.Itoa(first + i))
+		b.WriteString("::")
+		b.WriteString(kind)
+	}
+	b.WriteByte(')')
+}
+
+// withIDs puts a list of ids into a statement, behind its other arguments: as an array where
+// there are arrays, and elsewhere as text of the statement, which integers may be.
+func (d *dialect) withIDs(statement string, ids []int64, args ...any) (string, []any) {
+	var b strings.Builder
+	for i, id := range ids {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatInt(id, 10))
+	}
+	if d.kind == Postgres {
+		return statement, append(args, "{"+b.String()+"}")
+	}
+	return strings.Replace(statement, "{{ids}}", b.String(), 1), args
+}

@@ -1,0 +1,51 @@
+// Package outbox publishes messages that were recorded in the transaction of the effect
+// they tell of: both are committed or neither is, and what is committed is published.
+//
+//	box, err := outbox.New(outbox.Config{Dialect: outbox.Postgres})
+//	...
+//	err = box.InsertTx(ctx, tx, outbox.Message{ // in the transaction of the effect
+//		ID: "payment-42-booked", Topic: "bookings", Key: []byte("account-7"), Payload: body,
+//	})
+//	err = tx.Commit()
+//	box.Notify() // a relay in this process need not wait for its next poll
+//
+//	relay, err := outbox.NewRelay(outbox.RelayConfig{ // in this process or in any other
+//		Outbox: box, DB: db, Publisher: publisher, OnPark: alarm,
+//	})
+//	err = relay.Run(ctx)
+//
+// # What is promised
+//
+// A committed message is published at least once, and deleted only after the [Publisher] has
+// said that it is acknowledged. Without a crash, a lost COMMIT or a publisher that could not
+// tell, it is published once. After one of those it is published again, under the same id:
+// every message carries it in a header ("onceward-id" by default), and whoever consumes it
+// deduplicates by that id (kafkaadapter.Header). The id is the caller's, such as one derived
+// from the key that the effect was marked under, or random, and stored either way.
+//
+// Messages of one topic and key are published in the order in which they were inserted, by
+// any number of relays: a relay works on one of 16 shards at a time, chosen by a hash of the
+// key, under a lock that goes with its connection. One statement, or one transaction, orders its
+// messages by itself; two transactions about one key must be ordered by the application, for
+// example by the lock on the row that the messages are about. Rows are read in the order of
+// their ids, which is not that of the commits, and no row is skipped for that: nothing but
+// its deletion ends a row. Messages without a key have no order.
+//
+// # What fails
+//
+// A message that the publisher fails keeps the later ones of its topic and key waiting, and
+// no others, and is tried again with a growing, spread delay; when nothing of a batch is
+// acknowledged its shard waits. A message the broker refuses for what it is ([Reject]) is
+// parked, after RelayConfig.MaxAttempts tries, in a table of its own, and RelayConfig.OnPark
+// is told; see [Outbox.Parked] and [Outbox.Requeue]. What fails for another reason, such as
+// a broker that is down, is never parked: watch [Outbox.Lag].
+//
+// # Engines
+//
+// PostgreSQL 12 or newer; MySQL 8.0.13 and MariaDB 10.6 or newer; SQLite 3.35 or newer. A
+// relay holds a transaction open while it publishes, so a server's limit for idle
+// transactions must exceed RelayConfig.PublishTimeout. SQLite has one writer, who must not
+// wait for a broker: there a relay holds a lease of PublishTimeout and five seconds in a row,
+// and a second relay stands by; it takes over when the first has stopped or the lease has
+// lapsed.
+package outbox

@@ -1,0 +1,46 @@
+package outbox
+
+import (
+	"errors"
+	"fmt"
+)
+
+// InputError says that an argument or a setting cannot be used. Nothing was sent.
+type InputError struct {
+	// Field of the configuration or message, or the parameter; with its position where there
+	// are several, such as "messages[3].Topic".
+	Field string
+	// Reason completes "Field ...".
+	Reason string
+}
+
+// Error names the field and the reason.
+func (e *InputError) Error() string { return "outbox: " + e.Field + " " + e.Reason }
+
+func inputError(field, reason string) error { return &InputError{Field: field, Reason: reason} }
+
+// ErrRejected is what errors.Is finds in an error of [Reject].
+var ErrRejected = errors.New("outbox: rejected")
+
+// Reject marks the error of a message that the broker refuses for what it is: too large, a
+// topic that does not exist or may not be written. It would be refused again, so it counts
+// towards RelayConfig.MaxAttempts. A nil error stays nil.
+func Reject(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrRejected, err)
+}
+
+var (
+	// ErrUnacknowledged is the result of a message whose publisher did not say what became of
+	// it, in time or at all.
+	ErrUnacknowledged = errors.New("outbox: not acknowledged in time")
+	// ErrOvertaken is reported when a publisher has acknowledged a message although an earlier
+	// one of its topic and key had failed. It stays in the outbox and is published again after
+	// that one, so a consumer that deduplicates by id has seen the two in the wrong order.
+	ErrOvertaken = errors.New("outbox: acknowledged after an earlier message of its key had failed")
+	// ErrHeldUp is returned by [Relay.Run] when a call of the publisher, or a statement, had
+	// not ended when StopTimeout was over.
+	ErrHeldUp = errors.New("outbox: stopped before everything in hand had ended")
+)

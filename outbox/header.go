@@ -1,0 +1,81 @@
+package outbox
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// Headers are stored as one column: a version, how many, and of each the name with its
+// length before it, and the value with its length and one, zero for nil. Lengths are varints.
+const (
+	headerVersion = 1
+	headerCost    = 20 // bound of what the lengths of one header take
+)
+
+var errHeaders = errors.New("outbox: headers are not of a form this version reads")
+
+func encodeHeaders(headers []Header) []byte {
+	size := 1 + binary.MaxVarintLen64
+	for _, h := range headers {
+		size += headerCost + len(h.Key) + len(h.Value)
+	}
+	b := append(make([]byte, 0, size), headerVersion)
+	b = binary.AppendUvarint(b, uint64(len(headers)))
+	for _, h := range headers {
+		b = binary.AppendUvarint(b, uint64(len(h.Key)))
+		b = append(b, h.Key...)
+		if h.Value == nil {
+			b = binary.AppendUvarint(b, 0)
+			continue
+		}
+		b = binary.AppendUvarint(b, uint64(len(h.Value))+1)
+		b = append(b, h.Value...)
+	}
+	return b
+}
+
+// decodeHeaders leaves room for one more header, the id's. The values are parts of b.
+func decodeHeaders(b []byte) ([]Header, error) {
+	if len(b) == 0 || b[0] != headerVersion {
+		return nil, errHeaders
+	}
+	count, b, ok := uvarint(b[1:])
+	if !ok || count > uint64(len(b))/2 {
+		return nil, errHeaders
+	}
+	headers := make([]Header, 0, count+1)
+	for range count {
+		var h Header
+		if h, b, ok = decodeHeader(b); !ok {
+			return nil, errHeaders
+		}
+		headers = append(headers, h)
+	}
+	if len(b) > 0 {
+		return nil, errHeaders
+	}
+	return headers, nil
+}
+
+func decodeHeader(b []byte) (h Header, rest []byte, ok bool) {
+	n, b, ok := uvarint(b)
+	if !ok || n > uint64(len(b)) {
+		return h, nil, false
+	}
+	h.Key, b = string(b[:n]), b[n:]
+	if n, b, ok = uvarint(b); !ok || n > uint64(len(b))+1 {
+		return h, nil, false
+	}
+	if n > 0 {
+		h.Value, b = b[:n-1:n-1], b[n-1:]
+	}
+	return h, b, true
+}
+
+func uvarint(b []byte) (n uint64, rest []byte, ok bool) {
+	n, size := binary.Uvarint(b)
+	if size <= 0 {
+		return 0, nil, false
+	}
+	return n, b[size:], true
+}

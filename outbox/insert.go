@@ -1,0 +1,119 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+)
+
+// Tx runs a statement in the caller's transaction. *sql.Tx has this method, and so has what
+// wraps one, such as sqlx's, bun's and ent's transactions. For a pgx.Tx it is two lines:
+//
+//	func (t tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+//		tag, err := t.Exec(ctx, query, args...)
+//		return driver.RowsAffected(tag.RowsAffected()), err
+//	}
+type Tx interface {
+	// ExecContext is that of *sql.Tx.
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// Bounds of one INSERT. PostgreSQL takes 65,535 parameters, SQLite 32,766; MySQL takes a
+// packet of 16 MiB by default.
+const (
+	maxRows  = 500
+	maxBytes = 4 << 20
+)
+
+// InsertTx records messages in the caller's transaction: they are published when that commits,
+// and never when it rolls back. All of them are checked first; an [*InputError] names the
+// message and the field, before any statement. Of an error of the database the transaction
+// must be rolled back. No message is no statement.
+//
+// A transaction that is repeated, because it deadlocked or its COMMIT was lost, inserts again
+// in the same way as it has its effect again: mark it (sqladapter.MarkTx) in the same
+// transaction, insert when the mark is the first, and a duplicate request inserts nothing, while
+// what the first one has inserted is still there to be published.
+//
+// Messages of one key are published in the order of the arguments. One round trip for each 500
+// messages or 4 MiB. A nil transaction and a connection pool are refused: on a pool the message
+// would be published whatever becomes of the effect.
+func (o *Outbox) InsertTx(ctx context.Context, tx Tx, messages ...Message) error {
+	if err := o.ready(); err != nil {
+		return err
+	}
+	if err := checkTx(tx); err != nil {
+		return err
+	}
+	for i := range messages {
+		if err := o.check(&messages[i], i); err != nil {
+			return err
+		}
+	}
+	for len(messages) > 0 {
+		n := chunk(messages)
+		query, args := o.insertion(messages[:n])
+		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+			return fmt.Errorf("outbox: insert: %w", err)
+		}
+		messages = messages[n:]
+	}
+	return nil
+}
+
+// chunk is how many of the messages fit into one statement, at least one.
+func chunk(messages []Message) int {
+	size := 0
+	for i := range messages {
+		size += len(messages[i].Payload) + len(messages[i].Key)
+		for _, h := range messages[i].Headers {
+			size += headerCost + len(h.Key) + len(h.Value)
+		}
+		if i == maxRows || i > 0 && size > maxBytes {
+			return i
+		}
+	}
+	return len(messages)
+}
+
+func (o *Outbox) insertion(messages []Message) (query string, args []any) {
+	var b strings.Builder
+	b.Grow(len(o.dialect.insert) + 80*len(messages))
+	b.WriteString(o.dialect.insert)
+	args = make([]any, 0, columns*len(messages))
+	for i := range messages {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		o.dialect.tuple(&b, 1+columns*i)
+		args = o.appendRow(args, messages[i])
+	}
+	return b.String(), args
+}
+
+// appendRow does not write to the caller's message.
+func (o *Outbox) appendRow(args []any, m Message) []any {
+	if m.ID == "" {
+		m.ID = newID()
+	}
+	if m.Key == nil {
+		m.Key = []byte{} // the column is not null
+	}
+	var payload any
+	if m.Payload != nil {
+		payload = m.Payload
+	}
+	return append(args, shardOf(&m, o.dialect.shards), m.Topic, m.ID, m.Key, encodeHeaders(m.Headers), payload)
+}
+
+// checkTx refuses nil, also inside an interface, and connection pools.
+func checkTx(tx Tx) error {
+	if isNil(tx) {
+		return inputError("tx", "is nil")
+	}
+	if _, pool := tx.(interface{ SetMaxOpenConns(int) }); pool {
+		return inputError("tx", "is a connection pool; pass the transaction that holds the effect")
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// LagLimit is where [Lag] stops to count: more than it is as good as many, and counting all of
+// them would be a scan of the table.
+const LagLimit = 10_001
+
+// Lag says how much waits to be published, and for how long.
+type Lag struct {
+	// Pending messages, up to [LagLimit].
+	Pending int
+	// Parked messages, up to [LagLimit].
+	Parked int
+	// Oldest is the age of the oldest pending message by the database's clock; zero when there
+	// is none.
+	Oldest time.Duration
+}
+
+// Lag asks the database, in one statement that reads at most a few thousand index entries.
+// Alarm on Oldest, which also grows when no relay runs at all, and on Parked.
+func (o *Outbox) Lag(ctx context.Context, db *sql.DB) (Lag, error) {
+	if err := o.checkDB(db); err != nil {
+		return Lag{}, err
+	}
+	var lag Lag
+	var oldest int64
+	if err := db.QueryRowContext(ctx, o.dialect.lag, LagLimit, LagLimit).Scan(&lag.Pending, &lag.Parked, &oldest); err != nil {
+		return Lag{}, fmt.Errorf("outbox: lag: %w", err)
+	}
+	lag.Oldest = max(0, time.Duration(oldest)*time.Microsecond)
+	return lag, nil
+}
+
+// Stats counts what a relay has done since it was made.
+type Stats struct {
+	Published int64 // messages whose deletion is committed
+	Batches   int64 // transactions that have deleted some of them
+	Failures  int64 // messages that failed by themselves, and turns that failed as a whole
+	Parked    int64 // messages
+	Overtaken int64 // messages of [ErrOvertaken]
+}
+
+type counters struct{ published, batches, failures, parked, overtaken atomic.Int64 }
+
+// Stats may be called at any time.
+func (r *Relay) Stats() Stats {
+	c := &r.stats
+	return Stats{c.published.Load(), c.batches.Load(), c.failures.Load(), c.parked.Load(), c.overtaken.Load()}
+}

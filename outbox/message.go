@@ -1,0 +1,119 @@
+package outbox
+
+import (
+	"crypto/rand"
+	"fmt"
+	"hash/fnv"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of a [Message], in bytes unless it says otherwise. That of the payload is
+// Config.MaxPayload.
+const (
+	MaxID      = 255
+	MaxTopic   = 249
+	MaxKey     = 4096
+	MaxHeaders = 64 << 10 // all names and values of one message, with 20 for each header
+)
+
+// Message is one message of the outbox.
+type Message struct {
+	// ID is what the consumer deduplicates by: at most [MaxID] bytes of UTF-8 without control
+	// characters. Name one that a repetition of the same effect would name as well. Default: 128
+	// random bits, drawn when it is inserted.
+	ID string
+	// Topic it goes to, 1 to [MaxTopic] bytes of printable ASCII without spaces.
+	Topic string
+	// Key orders messages of one topic, at most [MaxKey] bytes. Default: none, and no order.
+	Key []byte
+	// Headers go with it, at most [MaxHeaders] bytes. None may have the name of Config.IDHeader.
+	Headers []Header
+	// Payload is the body. Nil is kept apart from empty: to Kafka it is a tombstone.
+	Payload []byte
+}
+
+// Header is a header of a message. Names may occur more than once.
+type Header struct {
+	// Key is the name, of UTF-8.
+	Key string
+	// Value may be nil, which is kept apart from empty.
+	Value []byte
+}
+
+// check refuses what cannot be stored; at is where the message stands in its call.
+func (o *Outbox) check(m *Message, at int) error {
+	bad := func(field, reason string, args ...any) error {
+		return inputError(fmt.Sprintf("messages[%d].%s", at, field), fmt.Sprintf(reason, args...))
+	}
+	switch {
+	case len(m.ID) > MaxID:
+		return bad("ID", "is %d bytes, more than %d", len(m.ID), MaxID)
+	case !plain(m.ID):
+		return bad("ID", "is not UTF-8, or has control characters")
+	case m.Topic == "":
+		return bad("Topic", "is empty")
+	case len(m.Topic) > MaxTopic:
+		return bad("Topic", "is %d bytes, more than %d", len(m.Topic), MaxTopic)
+	case !printable(m.Topic):
+		return bad("Topic", "is not printable ASCII without spaces")
+	case len(m.Key) > MaxKey:
+		return bad("Key", "is %d bytes, more than %d", len(m.Key), MaxKey)
+	case len(m.Payload) > o.maxPayload:
+		return bad("Payload", "is %d bytes, more than Config.MaxPayload, %d", len(m.Payload), o.maxPayload)
+	}
+	return o.checkHeaders(m, bad)
+}
+
+func (o *Outbox) checkHeaders(m *Message, bad func(field, reason string, args ...any) error) error {
+	size := 0
+	for i, h := range m.Headers {
+		size += headerCost + len(h.Key) + len(h.Value)
+		switch {
+		case !utf8.ValidString(h.Key):
+			return bad("Headers", "has a name at %d that is not UTF-8", i)
+		case h.Key == o.idHeader:
+			return bad("Headers", "has %q, which carries the ID", h.Key)
+		}
+	}
+	if size > MaxHeaders {
+		return bad("Headers", "are %d bytes, more than %d", size, MaxHeaders)
+	}
+	return nil
+}
+
+// plain is what every database takes for text, and no log is broken by.
+func plain(s string) bool {
+	for _, r := range s {
+		if unicode.IsControl(r) {
+			return false
+		}
+	}
+	return utf8.ValidString(s)
+}
+
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// shardOf keeps all messages of a key together. Where there is no order to keep it spreads.
+// It must never change: two versions of a program write to one table.
+func shardOf(m *Message, shards int) int {
+	h := fnv.New64a()
+	if len(m.Key) > 0 {
+		_, _ = h.Write(m.Key)
+	} else {
+		_, _ = h.Write([]byte(m.ID))
+	}
+	sum := h.Sum64()
+	// The low bits of FNV are the weaker ones.
+	return int((sum>>32 ^ sum) % uint64(shards))
+}
+
+// newID is 128 random bits as text.
+func newID() string { return rand.Text() }

@@ -1,0 +1,3 @@
+DROP TABLE IF EXISTS {{table:_parked}};
+
+DROP TABLE IF EXISTS {{table}};

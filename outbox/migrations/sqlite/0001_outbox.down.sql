@@ -1,0 +1,5 @@
+DROP TABLE IF EXISTS {{table:_shards}};
+
+DROP TABLE IF EXISTS {{table:_parked}};
+
+DROP TABLE IF EXISTS {{table}};

@@ -1,0 +1,152 @@
+package outbox
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/onceward/onceward/internal/sqlmigrate"
+	"github.com/onceward/onceward/internal/sqlname"
+)
+
+// Defaults of a [Config].
+const (
+	DefaultTable    = "onceward_outbox"
+	DefaultIDHeader = "onceward-id"
+	// DefaultMaxPayload, in bytes, leaves room for headers within what Kafka accepts by default.
+	DefaultMaxPayload = 1_000_000
+)
+
+// maxMaxPayload keeps a row within the packets that MySQL takes by default.
+const maxMaxPayload = 8 << 20
+
+// Config says where the outbox is. Dialect is required.
+type Config struct {
+	// Dialect of the database. No default.
+	Dialect Dialect
+	// Schema that holds the tables (MySQL: the database; SQLite: the attached database), of
+	// the form [A-Za-z_][A-Za-z0-9_]{0,62}. It must exist. Default: the connection's own.
+	Schema string
+	// Table that holds the messages; same form as Schema. Tables whose names begin with it stand
+	// beside it. Default: [DefaultTable].
+	Table string
+	// IDHeader is the header that carries Message.ID, 1 to 255 bytes of UTF-8. Relays that work
+	// on one table need the same. Default: [DefaultIDHeader].
+	IDHeader string
+	// MaxPayload is the largest Message.Payload that is taken, up to 8 MiB. It should be what
+	// the broker accepts. Default: [DefaultMaxPayload]. Unit: bytes.
+	MaxPayload int
+}
+
+// Outbox is a table of messages that are to be published. Make it with [New]. It holds no
+// connection, starts no goroutine and is safe for concurrent use.
+type Outbox struct {
+	dialect    *dialect
+	migrations *sqlmigrate.Migrations
+	idHeader   string
+	maxPayload int
+
+	mu     sync.Mutex
+	relays map[chan struct{}]struct{} // one for each running relay of this process
+}
+
+// New checks the configuration; an [*InputError] names what is wrong. It does not touch the
+// database; see [Outbox.Migrate].
+func New(cfg Config) (*Outbox, error) {
+	if cfg.Table == "" {
+		cfg.Table = DefaultTable
+	}
+	if cfg.IDHeader == "" {
+		cfg.IDHeader = DefaultIDHeader
+	}
+	if cfg.MaxPayload == 0 {
+		cfg.MaxPayload = DefaultMaxPayload
+	}
+	switch {
+	case len(cfg.IDHeader) > 255 || !utf8.ValidString(cfg.IDHeader):
+		return nil, inputError("IDHeader", "must be 1 to 255 bytes of UTF-8")
+	case cfg.MaxPayload < 1 || cfg.MaxPayload > maxMaxPayload:
+		return nil, inputError("MaxPayload", fmt.Sprintf("is %d, must be 1 to %d", cfg.MaxPayload, maxMaxPayload))
+	}
+	tables, err := newNames(cfg)
+	if err != nil {
+		return nil, err
+	}
+	d, err := newDialect(cfg.Dialect, tables)
+	if err != nil {
+		return nil, err
+	}
+	migrations, err := newMigrations(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Outbox{
+		dialect: d, migrations: migrations, idHeader: cfg.IDHeader, maxPayload: cfg.MaxPayload,
+		relays: map[chan struct{}]struct{}{},
+	}, nil
+}
+
+// Notify wakes the relays of this process that use this Outbox. Call it after the commit of a
+// transaction with [Outbox.InsertTx]: before it, there is nothing to be seen. It never blocks.
+// Without it, and in other processes, messages are found by polling.
+func (o *Outbox) Notify() {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for wake := range o.relays {
+		select {
+		case wake <- struct{}{}:
+		default: // it has been told already
+		}
+	}
+}
+
+// listen registers a relay until stop is called.
+func (o *Outbox) listen() (wake <-chan struct{}, stop func()) {
+	c := make(chan struct{}, 1)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.relays[c] = struct{}{}
+	return c, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.relays, c)
+	}
+}
+
+// ready refuses what New has not made, before any statement.
+func (o *Outbox) ready() error {
+	if o == nil || o.dialect == nil {
+		return inputError("Outbox", "is nil or was not made by New")
+	}
+	return nil
+}
+
+// names holds what is put into statements, quoted, with the schema when there is one.
+type names struct{ table, parked, shards string }
+
+func newNames(cfg Config) (names, error) {
+	switch {
+	case !sqlname.Valid(cfg.Table):
+		return names{}, inputError("Table", sqlname.Form)
+	case cfg.Table == sqlmigrate.Table:
+		return names{}, inputError("Table", "is "+sqlmigrate.Table+", where versions are recorded")
+	case cfg.Schema != "" && !sqlname.Valid(cfg.Schema):
+		return names{}, inputError("Schema", sqlname.Form)
+	case cfg.Dialect == SQLite && strings.HasPrefix(strings.ToLower(cfg.Table), "sqlite_"):
+		return names{}, inputError("Table", "begins with sqlite_, which SQLite reserves")
+	}
+	mark := byte('"')
+	if cfg.Dialect == MySQL {
+		mark = '`'
+	}
+	within := ""
+	if cfg.Schema != "" {
+		within = sqlname.Quote(cfg.Schema, mark) + "."
+	}
+	beside := func(suffix string) string { return within + sqlname.Quote(sqlname.Derive(cfg.Table, suffix), mark) }
+	return names{table: within + sqlname.Quote(cfg.Table, mark), parked: beside("_parked"), shards: beside("_shards")}, nil
+}

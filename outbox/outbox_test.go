@@ -1,0 +1,135 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// TestGoldenSQL pins every statement: a change of one is a change of what runs in other
+// people's databases, and should be seen in review.
+func TestGoldenSQL(t *testing.T) {
+	for _, d := range []Dialect{Postgres, MySQL, SQLite} {
+		t.Run(d.String(), func(t *testing.T) {
+			o, err := New(Config{Dialect: d, Schema: "Shop", Table: "box"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			insert, _ := o.insertion([]Message{{Topic: "t"}, {Topic: "t"}})
+			parts := []string{o.Schema(), insert}
+			statements := reflect.ValueOf(*o.dialect)
+			for i := range statements.NumField() {
+				name := statements.Type().Field(i).Name
+				if f := statements.Field(i); f.Kind() == reflect.String && name != "insert" {
+					if f.String() == "" && (name != "unlock" || d == SQLite) {
+						t.Errorf("there is no statement %s", name)
+					}
+					parts = append(parts, f.String())
+				}
+			}
+			got := strings.Join(parts, "\n\n") + "\n"
+			file := filepath.Join("testdata", d.String()+".golden.sql")
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("statements differ from %s (run with -update to accept):\n%s", file, got)
+			}
+		})
+	}
+}
+
+func TestNew(t *testing.T) {
+	tests := map[string]struct {
+		field string
+		cfg   Config
+	}{
+		"no dialect":        {"Dialect", Config{}},
+		"unknown dialect":   {"Dialect", Config{Dialect: 9}},
+		"hostile table":     {"Table", Config{Dialect: Postgres, Table: `b"; DROP TABLE x; --`}},
+		"long table":        {"Table", Config{Dialect: MySQL, Table: strings.Repeat("t", 64)}},
+		"table of versions": {"Table", Config{Dialect: MySQL, Table: "onceward_migrations"}},
+		"SQLite's own":      {"Table", Config{Dialect: SQLite, Table: "SQLite_box"}},
+		"hostile schema":    {"Schema", Config{Dialect: SQLite, Schema: "a.b"}},
+		"long header":       {"IDHeader", Config{Dialect: Postgres, IDHeader: strings.Repeat("h", 256)}},
+		"odd header":        {"IDHeader", Config{Dialect: Postgres, IDHeader: "\xff"}},
+		"negative payload":  {"MaxPayload", Config{Dialect: Postgres, MaxPayload: -1}},
+		"large payload":     {"MaxPayload", Config{Dialect: Postgres, MaxPayload: maxMaxPayload + 1}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			o, err := New(tt.cfg)
+			var input *InputError
+			if o != nil || !errors.As(err, &input) || input.Field != tt.field {
+				t.Fatalf("New = %v, %v; want an InputError on %q", o, err, tt.field)
+			}
+		})
+	}
+	if _, err := New(Config{Dialect: MySQL, Schema: "_s", Table: strings.Repeat("T", 63), MaxPayload: maxMaxPayload}); err != nil {
+		t.Error(err)
+	}
+}
+
+// acknowledging is a publisher that has no trouble.
+type acknowledging struct{}
+
+func (acknowledging) Publish(context.Context, []Message) []error { return nil }
+
+func TestNewRelay(t *testing.T) {
+	good := RelayConfig{
+		Outbox: newOutbox(t, SQLite), DB: new(sql.DB), Publisher: acknowledging{}, OnPark: func(context.Context, Parked) {},
+	}
+	tests := map[string]struct {
+		field string
+		edit  func(*RelayConfig)
+	}{
+		"no outbox":        {"Outbox", func(c *RelayConfig) { c.Outbox = nil }},
+		"no pool":          {"DB", func(c *RelayConfig) { c.DB = nil }},
+		"no publisher":     {"Publisher", func(c *RelayConfig) { c.Publisher = nil }},
+		"nil publisher":    {"Publisher", func(c *RelayConfig) { c.Publisher = (*acknowledging)(nil) }},
+		"nobody to tell":   {"OnPark", func(c *RelayConfig) { c.OnPark = nil }},
+		"batch":            {"BatchSize", func(c *RelayConfig) { c.BatchSize = 10_001 }},
+		"negative batch":   {"BatchSize", func(c *RelayConfig) { c.BatchSize = -1 }},
+		"bytes":            {"BatchBytes", func(c *RelayConfig) { c.BatchBytes = -1 }},
+		"two on SQLite":    {"Workers", func(c *RelayConfig) { c.Workers = 2 }},
+		"attempts":         {"MaxAttempts", func(c *RelayConfig) { c.MaxAttempts = -1 }},
+		"publish timeout":  {"PublishTimeout", func(c *RelayConfig) { c.PublishTimeout = 1 }},
+		"stop timeout":     {"StopTimeout", func(c *RelayConfig) { c.StopTimeout = -time.Second }},
+		"poll":             {"PollMin", func(c *RelayConfig) { c.PollMin = 1 }},
+		"poll upside down": {"PollMax", func(c *RelayConfig) { c.PollMin, c.PollMax = time.Minute, time.Second }},
+		"retry":            {"RetryMin", func(c *RelayConfig) { c.RetryMin = 1 }},
+		"retry upside":     {"RetryMax", func(c *RelayConfig) { c.RetryMin, c.RetryMax = time.Minute, time.Second }},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			cfg := good
+			tt.edit(&cfg)
+			r, err := NewRelay(cfg)
+			var input *InputError
+			if r != nil || !errors.As(err, &input) || input.Field != tt.field {
+				t.Fatalf("NewRelay = %v, %v; want an InputError on %q", r, err, tt.field)
+			}
+		})
+	}
+	if _, err := NewRelay(good); err != nil {
+		t.Error(err)
+	}
+	if err := new(Relay).Run(t.Context()); err == nil {
+		t.Error("a relay that NewRelay has not made runs")
+	}
+}

@@ -1,0 +1,56 @@
+-- name: busy
+-- The shards that have messages. The order makes each a probe of the primary key: without it
+-- a search of the whole table for one row of a shard that has none may look cheap.
+SELECT s FROM generate_series(0, 15) AS s,
+LATERAL (SELECT 1 FROM {{table}} WHERE shard = s ORDER BY id LIMIT 1) AS one
+
+-- name: lock
+-- A statement of its own: what it waits for has ended only when the next one begins, and
+-- the rows that the last relay deleted must not be in the snapshot of the one that reads.
+-- The table's oid, since the same table may be named with its schema and without.
+SELECT CASE WHEN pg_try_advisory_xact_lock(('{{table}}'::regclass::oid::bigint - 2147483648)::integer, $1::integer)
+THEN 1 ELSE 0 END
+
+-- name: read
+SELECT id, topic, dedup_id, key, headers, payload, attempts, CASE WHEN retry_at > clock_timestamp() THEN 1 ELSE 0 END,
+    CASE WHEN payload IS NULL THEN 1 ELSE 0 END
+FROM {{table}} WHERE shard = $1::smallint ORDER BY id LIMIT $2::bigint
+
+-- name: read_free
+-- The same without what waits for a message that has failed.
+SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END
+FROM {{table}} AS o WHERE shard = $1::smallint AND NOT EXISTS (
+    SELECT 1 FROM {{table}} AS h WHERE h.shard = $1::smallint AND h.retry_at IS NOT NULL AND h.retry_at > clock_timestamp()
+    AND (h.id = o.id OR h.id < o.id AND h.key <> ''::bytea AND h.key = o.key AND h.topic = o.topic)
+) ORDER BY id LIMIT $2::bigint
+
+-- name: delete
+DELETE FROM {{table}} WHERE shard = $1::smallint AND id = ANY ($2::text::bigint[])
+
+-- name: fail
+UPDATE {{table}} SET attempts = attempts + $1::integer, retry_at = clock_timestamp() + $2::bigint * interval '1 microsecond'
+WHERE shard = $3::smallint AND id = ANY ($4::text::bigint[])
+
+-- name: park
+INSERT INTO {{parked}} (id, shard, attempts, created_at, reason, topic, dedup_id, key, headers, payload)
+SELECT id, shard, attempts + 1, created_at, $1::text, topic, dedup_id, key, headers, payload
+FROM {{table}} WHERE shard = $2::smallint AND id = $3::bigint
+
+-- name: lag
+SELECT (SELECT count(*) FROM (SELECT 1 FROM {{table}} LIMIT $1::bigint) AS p),
+    (SELECT count(*) FROM (SELECT 1 FROM {{parked}} LIMIT $2::bigint) AS q),
+    coalesce((SELECT (extract(epoch FROM clock_timestamp() - min(one.created_at)) * 1000000)::bigint
+        FROM generate_series(0, 15) AS s,
+        LATERAL (SELECT created_at FROM {{table}} WHERE shard = s ORDER BY id LIMIT 1) AS one), 0)
+
+-- name: parked
+SELECT id, topic, dedup_id, key, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts, reason,
+    (extract(epoch FROM created_at) * 1000000)::bigint, (extract(epoch FROM parked_at) * 1000000)::bigint
+FROM {{parked}} WHERE id > $1::bigint ORDER BY id LIMIT $2::bigint
+
+-- name: requeue
+INSERT INTO {{table}} (shard, topic, dedup_id, key, headers, payload)
+SELECT shard, topic, dedup_id, key, headers, payload FROM {{parked}} WHERE id = $1::bigint FOR UPDATE
+
+-- name: unpark
+DELETE FROM {{parked}} WHERE id = $1::bigint

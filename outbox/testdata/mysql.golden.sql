@@ -1,0 +1,75 @@
+-- One row per message that is not known to be published. shard is a hash of the key, for
+-- relays to divide the work by; id orders the messages of a shard. headers is a list in a
+-- binary form. dedup_id is what the consumer deduplicates by. attempts counts how often the
+-- message has failed by itself; until retry_at it and the later ones of its key wait.
+-- Columns are binary, because collations take different texts for equal.
+CREATE TABLE IF NOT EXISTS `Shop`.`box` (
+    id         BIGINT         NOT NULL AUTO_INCREMENT,
+    shard      SMALLINT       NOT NULL,
+    attempts   INT            NOT NULL DEFAULT 0,
+    created_at TIMESTAMP(6)   NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
+    retry_at   TIMESTAMP(6)   NULL DEFAULT NULL,
+    topic      VARBINARY(249) NOT NULL,
+    dedup_id   VARBINARY(255) NOT NULL,
+    `key`      VARBINARY(4096) NOT NULL,
+    headers    MEDIUMBLOB     NOT NULL,
+    payload    MEDIUMBLOB     NULL,
+    PRIMARY KEY (shard, id),
+    KEY (id)
+) ENGINE=InnoDB;
+
+-- Messages the broker has refused for good, with the reason, until somebody requeues or
+-- deletes them.
+CREATE TABLE IF NOT EXISTS `Shop`.`box_parked` (
+    id         BIGINT         NOT NULL PRIMARY KEY,
+    shard      SMALLINT       NOT NULL,
+    attempts   INT            NOT NULL,
+    created_at TIMESTAMP(6)   NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
+    parked_at  TIMESTAMP(6)   NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
+    reason     MEDIUMBLOB     NOT NULL,
+    topic      VARBINARY(249) NOT NULL,
+    dedup_id   VARBINARY(255) NOT NULL,
+    `key`      VARBINARY(4096) NOT NULL,
+    headers    MEDIUMBLOB     NOT NULL,
+    payload    MEDIUMBLOB     NULL
+) ENGINE=InnoDB;
+
+-- A relay holds the lock of its shard's row while it publishes.
+CREATE TABLE IF NOT EXISTS `Shop`.`box_shards` (
+    shard SMALLINT NOT NULL PRIMARY KEY
+) ENGINE=InnoDB;
+
+INSERT INTO `Shop`.`box_shards` (shard)
+VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15)
+ON DUPLICATE KEY UPDATE shard = shard;
+
+CREATE TABLE IF NOT EXISTS `Shop`.`onceward_migrations` (component VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, table_name VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, version INT NOT NULL, PRIMARY KEY (component, table_name)) ENGINE=InnoDB;
+
+INSERT INTO `Shop`.`onceward_migrations` (component, table_name, version) VALUES ('outbox', 'box', 1) ON DUPLICATE KEY UPDATE version = 1;
+
+
+INSERT INTO `Shop`.`box` (shard, topic, dedup_id, `key`, headers, payload) VALUES (?, ?, ?, ?, ?, ?), (?, ?, ?, ?, ?, ?)
+
+SELECT s.shard FROM `Shop`.`box_shards` AS s WHERE EXISTS (SELECT 1 FROM `Shop`.`box` AS o WHERE o.shard = s.shard)
+
+SELECT 1 FROM `Shop`.`box_shards` WHERE shard = ? FOR UPDATE SKIP LOCKED
+
+
+
+SELECT id, topic, dedup_id, `key`, headers, payload, attempts, CASE WHEN retry_at > NOW(6) THEN 1 ELSE 0 END, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM `Shop`.`box` WHERE shard = ? ORDER BY id LIMIT ?
+
+SELECT o.id, o.topic, o.dedup_id, o.`key`, o.headers, o.payload, o.attempts, 0, CASE WHEN o.payload IS NULL THEN 1 ELSE 0 END FROM `Shop`.`box` AS o WHERE o.shard = ? AND NOT EXISTS ( SELECT 1 FROM `Shop`.`box` AS h WHERE h.shard = o.shard AND h.retry_at > NOW(6) AND (h.id = o.id OR h.id < o.id AND h.`key` <> '' AND h.`key` = o.`key` AND h.topic = o.topic) ) ORDER BY o.id LIMIT ?
+
+DELETE FROM `Shop`.`box` WHERE shard = ? AND id IN ({{ids}})
+
+UPDATE `Shop`.`box` SET attempts = attempts + ?, retry_at = NOW(6) + INTERVAL ? MICROSECOND WHERE shard = ? AND id IN ({{ids}})
+
+INSERT INTO `Shop`.`box_parked` (id, shard, attempts, created_at, reason, topic, dedup_id, `key`, headers, payload) SELECT id, shard, attempts + 1, created_at, ?, topic, dedup_id, `key`, headers, payload FROM `Shop`.`box` WHERE shard = ? AND id = ?
+
+SELECT (SELECT count(*) FROM (SELECT 1 FROM `Shop`.`box` LIMIT ?) AS p), (SELECT count(*) FROM (SELECT 1 FROM `Shop`.`box_parked` LIMIT ?) AS q), coalesce((SELECT TIMESTAMPDIFF(MICROSECOND, min((SELECT o.created_at FROM `Shop`.`box` AS o WHERE o.shard = s.shard ORDER BY o.id LIMIT 1)), NOW(6)) FROM `Shop`.`box_shards` AS s), 0)
+
+SELECT id, topic, dedup_id, `key`, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts, reason, CAST(UNIX_TIMESTAMP(created_at) * 1000000 AS SIGNED), CAST(UNIX_TIMESTAMP(parked_at) * 1000000 AS SIGNED) FROM `Shop`.`box_parked` WHERE id > ? ORDER BY id LIMIT ?
+
+INSERT INTO `Shop`.`box` (shard, topic, dedup_id, `key`, headers, payload) SELECT shard, topic, dedup_id, `key`, headers, payload FROM `Shop`.`box_parked` WHERE id = ? FOR UPDATE
+
+DELETE FROM `Shop`.`box_parked` WHERE id = ?

@@ -1,0 +1,76 @@
+-- One row per message that is not known to be published. All are of one shard, because there
+-- is one writer; id orders them and, with AUTOINCREMENT, is never used again. Times count
+-- milliseconds since 1970. headers is a list in a binary form. dedup_id is what the consumer
+-- deduplicates by. attempts counts how often the message has failed by itself; until retry_at
+-- it and the later ones of its key wait.
+CREATE TABLE IF NOT EXISTS "Shop"."box" (
+    id         INTEGER PRIMARY KEY AUTOINCREMENT,
+    shard      INTEGER NOT NULL,
+    attempts   INTEGER NOT NULL DEFAULT 0,
+    created_at INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)),
+    retry_at   INTEGER,
+    topic      TEXT    NOT NULL,
+    dedup_id   TEXT    NOT NULL,
+    key        BLOB    NOT NULL,
+    headers    BLOB    NOT NULL,
+    payload    BLOB
+);
+
+-- Nearly always empty: the messages that have failed.
+CREATE INDEX IF NOT EXISTS "Shop"."box_held" ON "box" (id) WHERE retry_at IS NOT NULL;
+
+-- Messages the broker has refused for good, with the reason, until somebody requeues or
+-- deletes them.
+CREATE TABLE IF NOT EXISTS "Shop"."box_parked" (
+    id         INTEGER PRIMARY KEY,
+    shard      INTEGER NOT NULL,
+    attempts   INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    parked_at  INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)),
+    reason     TEXT    NOT NULL,
+    topic      TEXT    NOT NULL,
+    dedup_id   TEXT    NOT NULL,
+    key        BLOB    NOT NULL,
+    headers    BLOB    NOT NULL,
+    payload    BLOB
+);
+
+-- Which relay may work, and until when.
+CREATE TABLE IF NOT EXISTS "Shop"."box_shards" (
+    shard INTEGER NOT NULL PRIMARY KEY,
+    owner TEXT    NOT NULL DEFAULT '',
+    until INTEGER NOT NULL DEFAULT 0
+);
+
+INSERT INTO "Shop"."box_shards" (shard) VALUES (0) ON CONFLICT (shard) DO NOTHING;
+
+CREATE TABLE IF NOT EXISTS "Shop"."onceward_migrations" (component TEXT NOT NULL, table_name TEXT NOT NULL, version INTEGER NOT NULL, PRIMARY KEY (component, table_name)) WITHOUT ROWID;
+
+INSERT INTO "Shop"."onceward_migrations" (component, table_name, version) VALUES ('outbox', 'box', 1) ON CONFLICT (component, table_name) DO UPDATE SET version = excluded.version;
+
+
+INSERT INTO "Shop"."box" (shard, topic, dedup_id, key, headers, payload) VALUES (?, ?, ?, ?, ?, ?), (?, ?, ?, ?, ?, ?)
+
+SELECT 0 WHERE EXISTS (SELECT 1 FROM "Shop"."box")
+
+UPDATE "Shop"."box_shards" SET owner = ?, until = CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) + ? WHERE shard = ? AND (owner = ? OR until <= CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER))
+
+UPDATE "Shop"."box_shards" SET until = 0 WHERE owner = ?
+
+SELECT id, topic, dedup_id, key, headers, payload, attempts, CASE WHEN retry_at > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) THEN 1 ELSE 0 END, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" WHERE shard = ? ORDER BY id LIMIT ?
+
+SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" AS o WHERE shard = ? AND NOT EXISTS ( SELECT 1 FROM "Shop"."box" AS h WHERE h.retry_at IS NOT NULL AND h.retry_at > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) AND (h.id = o.id OR h.id < o.id AND h.key <> x'' AND h.key = o.key AND h.topic = o.topic) ) ORDER BY id LIMIT ?
+
+DELETE FROM "Shop"."box" WHERE shard = ? AND id IN ({{ids}})
+
+UPDATE "Shop"."box" SET attempts = attempts + ?, retry_at = CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) + ? / 1000 WHERE shard = ? AND id IN ({{ids}})
+
+INSERT INTO "Shop"."box_parked" (id, shard, attempts, created_at, reason, topic, dedup_id, key, headers, payload) SELECT id, shard, attempts + 1, created_at, ?, topic, dedup_id, key, headers, payload FROM "Shop"."box" WHERE shard = ? AND id = ?
+
+SELECT (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box" LIMIT ?)), (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box_parked" LIMIT ?)), coalesce((SELECT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) - created_at) * 1000 FROM "Shop"."box" ORDER BY id LIMIT 1), 0)
+
+SELECT id, topic, dedup_id, key, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts, reason, created_at * 1000, parked_at * 1000 FROM "Shop"."box_parked" WHERE id > ? ORDER BY id LIMIT ?
+
+INSERT INTO "Shop"."box" (shard, topic, dedup_id, key, headers, payload) SELECT shard, topic, dedup_id, key, headers, payload FROM "Shop"."box_parked" WHERE id = ?
+
+DELETE FROM "Shop"."box_parked" WHERE id = ?
