@@ -1,6 +1,7 @@
 package sqladapter
 
 import (
+	"database/sql"
 	"strconv"
 	"strings"
 	"time"
@@ -56,7 +57,7 @@ type dialect struct {
 	// salt is how many random bits a stamp has.
 	salt int
 	// load the rows of these ids as they are committed now: id, stamp, fingerprint, when it
-	// was made and the clock, both in milliseconds.
+	// was made and the clock, both in milliseconds, and the result.
 	load func(es []entry) statement
 	// peek is load for those who wait for nobody.
 	peek func(es []entry) statement
@@ -64,8 +65,14 @@ type dialect struct {
 	window, setWindow string
 	// tick is the unit in which expire counts.
 	tick time.Duration
-	// expire deletes rows that are at least ticks older than the newest: ticks, limit.
+	// expire returns the ids of the rows that are at least ticks older than the newest: ticks,
+	// limit. It may delete them by itself; what is left is done by the statements of forget.
 	expire string
+	forget func(es []entry) []string
+	// save a result for a mark that is there and has none, and return its id, or count it.
+	save func(e entry, result []byte) statement
+	// weakest is the isolation level for what is to see others' commits at once.
+	weakest sql.IsolationLevel
 	// guarded says that a transaction can end without its owner's knowledge.
 	guarded bool
 }
@@ -86,7 +93,7 @@ var dialects = map[Dialect]func(tableName, time.Duration) *dialect{Postgres: new
 // render puts names and the window into DDL. Nothing else is ever written into a statement.
 func render(ddl string, t tableName, window time.Duration) string {
 	return strings.NewReplacer(
-		"{{table}}", t.full, "{{bare}}", t.bare, "{{index}}", t.index, "{{meta}}", t.meta,
+		"{{table}}", t.full, "{{bare}}", t.bare, "{{index}}", t.index, "{{results}}", t.results, "{{meta}}", t.meta,
 		"{{window}}", strconv.FormatInt(windowMillis(window), 10),
 	).Replace(ddl)
 }

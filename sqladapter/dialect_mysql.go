@@ -1,6 +1,7 @@
 package sqladapter
 
 import (
+	"database/sql"
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -21,8 +22,8 @@ func newMySQL(t tableName, window time.Duration) *dialect {
 	// Not UNIX_TIMESTAMP, which goes by the session's time zone and repeats an hour a year.
 	const now = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000`
 	into := `INSERT INTO ` + t.full + ` (id, owner, fingerprint) VALUES `
-	from := `SELECT id, owner, fingerprint, created_at, ` + now + ` FROM ` + t.full + ` WHERE id IN (`
-	newest := `(SELECT ms FROM (SELECT max(created_at) AS ms FROM ` + t.full + `) AS newest)`
+	from := `SELECT m.id, m.owner, m.fingerprint, m.created_at, ` + now + `, r.result FROM ` + t.full + ` AS m` +
+		` LEFT JOIN ` + t.results + ` AS r ON r.id = m.id WHERE m.id IN (`
 	return &dialect{
 		ddl: render(mysqlSchema, t, window),
 		// Bounds the text to about 250 KB, within the smallest max_allowed_packet in use.
@@ -43,8 +44,19 @@ func newMySQL(t tableName, window time.Duration) *dialect {
 		setWindow: `INSERT INTO ` + t.meta + ` (one, window_ms) VALUES (1, ?)` +
 			` ON DUPLICATE KEY UPDATE window_ms = VALUES(window_ms)`,
 		tick: time.Millisecond,
-		expire: `DELETE FROM ` + t.full + ` WHERE created_at < LEAST(` + now + `, ` + newest + `) - ?` +
-			` ORDER BY created_at LIMIT ?`,
+		// Two sweepers do not queue. Deleting by primary key locks nothing else.
+		expire: `SELECT id FROM ` + t.full + ` WHERE created_at < LEAST(` + now + `, (SELECT max(created_at) FROM ` + t.full + `)) - ?` +
+			` ORDER BY created_at LIMIT ? FOR UPDATE SKIP LOCKED`,
+		forget: func(es []entry) []string {
+			ids := ` WHERE id IN (` + idLiterals(es) + `)`
+			return []string{`DELETE FROM ` + t.results + ids, `DELETE FROM ` + t.full + ids}
+		},
+		save: func(e entry, result []byte) statement {
+			return statement{text: `INSERT INTO ` + t.results + ` (id, result) SELECT m.id, ` + hexLiteral(result) +
+				` FROM ` + t.full + ` AS m WHERE m.id = ` + hexLiteral(e.id[:]) +
+				` ON DUPLICATE KEY UPDATE ` + t.results + `.id = ` + t.results + `.id`}
+		},
+		weakest: sql.LevelReadCommitted,
 		guarded: true,
 	}
 }

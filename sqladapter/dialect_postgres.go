@@ -1,6 +1,7 @@
 package sqladapter
 
 import (
+	"database/sql"
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -23,10 +24,13 @@ func newPostgres(t tableName, window time.Duration) *dialect {
 	insert := into + `VALUES ($1::uuid, ` + stamp + `, $3::bytea)` + tail
 	insertMany := into + `SELECT b.id, ` + stamp + `, decode(b.fingerprint, 'hex')` +
 		` FROM unnest($1::text::uuid[], $3::text::text[]) AS b(id, fingerprint)` + tail
-	from := `SELECT uuid_send(id), stamp, fingerprint, stamp >> 20, ` + now + ` FROM ` + t.full
-	load := from + ` WHERE id = $1::uuid`
+	columns := `SELECT uuid_send(m.id), m.stamp, m.fingerprint, m.stamp >> 20, ` + now + `, r.result FROM ` + t.full + ` AS m`
+	results := ` LEFT JOIN ` + t.results + ` AS r ON r.id = m.id`
+	load := columns + results + ` WHERE m.id = $1::uuid`
 	// A join: = ANY would compare every row of a small table with every id.
-	loadMany := from + ` JOIN unnest($1::text::uuid[]) AS b(id) USING (id)`
+	loadMany := columns + ` JOIN unnest($1::text::uuid[]) AS b(id) ON b.id = m.id` + results
+	save := `INSERT INTO ` + t.results + ` (id, result) SELECT id, $2::bytea FROM ` + t.full + ` WHERE id = $1::uuid` +
+		` ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id)`
 	loaded := func(es []entry) statement {
 		if len(es) == 1 {
 			return statement{load, []any{uuidText(es[0].id)}}
@@ -44,18 +48,23 @@ func newPostgres(t tableName, window time.Duration) *dialect {
 			}
 			return statement{insertMany, []any{idArray(es), salt, fingerprintArray(es)}}
 		},
-		salt:   saltBits,
-		load:   loaded,
-		peek:   loaded,
-		window: `SELECT window_ms FROM ` + t.meta,
+		salt:    saltBits,
+		weakest: sql.LevelReadCommitted,
+		load:    loaded,
+		peek:    loaded,
+		window:  `SELECT window_ms FROM ` + t.meta,
 		setWindow: `INSERT INTO ` + t.meta + ` (one, window_ms) VALUES (1, $1::bigint)` +
 			` ON CONFLICT (one) DO UPDATE SET window_ms = excluded.window_ms`,
 		tick: stampTick,
 		// ctid: rows are never updated, and a slot that is reused meanwhile is not
 		// visible to this statement's snapshot. SKIP LOCKED: sweepers do not queue.
-		expire: `DELETE FROM ` + t.full + ` WHERE ctid = ANY (ARRAY(SELECT ctid FROM ` + t.full +
+		expire: `WITH gone AS (DELETE FROM ` + t.full + ` WHERE ctid = ANY (ARRAY(SELECT ctid FROM ` + t.full +
 			` WHERE stamp >> ` + stampShift + ` < least(` + now + ` >> 10, (SELECT max(stamp >> ` + stampShift + `) FROM ` + t.full +
-			`)) - $1::bigint ORDER BY stamp >> ` + stampShift + ` LIMIT $2::bigint FOR UPDATE SKIP LOCKED))`,
+			`)) - $1::bigint ORDER BY stamp >> ` + stampShift + ` LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) RETURNING id),` +
+			` unused AS (DELETE FROM ` + t.results + ` AS r USING gone WHERE r.id = gone.id)` +
+			` SELECT uuid_send(id) FROM gone`,
+		forget: func([]entry) []string { return nil },
+		save:   func(e entry, result []byte) statement { return statement{save, []any{uuidText(e.id), result}} },
 	}
 }
 

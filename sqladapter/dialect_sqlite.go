@@ -8,7 +8,10 @@ func newSQLite(t tableName, window time.Duration) *dialect {
 	const now = `CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)`
 	insert := `INSERT INTO ` + t.full + ` (id, stamp, fingerprint) VALUES (?1, ` + now + ` << 20 | ?2, ?3)` +
 		` ON CONFLICT (id) DO NOTHING RETURNING id, stamp`
-	load := `SELECT id, stamp, fingerprint, stamp >> 20, ` + now + ` FROM ` + t.full + ` WHERE id = ?1`
+	load := `SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, ` + now + `, r.result FROM ` + t.full + ` AS m` +
+		` LEFT JOIN ` + t.results + ` AS r ON r.id = m.id WHERE m.id = ?1`
+	save := `INSERT INTO ` + t.results + ` (id, result) SELECT id, ?2 FROM ` + t.full + ` WHERE id = ?1` +
+		` ON CONFLICT (id) DO NOTHING RETURNING id`
 	loaded := func(es []entry) statement { return statement{load, []any{es[0].id[:]}} }
 	return &dialect{
 		ddl:   render(sqliteSchema, t, window),
@@ -25,6 +28,10 @@ func newSQLite(t tableName, window time.Duration) *dialect {
 		tick: stampTick,
 		expire: `DELETE FROM ` + t.full + ` WHERE id IN (SELECT id FROM ` + t.full +
 			` WHERE stamp >> ` + stampShift + ` < min(` + now + ` >> 10, (SELECT max(stamp >> ` + stampShift + `) FROM ` + t.full +
-			`)) - ?1 ORDER BY stamp >> ` + stampShift + ` LIMIT ?2)`,
+			`)) - ?1 ORDER BY stamp >> ` + stampShift + ` LIMIT ?2) RETURNING id`,
+		forget: func(es []entry) []string {
+			return []string{`DELETE FROM ` + t.results + ` WHERE id IN (` + idLiterals(es) + `)`}
+		},
+		save: func(e entry, result []byte) statement { return statement{save, []any{e.id[:], result}} },
 	}
 }

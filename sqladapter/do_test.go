@@ -31,7 +31,7 @@ func afterOurOwn(m *Marks) []step {
 	return []step{
 		{query: insertText(m), rows: func(args []any) [][]driver.Value { row = inserted(args)[0]; return [][]driver.Value{row} }},
 		{query: insertText(m)},
-		{query: loadText(m), rows: func([]any) [][]driver.Value { return [][]driver.Value{append(row, nil, int64(1000), int64(1000))} }},
+		{query: loadText(m), rows: func([]any) [][]driver.Value { return [][]driver.Value{append(row, nil, int64(1000), int64(1000), nil)} }},
 	}
 }
 

@@ -26,6 +26,9 @@ type Mark struct {
 	Age time.Duration
 	// Fingerprint that is stored; zero when the mark was made without one.
 	Fingerprint dedup.Fingerprint
+	// Result is what [Marks.SaveResultTx] has kept with the stored mark, for a duplicate; nil
+	// when that was nothing, or empty.
+	Result []byte
 	// Err tells why the item may be neither run nor acknowledged: bad input, or
 	// [dedup.ErrMismatch]. It is nil for Acquired and Duplicate.
 	Err error
@@ -194,11 +197,12 @@ func (m *Marks) load(ctx context.Context, tx Tx, es []entry) ([]row, error) {
 
 // judge tells what a stored row means for a caller with this fingerprint.
 func judge(r row, f dedup.Fingerprint, first bool) Mark {
-	mark := Mark{Outcome: dedup.Duplicate, At: r.at, Age: r.age, Fingerprint: r.fingerprint, stamp: r.stamp}
+	mark := Mark{Outcome: dedup.Duplicate, At: r.at, Age: r.age, Fingerprint: r.fingerprint, Result: r.result, stamp: r.stamp}
 	switch {
 	case first:
 		mark.Outcome = dedup.Acquired
 	case r.fingerprint.Conflicts(f):
+		mark.Result = nil
 		mark.Outcome, mark.Err = dedup.Mismatch, fmt.Errorf("sqladapter: %w", dedup.ErrMismatch)
 	}
 	return mark

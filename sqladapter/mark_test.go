@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func inserted(args []any) [][]driver.Value {
 // stored answers with a row that is three seconds old.
 func stored(f dedup.Fingerprint) func([]any) [][]driver.Value {
 	return func(args []any) [][]driver.Value {
-		return [][]driver.Value{{args[0], at(1, 9), nullable(f), int64(1000), int64(4000)}}
+		return [][]driver.Value{{args[0], at(1, 9), nullable(f), int64(1000), int64(4000), nil}}
 	}
 }
 
@@ -89,7 +90,7 @@ func TestMarkTx(t *testing.T) {
 			[]step{
 				{query: insert, rows: func(args []any) [][]driver.Value { salt, _ = args[1].(int64); return nil }},
 				{query: load, rows: func(args []any) [][]driver.Value {
-					return [][]driver.Value{{args[0], at(1, salt), nil, int64(1000), int64(1000)}}
+					return [][]driver.Value{{args[0], at(1, salt), nil, int64(1000), int64(1000), nil}}
 				}},
 			},
 			dedup.Duplicate, nil,
@@ -121,7 +122,7 @@ func TestMarkTx(t *testing.T) {
 		{
 			"row of another shape", nil,
 			[]step{{query: insert}, {query: load, rows: func([]any) [][]driver.Value {
-				return [][]driver.Value{{[]byte("short"), at(1, 0), nil, int64(0), int64(0)}}
+				return [][]driver.Value{{[]byte("short"), at(1, 0), nil, int64(0), int64(0), nil}}
 			}}},
 			dedup.Unknown, dedup.ErrUnreadable,
 		},
@@ -151,7 +152,7 @@ func TestMarkTxTellsTheStoredMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Mark{Outcome: dedup.Duplicate, At: time.Unix(1, 0).UTC(), Age: 3 * time.Second, Fingerprint: dedup.FingerprintOf([]byte("x")), stamp: at(1, 9)}
-	if mark != want {
+	if !reflect.DeepEqual(mark, want) {
 		t.Errorf("mark = %+v, want %+v", mark, want)
 	}
 }
@@ -228,6 +229,11 @@ func TestBadInput(t *testing.T) {
 		"migrate, nil":      {"db", func() error { return m.Migrate(context.Background(), nil) }},
 		"migrate, zero":     {"Marks", func() error { return new(Marks).Migrate(context.Background(), db) }},
 		"delete, nil":       {"db", func() error { _, err := m.DeleteExpired(context.Background(), nil, 1); return err }},
+		"result, nil tx":    {"tx", func() error { return m.SaveResultTx(context.Background(), nil, "k", nil) }},
+		"result, a pool":    {"tx", func() error { return m.SaveResultTx(context.Background(), db, "k", nil) }},
+		"result, empty key": {"key", func() error { return m.SaveResultTx(context.Background(), tx, "", nil) }},
+		"result, oversized": {"result", func() error { return m.SaveResultTx(context.Background(), tx, "k", make([]byte, 256<<10+1)) }},
+		"result, zero":      {"Marks", func() error { return new(Marks).SaveResultTx(context.Background(), tx, "k", nil) }},
 		"check, nil":        {"db", func() error { return m.Check(context.Background(), nil) }},
 		"check, zero":       {"Marks", func() error { return new(Marks).Check(context.Background(), db) }},
 		"MySQL, query only": {"tx", mark(newMarks(t, MySQL), &nativeTx{}, "k")},

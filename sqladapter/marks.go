@@ -1,6 +1,7 @@
 package sqladapter
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -15,6 +16,8 @@ import (
 
 // DefaultTable is the table of a [Config] that names none.
 const DefaultTable = "onceward_marks"
+
+const defaultResultLimit = 256 << 10
 
 // minWindow is the resolution of the stamps.
 const minWindow = time.Millisecond
@@ -37,6 +40,9 @@ type Config struct {
 	// is on record beside the table, and holds for all of it; [Marks.SetWindow] shortens it.
 	// Default: zero, which keeps marks for ever.
 	Window time.Duration
+	// ResultLimit bounds what [Marks.SaveResultTx] keeps, in bytes. Default: 262144, which is
+	// 256 KiB.
+	ResultLimit int
 	// Isolation of the transactions that [Marks.Do] and [Marks.DoBatch] begin. Above READ
 	// COMMITTED concurrent duplicates fail with serialization errors, and are run again. It
 	// must be zero for SQLite, which has one level. Default: [sql.LevelDefault], what the
@@ -86,6 +92,7 @@ type Marks struct {
 	namespace string
 	window    time.Duration
 	isolation sql.IsolationLevel
+	limit     int // of a result
 	table     tableName
 	dialect   *dialect
 }
@@ -109,12 +116,16 @@ func New(cfg Config) (*Marks, error) {
 	if cfg.Dialect == SQLite && cfg.Isolation != sql.LevelDefault {
 		return nil, inputError("Isolation", "is "+cfg.Isolation.String()+"; SQLite has one level")
 	}
+	if cfg.ResultLimit < 0 {
+		return nil, inputError("ResultLimit", fmt.Sprintf("must not be negative, is %d", cfg.ResultLimit))
+	}
 	table, err := newTableName(cfg.Dialect, cfg.Schema, cfg.Table)
 	if err != nil {
 		return nil, err
 	}
 	return &Marks{
-		namespace: cfg.Namespace, window: cfg.Window, isolation: cfg.Isolation, table: table, dialect: build(table, cfg.Window),
+		namespace: cfg.Namespace, window: cfg.Window, isolation: cfg.Isolation,
+		limit: cmp.Or(cfg.ResultLimit, defaultResultLimit), table: table, dialect: build(table, cfg.Window),
 	}, nil
 }
 

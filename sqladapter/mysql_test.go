@@ -72,7 +72,7 @@ func (m *mysqlTable) load() step {
 	return step{like: `LOCK IN SHARE MODE`, text: func(text string) (rows [][]driver.Value) {
 		for _, id := range mysqlIDs(m.t, text) {
 			if owner, found := m.owner[string(id)]; found {
-				rows = append(rows, []driver.Value{id, owner, nil, int64(1000), int64(4000)})
+				rows = append(rows, []driver.Value{id, owner, nil, int64(1000), int64(4000), nil})
 			}
 		}
 		return rows
@@ -221,10 +221,10 @@ func TestMySQLCheck(t *testing.T) {
 	m := newMarks(t, MySQL)
 	window := step{query: m.dialect.window, rows: func([]any) [][]driver.Value { return [][]driver.Value{{int64(3_600_000)}} }}
 	insert := func(n int64) step { return step{like: `INSERT INTO`, exec: func(string) int64 { return n }} }
-	gone := step{like: `SELECT id, owner`}
+	gone := step{like: `SELECT m.id, m.owner`}
 	left := gone
 	left.text = func(text string) [][]driver.Value {
-		return [][]driver.Value{{mysqlIDs(t, text)[0], int64(1), nil, int64(1), int64(1)}}
+		return [][]driver.Value{{mysqlIDs(t, text)[0], int64(1), nil, int64(1), int64(1), nil}}
 	}
 	for name, tt := range map[string]struct {
 		steps []step
@@ -234,7 +234,7 @@ func TestMySQLCheck(t *testing.T) {
 		"clientFoundRows":  {[]step{gone, window, insert(1), insert(1)}, "clientFoundRows"},
 		"nothing inserted": {[]step{gone, window, insert(0)}, "changed 0, not 1"},
 		"no transactions":  {[]step{gone, window, insert(1), insert(0), left}, "InnoDB"},
-		"another form":     {[]step{{like: `SELECT id, owner`, err: mysqlError(1054)}}, "form"},
+		"another form":     {[]step{{like: `SELECT m.id, m.owner`, err: mysqlError(1054)}}, "form"},
 		"no window":        {[]step{gone, {query: m.dialect.window}}, "call Migrate"},
 		"a shorter window": {[]step{gone, {query: m.dialect.window, rows: func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }}}, "call Migrate"},
 	} {

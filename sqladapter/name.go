@@ -8,10 +8,11 @@ import (
 
 // tableName holds names that are checked and quoted, ready to be put into a statement.
 type tableName struct {
-	full  string // with the schema, when there is one
-	bare  string // the table alone
-	index string // of the retention index, as CREATE INDEX wants it
-	meta  string // the table of one row that has the window
+	full    string // with the schema, when there is one
+	bare    string // the table alone
+	index   string // of the retention index, as CREATE INDEX wants it
+	results string // the table of results
+	meta    string // the table of one row that has the window
 }
 
 func newTableName(d Dialect, schema, table string) (tableName, error) {
@@ -34,7 +35,7 @@ func newTableName(d Dialect, schema, table string) (tableName, error) {
 		return d.quote(schema) + "." + d.quote(name)
 	}
 	index := sqlname.Derive(table, "_expiry")
-	name := tableName{full: in(table), bare: d.quote(table), index: d.quote(index), meta: in(sqlname.Derive(table, "_meta"))}
+	name := tableName{full: in(table), bare: d.quote(table), index: d.quote(index), results: in(sqlname.Derive(table, "_results")), meta: in(sqlname.Derive(table, "_meta"))}
 	if d == SQLite {
 		// SQLite wants the schema on the index and not on its table; PostgreSQL puts an
 		// index where its table is.

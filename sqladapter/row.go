@@ -15,6 +15,7 @@ type row struct {
 	fingerprint dedup.Fingerprint
 	at          time.Time
 	age         time.Duration
+	result      []byte
 	// ours says that this very call has inserted the row. A row that was found is never
 	// ours, whatever its stamp: another statement may have drawn the same bits.
 	ours bool
@@ -71,12 +72,25 @@ func scanLoaded(rows Rows) (row, error) {
 	var id, fingerprint []byte
 	var r row
 	var at, now int64
-	if err := rows.Scan(&id, &r.stamp, &fingerprint, &at, &now); err != nil {
+	if err := rows.Scan(&id, &r.stamp, &fingerprint, &at, &now, &r.result); err != nil {
 		return row{}, err
+	}
+	if len(r.result) == 0 {
+		r.result = nil // some drivers do not tell an empty one from NULL
 	}
 	r.at = time.UnixMilli(at).UTC()
 	r.age = max(0, time.Duration(now-at)*time.Millisecond)
 	return r, r.setColumns(id, fingerprint)
+}
+
+// scanID reads an id alone.
+func scanID(rows Rows) (row, error) {
+	var id []byte
+	var r row
+	if err := rows.Scan(&id); err != nil {
+		return row{}, err
+	}
+	return r, r.setColumns(id, nil)
 }
 
 func (r *row) setColumns(id, fingerprint []byte) error {

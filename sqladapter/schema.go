@@ -79,7 +79,7 @@ func (m *Marks) Check(ctx context.Context, db *sql.DB) error {
 	return m.probe(ctx, db)
 }
 
-// migrate looks at the table of marks as soon as it is there for certain: what comes after
+// migrate reads a mark as soon as the tables are there for certain: what comes after
 // would fail on another form, too, but not say why. The lock comes first, because CREATE
 // TABLE IF NOT EXISTS fails in PostgreSQL when two sessions find the table missing at the
 // same time.
@@ -93,7 +93,7 @@ func (m *Marks) migrate(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, text); err != nil {
 			return fmt.Errorf("sqladapter: migrate: %w", err)
 		}
-		if i > 0 {
+		if i != tablesRead-1 {
 			continue
 		}
 		if err := m.checkForm(ctx, tx); err != nil {
@@ -102,6 +102,9 @@ func (m *Marks) migrate(ctx context.Context, tx *sql.Tx) error {
 	}
 	return nil
 }
+
+// tablesRead is how many of the first statements create what a mark is read from.
+const tablesRead = 2
 
 // checkForm reads a mark that cannot exist.
 func (m *Marks) checkForm(ctx context.Context, tx Tx) error {

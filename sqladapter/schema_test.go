@@ -26,7 +26,8 @@ func TestGoldenSQL(t *testing.T) {
 			}
 			sql := m.dialect
 			parts := append([]string{sql.lock}, m.migration()...)
-			parts = append(parts, insertText(m), loadText(m), insertManyText(m), loadManyText(m), peek(m), sql.window, sql.setWindow, sql.expire)
+			parts = append(parts, insertText(m), loadText(m), insertManyText(m), loadManyText(m), peek(m), sql.window, sql.setWindow, sql.expire, sql.save(entry{}, []byte("result")).text)
+			parts = append(parts, sql.forget(make([]entry, 2))...)
 			got := strings.Join(parts, "\n\n") + "\n"
 			file := filepath.Join("testdata", d.String()+".golden.sql")
 			if *update {
@@ -58,6 +59,7 @@ func TestNew(t *testing.T) {
 		"negative window":     {"Window", func(c *Config) { c.Window = -time.Hour }},
 		"window of 1ns":       {"Window", func(c *Config) { c.Window = 1 }},
 		"unknown level":       {"Isolation", func(c *Config) { c.Isolation = 99 }},
+		"negative limit":      {"ResultLimit", func(c *Config) { c.ResultLimit = -1 }},
 		"negative level":      {"Isolation", func(c *Config) { c.Isolation = -1 }},
 		"level in SQLite":     {"Isolation", func(c *Config) { c.Dialect, c.Isolation = SQLite, 1 }},
 		"quote in table":      {"Table", func(c *Config) { c.Table = `m"; DROP TABLE x; --` }},
@@ -94,20 +96,20 @@ func TestNew(t *testing.T) {
 
 func TestMigrate(t *testing.T) {
 	m := newMarks(t, Postgres)
-	table, check := step{query: m.migration()[0]}, step{query: loadText(m)}
-	steps := []step{{query: m.dialect.lock}, table, check}
-	for _, text := range m.migration()[1:] {
+	check := step{query: loadText(m)}
+	steps := []step{{query: m.dialect.lock}, {query: m.migration()[0]}, {query: m.migration()[1]}, check}
+	for _, text := range m.migration()[2:] {
 		steps = append(steps, step{query: text})
 	}
-	if len(steps) != 6 || !strings.Contains(steps[5].query, "3600000") {
-		t.Fatalf("want lock, table, index, table and window, got %d statements", len(steps))
+	if len(steps) != 7 || !strings.Contains(steps[6].query, "3600000") {
+		t.Fatalf("want lock, three tables, index and window, got %d statements", len(steps))
 	}
 	db, s := openScript(t, steps...)
 	if err := m.Migrate(t.Context(), db); err != nil || s.committed != 1 {
 		t.Error(err)
 	}
 	check.err = codeError("42703")
-	foreign, s := openScript(t, steps[0], table, check)
+	foreign, s := openScript(t, append(steps[:3:3], check)...)
 	if err := m.Migrate(t.Context(), foreign); err == nil || !strings.Contains(err.Error(), `"onceward_marks" is not a table of marks`) || s.committed != 0 {
 		t.Errorf("a table with other columns: %v", err)
 	}
@@ -117,33 +119,52 @@ func TestMigrate(t *testing.T) {
 }
 
 func TestDeleteExpired(t *testing.T) {
-	m := newMarks(t, SQLite) // with a window of an hour
-	recorded := func(ms int64) func([]any) [][]driver.Value {
-		return func([]any) [][]driver.Value { return [][]driver.Value{{ms}} }
+	recorded := func(m *Marks, ms int64) step {
+		return step{query: m.dialect.window, rows: func([]any) [][]driver.Value { return [][]driver.Value{{ms}} }}
 	}
-	tests := map[string]struct {
-		steps []step
-		ticks int64
-		fails string
-	}{
-		"the recorded one":     {[]step{{query: m.dialect.window, rows: recorded(7_200_001)}, {query: m.dialect.expire, affected: 7}}, 7032, ""},
-		"a shorter one":        {[]step{{query: m.dialect.window, rows: recorded(1)}, {query: m.dialect.expire, affected: 7}}, 3516, ""},
-		"for ever":             {[]step{{query: m.dialect.window, rows: recorded(forever)}}, 0, "SetWindow"},
-		"none":                 {[]step{{query: m.dialect.window}}, 0, "call Migrate"},
-		"no answer":            {[]step{{query: m.dialect.window, err: codeError("57P01")}}, 0, "57P01"},
-		"no answer in the end": {[]step{{query: m.dialect.window, rows: recorded(1)}, {query: m.dialect.expire, err: codeError("57P01")}}, 3516, "57P01"},
+	// expired finds two marks, and what forget deletes besides must name both.
+	expired := func(m *Marks) []step {
+		es := []entry{{id: dedup.ID{1}}, {id: dedup.ID{2}}}
+		steps := []step{{query: m.dialect.expire, rows: func([]any) [][]driver.Value {
+			return [][]driver.Value{{es[0].id[:]}, {es[1].id[:]}}
+		}}}
+		for _, text := range m.dialect.forget(es) {
+			steps = append(steps, step{query: text})
+		}
+		return steps
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			db, s := openScript(t, tt.steps...)
-			deleted, err := m.DeleteExpired(t.Context(), db, 1000)
-			if tt.fails == "" && (err != nil || deleted != 7) || tt.fails != "" && (err == nil || !strings.Contains(err.Error(), tt.fails)) {
-				t.Errorf("DeleteExpired = %d, %v", deleted, err)
-			}
-			if len(s.args) == 2 && (s.args[1][0] != tt.ticks || s.args[1][1] != int64(1000)) {
-				t.Errorf("args = %v", s.args[1])
-			}
-		})
+	for _, d := range []Dialect{Postgres, SQLite, MySQL} {
+		m := newMarks(t, d) // with a window of an hour
+		tick := m.dialect.tick
+		tests := map[string]struct {
+			steps   []step
+			window  time.Duration
+			deleted int64
+			fails   string
+		}{
+			"the recorded one":     {append([]step{recorded(m, 7_200_000)}, expired(m)...), 2 * time.Hour, 2, ""},
+			"a shorter one":        {append([]step{recorded(m, 1)}, expired(m)...), time.Hour, 2, ""},
+			"nothing expired":      {[]step{recorded(m, 1), {query: m.dialect.expire}}, time.Hour, 0, ""},
+			"for ever":             {[]step{recorded(m, forever)}, 0, 0, "SetWindow"},
+			"none":                 {[]step{{query: m.dialect.window}}, 0, 0, "call Migrate"},
+			"no answer":            {[]step{{query: m.dialect.window, err: codeError("57P01")}}, 0, 0, "57P01"},
+			"no answer in the end": {[]step{recorded(m, 1), {query: m.dialect.expire, err: codeError("57P01")}}, time.Hour, 0, "57P01"},
+		}
+		for name, tt := range tests {
+			t.Run(d.String()+"/"+name, func(t *testing.T) {
+				db, s := openScript(t, tt.steps...)
+				deleted, err := m.DeleteExpired(t.Context(), db, 1000)
+				if deleted != tt.deleted || (err == nil) != (tt.fails == "") || err != nil && !strings.Contains(err.Error(), tt.fails) {
+					t.Errorf("DeleteExpired = %d, %v", deleted, err)
+				}
+				if (s.committed == 1) != (tt.fails == "") {
+					t.Errorf("%d commits", s.committed)
+				}
+				if tt.window > 0 && (s.args[1][0] != ceil(tt.window, tick) || s.args[1][1] != int64(1000)) {
+					t.Errorf("args = %v", s.args[1])
+				}
+			})
+		}
 	}
 	forever, err := New(Config{Dialect: SQLite, Namespace: "n"})
 	if err != nil {

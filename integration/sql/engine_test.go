@@ -151,7 +151,7 @@ func newShop(t *testing.T, e engine, edit ...func(*sqladapter.Config)) *shop {
 // drop removes what Migrate has made.
 func (s *shop) drop(t *testing.T) {
 	t.Helper()
-	for _, suffix := range []string{"", "_meta"} {
+	for _, suffix := range []string{"", "_results", "_meta"} {
 		s.exec(t, `DROP TABLE IF EXISTS "`+sqlname.Derive(s.table, suffix)+`"`)
 	}
 }

@@ -11,6 +11,13 @@ CREATE TABLE IF NOT EXISTS {{table}} (
     KEY {{index}} (created_at)
 ) ENGINE=InnoDB;
 
+-- What effects have returned, of those marks that have something: apart, so that the table
+-- every message goes through stays small.
+CREATE TABLE IF NOT EXISTS {{results}} (
+    id     BINARY(16) NOT NULL PRIMARY KEY,
+    result LONGBLOB   NOT NULL
+) ENGINE=InnoDB;
+
 -- One row: how long marks are kept, the longest that any user of the table has asked for.
 CREATE TABLE IF NOT EXISTS {{meta}} (
     one       TINYINT NOT NULL PRIMARY KEY,

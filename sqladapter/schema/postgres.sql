@@ -9,6 +9,13 @@ CREATE TABLE IF NOT EXISTS {{table}} (
     fingerprint bytea  CHECK (octet_length(fingerprint) = 17)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
+-- What effects have returned, of those marks that have something: apart, so that the table
+-- every message goes through stays small.
+CREATE TABLE IF NOT EXISTS {{results}} (
+    id     uuid  NOT NULL PRIMARY KEY,
+    result bytea NOT NULL
+);
+
 -- Serves retention alone: the oldest marks. In steps of 1024 ms, so that equal entries
 -- share a posting list.
 CREATE INDEX IF NOT EXISTS {{index}} ON {{table}} ((stamp >> 30));

@@ -9,6 +9,13 @@ CREATE TABLE IF NOT EXISTS {{table}} (
     fingerprint BLOB    CHECK (length(fingerprint) = 17)
 ) WITHOUT ROWID;
 
+-- What effects have returned, of those marks that have something: apart, so that the table
+-- every message goes through stays small.
+CREATE TABLE IF NOT EXISTS {{results}} (
+    id     BLOB NOT NULL PRIMARY KEY,
+    result BLOB NOT NULL
+);
+
 -- Serves retention alone: the oldest marks, in steps of 1024 ms.
 CREATE INDEX IF NOT EXISTS {{index}} ON {{bare}} (stamp >> 30);
 

@@ -13,6 +13,13 @@ CREATE TABLE IF NOT EXISTS `Shop`.`marks` (
     KEY `marks_expiry` (created_at)
 ) ENGINE=InnoDB;
 
+-- What effects have returned, of those marks that have something: apart, so that the table
+-- every message goes through stays small.
+CREATE TABLE IF NOT EXISTS `Shop`.`marks_results` (
+    id     BINARY(16) NOT NULL PRIMARY KEY,
+    result LONGBLOB   NOT NULL
+) ENGINE=InnoDB;
+
 -- One row: how long marks are kept, the longest that any user of the table has asked for.
 CREATE TABLE IF NOT EXISTS `Shop`.`marks_meta` (
     one       TINYINT NOT NULL PRIMARY KEY,
@@ -24,16 +31,22 @@ INSERT INTO `Shop`.`marks_meta` (one, window_ms) VALUES (1, 9223372036854)
 
 INSERT INTO `Shop`.`marks` (id, owner, fingerprint) VALUES (x'00000000000000000000000000000000', 0, NULL) ON DUPLICATE KEY UPDATE id = id
 
-SELECT id, owner, fingerprint, created_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 FROM `Shop`.`marks` WHERE id IN (x'00000000000000000000000000000000') LOCK IN SHARE MODE
+SELECT m.id, m.owner, m.fingerprint, m.created_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000, r.result FROM `Shop`.`marks` AS m LEFT JOIN `Shop`.`marks_results` AS r ON r.id = m.id WHERE m.id IN (x'00000000000000000000000000000000') LOCK IN SHARE MODE
 
 INSERT INTO `Shop`.`marks` (id, owner, fingerprint) VALUES (x'00000000000000000000000000000000', 0, NULL), (x'00000000000000000000000000000000', 0, NULL) ON DUPLICATE KEY UPDATE id = id
 
-SELECT id, owner, fingerprint, created_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 FROM `Shop`.`marks` WHERE id IN (x'00000000000000000000000000000000', x'00000000000000000000000000000000') LOCK IN SHARE MODE
+SELECT m.id, m.owner, m.fingerprint, m.created_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000, r.result FROM `Shop`.`marks` AS m LEFT JOIN `Shop`.`marks_results` AS r ON r.id = m.id WHERE m.id IN (x'00000000000000000000000000000000', x'00000000000000000000000000000000') LOCK IN SHARE MODE
 
-SELECT id, owner, fingerprint, created_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 FROM `Shop`.`marks` WHERE id IN (x'00000000000000000000000000000000')
+SELECT m.id, m.owner, m.fingerprint, m.created_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000, r.result FROM `Shop`.`marks` AS m LEFT JOIN `Shop`.`marks_results` AS r ON r.id = m.id WHERE m.id IN (x'00000000000000000000000000000000')
 
 SELECT window_ms FROM `Shop`.`marks_meta`
 
 INSERT INTO `Shop`.`marks_meta` (one, window_ms) VALUES (1, ?) ON DUPLICATE KEY UPDATE window_ms = VALUES(window_ms)
 
-DELETE FROM `Shop`.`marks` WHERE created_at < LEAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000, (SELECT ms FROM (SELECT max(created_at) AS ms FROM `Shop`.`marks`) AS newest)) - ? ORDER BY created_at LIMIT ?
+SELECT id FROM `Shop`.`marks` WHERE created_at < LEAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000, (SELECT max(created_at) FROM `Shop`.`marks`)) - ? ORDER BY created_at LIMIT ? FOR UPDATE SKIP LOCKED
+
+INSERT INTO `Shop`.`marks_results` (id, result) SELECT m.id, x'726573756c74' FROM `Shop`.`marks` AS m WHERE m.id = x'00000000000000000000000000000000' ON DUPLICATE KEY UPDATE `Shop`.`marks_results`.id = `Shop`.`marks_results`.id
+
+DELETE FROM `Shop`.`marks_results` WHERE id IN (x'00000000000000000000000000000000', x'00000000000000000000000000000000')
+
+DELETE FROM `Shop`.`marks` WHERE id IN (x'00000000000000000000000000000000', x'00000000000000000000000000000000')

@@ -11,6 +11,13 @@ CREATE TABLE IF NOT EXISTS "Shop"."marks" (
     fingerprint bytea  CHECK (octet_length(fingerprint) = 17)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
+-- What effects have returned, of those marks that have something: apart, so that the table
+-- every message goes through stays small.
+CREATE TABLE IF NOT EXISTS "Shop"."marks_results" (
+    id     uuid  NOT NULL PRIMARY KEY,
+    result bytea NOT NULL
+);
+
 -- Serves retention alone: the oldest marks. In steps of 1024 ms, so that equal entries
 -- share a posting list.
 CREATE INDEX IF NOT EXISTS "marks_expiry" ON "Shop"."marks" ((stamp >> 30));
@@ -26,16 +33,18 @@ INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 9223372036854)
 
 INSERT INTO "Shop"."marks" (id, stamp, fingerprint) VALUES ($1::uuid, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20 | $2::bigint), $3::bytea) ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp
 
-SELECT uuid_send(id), stamp, fingerprint, stamp >> 20, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) FROM "Shop"."marks" WHERE id = $1::uuid
+SELECT uuid_send(m.id), m.stamp, m.fingerprint, m.stamp >> 20, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id = $1::uuid
 
 INSERT INTO "Shop"."marks" (id, stamp, fingerprint) SELECT b.id, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20 | $2::bigint), decode(b.fingerprint, 'hex') FROM unnest($1::text::uuid[], $3::text::text[]) AS b(id, fingerprint) ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp
 
-SELECT uuid_send(id), stamp, fingerprint, stamp >> 20, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) FROM "Shop"."marks" JOIN unnest($1::text::uuid[]) AS b(id) USING (id)
+SELECT uuid_send(m.id), m.stamp, m.fingerprint, m.stamp >> 20, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), r.result FROM "Shop"."marks" AS m JOIN unnest($1::text::uuid[]) AS b(id) ON b.id = m.id LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id
 
-SELECT uuid_send(id), stamp, fingerprint, stamp >> 20, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) FROM "Shop"."marks" WHERE id = $1::uuid
+SELECT uuid_send(m.id), m.stamp, m.fingerprint, m.stamp >> 20, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id = $1::uuid
 
 SELECT window_ms FROM "Shop"."marks_meta"
 
 INSERT INTO "Shop"."marks_meta" (one, window_ms) VALUES (1, $1::bigint) ON CONFLICT (one) DO UPDATE SET window_ms = excluded.window_ms
 
-DELETE FROM "Shop"."marks" WHERE ctid = ANY (ARRAY(SELECT ctid FROM "Shop"."marks" WHERE stamp >> 30 < least((SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) >> 10, (SELECT max(stamp >> 30) FROM "Shop"."marks")) - $1::bigint ORDER BY stamp >> 30 LIMIT $2::bigint FOR UPDATE SKIP LOCKED))
+WITH gone AS (DELETE FROM "Shop"."marks" WHERE ctid = ANY (ARRAY(SELECT ctid FROM "Shop"."marks" WHERE stamp >> 30 < least((SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) >> 10, (SELECT max(stamp >> 30) FROM "Shop"."marks")) - $1::bigint ORDER BY stamp >> 30 LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) RETURNING id), unused AS (DELETE FROM "Shop"."marks_results" AS r USING gone WHERE r.id = gone.id) SELECT uuid_send(id) FROM gone
+
+INSERT INTO "Shop"."marks_results" (id, result) SELECT id, $2::bytea FROM "Shop"."marks" WHERE id = $1::uuid ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id)

@@ -11,6 +11,13 @@ CREATE TABLE IF NOT EXISTS "Shop"."marks" (
     fingerprint BLOB    CHECK (length(fingerprint) = 17)
 ) WITHOUT ROWID;
 
+-- What effects have returned, of those marks that have something: apart, so that the table
+-- every message goes through stays small.
+CREATE TABLE IF NOT EXISTS "Shop"."marks_results" (
+    id     BLOB NOT NULL PRIMARY KEY,
+    result BLOB NOT NULL
+);
+
 -- Serves retention alone: the oldest marks, in steps of 1024 ms.
 CREATE INDEX IF NOT EXISTS "Shop"."marks_expiry" ON "marks" (stamp >> 30);
 
@@ -25,16 +32,20 @@ INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 9223372036854)
 
 INSERT INTO "Shop"."marks" (id, stamp, fingerprint) VALUES (?1, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) << 20 | ?2, ?3) ON CONFLICT (id) DO NOTHING RETURNING id, stamp
 
-SELECT id, stamp, fingerprint, stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) FROM "Shop"."marks" WHERE id = ?1
+SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id = ?1
 
 INSERT INTO "Shop"."marks" (id, stamp, fingerprint) VALUES (?1, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) << 20 | ?2, ?3) ON CONFLICT (id) DO NOTHING RETURNING id, stamp
 
-SELECT id, stamp, fingerprint, stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) FROM "Shop"."marks" WHERE id = ?1
+SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id = ?1
 
-SELECT id, stamp, fingerprint, stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) FROM "Shop"."marks" WHERE id = ?1
+SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id = ?1
 
 SELECT window_ms FROM "Shop"."marks_meta"
 
 INSERT INTO "Shop"."marks_meta" (one, window_ms) VALUES (1, ?1) ON CONFLICT (one) DO UPDATE SET window_ms = excluded.window_ms
 
-DELETE FROM "Shop"."marks" WHERE id IN (SELECT id FROM "Shop"."marks" WHERE stamp >> 30 < min(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) >> 10, (SELECT max(stamp >> 30) FROM "Shop"."marks")) - ?1 ORDER BY stamp >> 30 LIMIT ?2)
+DELETE FROM "Shop"."marks" WHERE id IN (SELECT id FROM "Shop"."marks" WHERE stamp >> 30 < min(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) >> 10, (SELECT max(stamp >> 30) FROM "Shop"."marks")) - ?1 ORDER BY stamp >> 30 LIMIT ?2) RETURNING id
+
+INSERT INTO "Shop"."marks_results" (id, result) SELECT id, ?2 FROM "Shop"."marks" WHERE id = ?1 ON CONFLICT (id) DO NOTHING RETURNING id
+
+DELETE FROM "Shop"."marks_results" WHERE id IN (x'00000000000000000000000000000000', x'00000000000000000000000000000000')

@@ -1,0 +1,54 @@
+package sqladapter
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// SaveResultTx keeps what the effect of key has returned, in the transaction that has marked
+// key and holds the effect. Whoever meets the mark finds it in [Mark.Result], byte for byte,
+// until [Marks.DeleteExpired] removes both. Call it once for a key, when its mark is the
+// first: inside the effect of [Marks.Do] and [Marks.DoBatch], or after [Marks.MarkTx]. An
+// empty result comes back as nil, as if there were none.
+//
+// A result that is larger than [Config.ResultLimit] is a [*dedup.InputError], before any
+// statement. So is a key that is not marked, or has a result already, which leaves the
+// transaction usable. It cannot tell who made the mark: not to call it for a duplicate is up
+// to the caller. After any other error roll back, as for MarkTx.
+//
+// Scope of the options counts, as in MarkTx. One round trip. The load that tells of
+// duplicates brings the results: bound the batch where they are large.
+func (m *Marks) SaveResultTx(ctx context.Context, tx Tx, key string, result []byte, opts ...dedup.Option) error {
+	e, err := m.entry(key, opts)
+	if err != nil {
+		return err
+	}
+	if err := m.checkTx(tx); err != nil {
+		return err
+	}
+	if len(result) > m.limit {
+		return inputError("result", fmt.Sprintf("has %d bytes, more than ResultLimit, which is %d", len(result), m.limit))
+	}
+	if result == nil {
+		result = []byte{} // would be NULL
+	}
+	n, err := m.change(ctx, tx, m.dialect.save(e, result))
+	if err != nil {
+		return unlearnt(err).Err
+	}
+	if n != 1 {
+		return inputError("key", "is not marked, or has a result already")
+	}
+	return nil
+}
+
+// change runs a statement and tells how many rows it has changed.
+func (m *Marks) change(ctx context.Context, tx Tx, s statement) (int64, error) {
+	if m.dialect.counts {
+		return exec(ctx, tx, s)
+	}
+	rows, err := queryRows(ctx, tx, s, scanID)
+	return int64(len(rows)), err
+}
