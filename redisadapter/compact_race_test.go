@@ -74,7 +74,7 @@ func (r *runner) shuffled(first, n int) []int {
 // TestOneEffectForEachKey lets 64 workers of four processes race for 4,000 keys until all
 // are done: every effect runs once, in every layout.
 func TestOneEffectForEachKey(t *testing.T) {
-	const keys, workers, batch = 4000, 64, 50
+	const keys, workers, batch = raceKeys, 64, 50
 	for _, name := range redistest.Backends[1:] {
 		b := redistest.Open(t, name)
 		eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {

@@ -26,14 +26,10 @@ func moving(t testing.TB, lead, follow dedup.Store) dedup.Store {
 
 // TestConformanceOfMoving: two stores are one to whoever uses them.
 func TestConformanceOfMoving(t *testing.T) {
-	pairs := map[string][2]redisadapter.Layout{
-		"rich to rich": {redisadapter.Rich, redisadapter.Rich}, "rich to seen_only": {redisadapter.Rich, redisadapter.SeenOnly},
-		"rich to compact": {redisadapter.Rich, redisadapter.Compact}, "compact to rich": {redisadapter.Compact, redisadapter.Rich},
-	}
-	for name, pair := range pairs {
+	for _, pair := range movingLayouts {
 		// Not side by side: a lease in the second store is shorter by the time that the first
 		// one took, and beside others that is long.
-		t.Run(name, func(t *testing.T) {
+		t.Run(pair[0].String()+" to "+pair[1].String(), func(t *testing.T) {
 			mini, client := redistest.Freeze(t)
 			old := harness(t, redistest.Backend{Client: client, Prefix: "old"}, pair[0])
 			next := harness(t, redistest.Backend{Client: client, Prefix: "next"}, pair[1])
