@@ -139,6 +139,22 @@ func transientNumber(n int) bool {
 	return false
 }
 
+// Undone reports whether a transaction was rolled back for certain, or never begun, because of
+// somebody else's: a serialization failure, a deadlock, a lock timeout, SQLite's busy and locked.
+// It is so even when COMMIT has answered it. The caller rolls back what the server has not.
+func Undone(err error) bool {
+	state, code := State(err), SQLite(err)
+	return state == pgSerialization || state == pgDeadlock || code == liteBusy || code == liteLocked ||
+		Waited(err) || Doomed(err)
+}
+
+// Full reports whether the database has no room for what was to be written.
+func Full(err error) bool {
+	const pgDiskFull, liteFull, myDiskFull, myTableFull = "53100", 13, 1021, 1114
+	n := MySQL(err)
+	return State(err) == pgDiskFull || SQLite(err) == liteFull || n == myDiskFull || n == myTableFull
+}
+
 // Lost reports whether the connection was lost: what was sent may have been executed. It
 // also believes an error that calls itself safe to retry. Some versions of pgx say so of a
 // lost COMMIT that has happened; so it must not be taken for "not executed".

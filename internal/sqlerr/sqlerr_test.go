@@ -93,6 +93,33 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+func TestUndone(t *testing.T) {
+	for _, err := range []error{pgError("40001"), pgError("40P01"), pgError("55P03"), my(1213), my(1020), my(1205), my(3572), liteError(5), liteError(517), liteError(6)} {
+		if !Undone(err) || !Undone(join(err)) {
+			t.Errorf("%v leaves its transaction open", err)
+		}
+	}
+	// Whoever stops, or cuts the connection, may have committed before.
+	for _, err := range []error{nil, pgError("57P01"), pgError("08006"), pgError("40003"), my(1053), my(1927), driver.ErrBadConn, io.ErrUnexpectedEOF, safeError(true), liteError(10)} {
+		if Undone(err) {
+			t.Errorf("%v undoes its transaction for certain", err)
+		}
+	}
+}
+
+func TestFull(t *testing.T) {
+	for _, err := range []error{pgError("53100"), my(1021), my(1114), liteError(13)} {
+		if !Full(err) || !Full(wrap(err)) {
+			t.Errorf("%v: there is room", err)
+		}
+	}
+	for _, err := range []error{nil, pgError("53300"), my(1040), liteError(5), io.EOF} {
+		if Full(err) {
+			t.Errorf("%v: there is no room", err)
+		}
+	}
+}
+
 func wrap(err error) error {
 	if err == nil {
 		return nil

@@ -1,0 +1,45 @@
+package sql_test
+
+import (
+	"crypto/rand"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+func randomID() (id dedup.ID) {
+	_, _ = rand.Read(id[:])
+	return id
+}
+
+func randomToken() (token dedup.Token) {
+	_, _ = rand.Read(token[:])
+	return token
+}
+
+// mustAcquire claims a key for an hour.
+func mustAcquire(t testing.TB, store dedup.Store, id dedup.ID) dedup.ClaimRequest {
+	t.Helper()
+	req := dedup.ClaimRequest{ID: id, Token: randomToken(), Lease: time.Hour, Hold: time.Hour}
+	wantAcquired(t, store, req)
+	return req
+}
+
+func wantAcquired(t testing.TB, store dedup.Store, req dedup.ClaimRequest) dedup.Record {
+	t.Helper()
+	a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+	if a.Err != nil || a.Outcome != dedup.Acquired {
+		t.Fatalf("Claim: %v, %v", a.Outcome, a.Err)
+	}
+	return a.Record
+}
+
+func lookupOne(t testing.TB, store dedup.Store, id dedup.ID) dedup.Record {
+	t.Helper()
+	a := store.Lookup(t.Context(), []dedup.ID{id})[0]
+	if a.Err != nil {
+		t.Fatalf("Lookup: %v", a.Err)
+	}
+	return a.Record
+}

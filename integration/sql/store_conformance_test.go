@@ -1,0 +1,84 @@
+package sql_test
+
+import (
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// TestStoreConformance runs the suite that every Store must pass, also where connections
+// have another isolation level than the one that the store wants, and where parameters
+// travel in other ways.
+func TestStoreConformance(t *testing.T) {
+	for _, e := range []storeEngine{
+		storeSQLite,
+		storePostgres("postgres", nil),
+		storePostgres("postgres repeatable read simple_protocol", map[string]string{
+			"default_transaction_isolation": "repeatable read", "default_query_exec_mode": "simple_protocol",
+		}),
+		storePostgres("postgres serializable exec", map[string]string{
+			"default_transaction_isolation": "serializable", "default_query_exec_mode": "exec",
+		}),
+		storeMariaDB("mariadb", "&interpolateParams=true"),
+		storeMariaDB("mariadb serializable prepared", "&tx_isolation='SERIALIZABLE'"),
+		storeMariaDB("mariadb autocommit off", "&interpolateParams=true&autocommit=0"),
+	} {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			deduptest.Run(t, storeHarness(t, e))
+		})
+	}
+}
+
+func storeHarness(t *testing.T, e storeEngine) deduptest.Harness {
+	t.Helper()
+	store, db, table := openStore(t, e)
+	h := deduptest.Harness{
+		New:        func(t testing.TB) dedup.Store { return newStore(t, db, e.dialect, table) },
+		Lease:      60 * time.Millisecond,
+		WalkSteps:  12,
+		Unreadable: make(map[string]func(testing.TB, dedup.Store, dedup.ID)),
+	}
+	for name, columns := range map[string]string{
+		"state of a newer version": "state = 9",
+		"flag of a newer version":  "flags = 64",
+		"long fingerprint":         "fingerprint = " + bytesLiteral(e.dialect, make([]byte, 18)),
+		"short origin":             "origin = " + bytesLiteral(e.dialect, make([]byte, 23)),
+		"negative fence":           "fence = -1",
+	} {
+		h.Unreadable[name] = func(t testing.TB, _ dedup.Store, id dedup.ID) {
+			t.Helper()
+			plantRow(t, store, db, e.dialect, table, id, columns)
+		}
+	}
+	return h
+}
+
+// plantRow changes the row of a live claim.
+func plantRow(t testing.TB, store dedup.Store, db *sql.DB, dialect sqladapter.Dialect, table string, id dedup.ID, columns string) {
+	t.Helper()
+	mustAcquire(t, store, id)
+	query := "UPDATE " + quotedTable(dialect, table) + " SET " + columns + " WHERE id = " + idLiteral(dialect, id)
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), query); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func bytesLiteral(dialect sqladapter.Dialect, b []byte) string {
+	if dialect == sqladapter.Postgres {
+		return fmt.Sprintf(`'\x%x'`, b)
+	}
+	return fmt.Sprintf("x'%x'", b)
+}

@@ -1,0 +1,105 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	_ "github.com/go-sql-driver/mysql"
+
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// storeEngine is a database in which a Store may be.
+type storeEngine struct {
+	name    string
+	dialect sqladapter.Dialect
+	driver  string
+	// dsn of a database that other connections of the test can open, too.
+	dsn func(t *testing.T) string
+}
+
+var storeSQLite = storeEngine{"sqlite", sqladapter.SQLite, "sqlite", func(t *testing.T) string {
+	return sqliteDSN(filepath.Join(t.TempDir(), "store.db"), "deferred") + "&_pragma=synchronous(OFF)"
+}}
+
+// storePostgres sets parameters of the connection, as a server's defaults would.
+func storePostgres(name string, params map[string]string) storeEngine {
+	return storeEngine{name, sqladapter.Postgres, "pgx", func(t *testing.T) string {
+		t.Helper()
+		u, err := url.Parse(servertest.Postgres(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := u.Query()
+		for key, value := range params {
+			q.Set(key, value)
+		}
+		u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20")
+		return u.String()
+	}}
+}
+
+// storeMariaDB adds to the DSN.
+func storeMariaDB(name, params string) storeEngine {
+	return storeEngine{name, sqladapter.MySQL, "mysql", func(t *testing.T) string {
+		t.Helper()
+		return servertest.MariaDB(t) + params
+	}}
+}
+
+// storeEngines are one of each kind.
+func storeEngines() []storeEngine {
+	return []storeEngine{storeSQLite, storePostgres("postgres", nil), storeMariaDB("mariadb", "&interpolateParams=true")}
+}
+
+// openStore makes a store in a table of its own, and drops it when the test ends.
+func openStore(t *testing.T, e storeEngine) (*sqladapter.Store, *sql.DB, string) {
+	t.Helper()
+	db := openDB(t, e.driver, e.dsn(t))
+	db.SetMaxOpenConns(24)
+	if e.dialect == sqladapter.SQLite {
+		db.SetMaxOpenConns(1) // there is one writer: others would wait by polling
+	}
+	table := servertest.Prefix(t)
+	store := newStore(t, db, e.dialect, table)
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Drop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return store, db, table
+}
+
+func newStore(t testing.TB, db *sql.DB, dialect sqladapter.Dialect, table string) *sqladapter.Store {
+	t.Helper()
+	store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: dialect, Table: table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// quotedTable is how a statement of the test's own names it.
+func quotedTable(dialect sqladapter.Dialect, table string) string {
+	if dialect == sqladapter.MySQL {
+		return "`" + table + "`"
+	}
+	return `"` + table + `"`
+}
+
+// idLiteral is an id as a statement of the test's own writes it.
+func idLiteral(dialect sqladapter.Dialect, id [16]byte) string {
+	if dialect == sqladapter.Postgres {
+		return fmt.Sprintf("'%x'::uuid", id)
+	}
+	return fmt.Sprintf("x'%x'", id)
+}

@@ -1,0 +1,239 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/sqlmigrate"
+)
+
+const (
+	// DefaultStoreTable is the table of a [StoreConfig] that names none.
+	DefaultStoreTable = "onceward_claims"
+	// DefaultMaxResult is the default of StoreConfig.MaxResult, in bytes.
+	DefaultMaxResult = 1 << 20
+
+	mostResult = 4 << 20
+)
+
+// StoreConfig says where a [Store] keeps its claims and records. Dialect is required.
+type StoreConfig struct {
+	// Dialect of the database. No default.
+	Dialect Dialect
+	// Schema that holds the tables (MySQL: the database; SQLite: the attached database), of
+	// the form [A-Za-z_][A-Za-z0-9_]{0,62}. It must exist. Default: the connection's own.
+	Schema string
+	// Table that holds claims and records; same form as Schema. Beside it there is
+	// <Table>_forgets. Default: [DefaultStoreTable].
+	Table string
+	// MaxResult is the size in bytes of the largest result that is kept, at most 4 MiB. A
+	// larger one is refused with a [*dedup.InputError], so it should not be below
+	// dedup.Config.ResultLimit. Default: [DefaultMaxResult].
+	MaxResult int
+}
+
+// Store is a [dedup.Store] in a database: for effects that are elsewhere, where [Marks]
+// cannot put the record into their transaction. Make it with [NewStore].
+//
+// Every batch is a transaction, READ COMMITTED whatever the server's default: the rows are
+// locked in the order of their ids, the database's clock is read, what becomes of each key is
+// decided here, and what has changed is written back. On PostgreSQL claims of unknown keys
+// and ends by their owners are one statement each. Deadlocks and serialization failures are
+// repeated a few times. A batch of more than some hundred items, or some MiB of results,
+// is several transactions.
+//
+// An item whose transaction failed carries Answer.Err; after a lost connection it may have
+// been executed all the same, which the same call with the same token finds out.
+//
+// Time is the clock of the database, in microseconds, or milliseconds with SQLite. When that
+// clock is set back, leases last longer by as much, and a key that has expired and was swept
+// may get a smaller fence than it had.
+//
+// It starts no goroutine that outlives a call by more than the driver takes to notice that
+// its context has ended, holds no connection between calls, and is safe for concurrent use.
+type Store struct {
+	db         *sql.DB
+	dialect    storeDialect
+	migrations *sqlmigrate.Migrations
+	maxResult  int
+}
+
+var _ dedup.Store = (*Store)(nil)
+
+// NewStore checks the configuration. It does not touch the database; see [Store.Migrate].
+// What is wrong comes back as a [*dedup.InputError] that names the field.
+//
+// SQLite needs a busy_timeout on its connections, or calls that meet another writer fail
+// after a few tries. The store needs one connection of db for a call, and may be given a
+// pool that others use too.
+func NewStore(db *sql.DB, cfg StoreConfig) (*Store, error) {
+	build, ok := storeDialects[cfg.Dialect]
+	switch {
+	case db == nil:
+		return nil, inputError("db", "is nil")
+	case !ok:
+		return nil, inputError("Dialect", "must be Postgres, MySQL or SQLite")
+	case cfg.MaxResult < 0 || cfg.MaxResult > mostResult:
+		return nil, inputError("MaxResult", fmt.Sprintf("is %d; at most %d is allowed", cfg.MaxResult, mostResult))
+	}
+	if cfg.Table == "" {
+		cfg.Table = DefaultStoreTable
+	}
+	if cfg.MaxResult == 0 {
+		cfg.MaxResult = DefaultMaxResult
+	}
+	names, err := newStoreNames(cfg)
+	if err != nil {
+		return nil, err
+	}
+	migrations, err := migrationsOf(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("sqladapter: %w", err)
+	}
+	return &Store{db: db, dialect: build(names), migrations: migrations, maxResult: cfg.MaxResult}, nil
+}
+
+// Claim implements [dedup.Store]. Keys that are new cost one round trip on PostgreSQL, those
+// that are done or in flight two; a claim that is taken over, and on MySQL every one that is
+// won, about six. ClaimRequest.LikelyDuplicate of all items saves the first.
+func (s *Store) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	return answer(ctx, len(reqs), func(answers []dedup.Answer) {
+		todo := admit(answers, func(i int) error { return s.checkClaim(&reqs[i]) })
+		todo = s.claimFresh(ctx, reqs, todo, answers)
+		s.claimKnown(ctx, reqs, todo, answers)
+	})
+}
+
+// claimFresh claims keys that have no row, where that is one statement, and returns the rest.
+func (s *Store) claimFresh(ctx context.Context, reqs []dedup.ClaimRequest, todo []int, answers []dedup.Answer) []int {
+	quick, ok := s.dialect.(quickDialect)
+	known := !slices.ContainsFunc(todo, func(i int) bool { return !reqs[i].LikelyDuplicate })
+	if !ok || known {
+		return todo
+	}
+	return s.quickly(ctx, todo, answers, reqID(reqs), noSize, func(items []int) ([]*claimRow, int64, error) {
+		picked := pick(reqs, items)
+		return s.rows(ctx, s.db, func() statement { return quick.insertClaims(picked) })
+	}, func(i int, r *claimRow, now int64) dedup.Answer {
+		return dedup.Answer{Outcome: dedup.Acquired, Record: r.view(now)}
+	})
+}
+
+// claimKnown looks first, without a lock, and opens a transaction for those keys alone that
+// may be had.
+func (s *Store) claimKnown(ctx context.Context, reqs []dedup.ClaimRequest, todo []int, answers []dedup.Answer) {
+	op := operation{
+		id: reqID(reqs), size: noSize, creates: func(int) bool { return true }, fresh: true,
+		decide: func(i int, r *claimRow, now int64) (dedup.Answer, bool) { return decideClaim(r, &reqs[i], now) },
+	}
+	s.settle(ctx, op, s.peek(ctx, op, todo, answers), answers)
+}
+
+// Renew implements [dedup.Store]. About four round trips.
+func (s *Store) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	return answer(ctx, len(changes), func(answers []dedup.Answer) {
+		todo := admit(answers, func(i int) error { return s.checkRenew(&changes[i]) })
+		s.settle(ctx, operation{
+			id: changeID(changes), size: func(i int) int { return len(changes[i].Steps) },
+			decide: func(i int, r *claimRow, now int64) (dedup.Answer, bool) { return decideRenew(r, &changes[i], now) },
+		}, todo, answers)
+	})
+}
+
+// Finish implements [dedup.Store]. On PostgreSQL an owner's end with StateSucceeded or
+// StateFailed costs one round trip; the others, and those of other databases, about five.
+// Change.With is refused: an effect in this database is better recorded with [Marks], in its
+// own transaction.
+func (s *Store) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	return answer(ctx, len(changes), func(answers []dedup.Answer) {
+		todo := admit(answers, func(i int) error { return s.checkFinish(&changes[i]) })
+		todo = s.finishOwned(ctx, changes, todo, answers)
+		s.settle(ctx, operation{
+			id: changeID(changes), size: func(i int) int { return len(changes[i].Result) },
+			creates: func(i int) bool { return changes[i].Landed },
+			decide:  func(i int, r *claimRow, now int64) (dedup.Answer, bool) { return decideFinish(r, &changes[i], now) },
+		}, todo, answers)
+	})
+}
+
+// finishOwned ends claims that their owners hold, where that is one statement, and returns
+// the rest.
+func (s *Store) finishOwned(ctx context.Context, changes []dedup.Change, todo []int, answers []dedup.Answer) []int {
+	quick, ok := s.dialect.(quickDialect)
+	if !ok {
+		return todo
+	}
+	var others, ends []int
+	for _, i := range todo {
+		if changes[i].State == dedup.StateReleased {
+			others = append(others, i)
+		} else {
+			ends = append(ends, i)
+		}
+	}
+	size := func(i int) int { return len(changes[i].Result) }
+	rest := s.quickly(ctx, ends, answers, changeID(changes), size, func(items []int) ([]*claimRow, int64, error) {
+		picked := pick(changes, items)
+		return s.rows(ctx, s.db, func() statement { return quick.finishClaims(picked) })
+	}, func(i int, r *claimRow, now int64) dedup.Answer {
+		r.result = slices.Clone(changes[i].Result)
+		return dedup.Answer{Held: true, Written: true, Record: r.view(now)}
+	})
+	return append(others, rest...)
+}
+
+// Lookup implements [dedup.Store]. One round trip, three on MySQL.
+func (s *Store) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+	return answer(ctx, len(ids), func(answers []dedup.Answer) {
+		s.peek(ctx, operation{
+			id: func(i int) dedup.ID { return ids[i] }, size: noSize,
+			decide: func(_ int, r *claimRow, now int64) (dedup.Answer, bool) {
+				return dedup.Answer{Record: r.view(now)}, false
+			},
+		}, all(len(ids)), answers)
+	})
+}
+
+// Forget implements [dedup.Store]. About six round trips.
+func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+	answers := answer(ctx, len(ids), func(answers []dedup.Answer) {
+		todo := admit(answers, func(int) error {
+			if hold < 0 {
+				return inputError("hold", "is negative")
+			}
+			return nil
+		})
+		s.settle(ctx, operation{
+			id: func(i int) dedup.ID { return ids[i] }, size: noSize, tells: true,
+			decide: func(_ int, r *claimRow, now int64) (dedup.Answer, bool) {
+				write, err := decideForget(r, hold, now)
+				return dedup.Answer{Err: err}, write
+			},
+		}, todo, answers)
+	})
+	errs := make([]error, len(ids))
+	for i := range answers {
+		errs[i] = answers[i].Err
+	}
+	return errs
+}
+
+// Forgets tells caches of finished keys that something was forgotten; see [dedup.Store]. The
+// number is a row that every Forget counts up in its own transaction. One round trip, three
+// on MySQL.
+func (s *Store) Forgets(ctx context.Context) (uint64, error) {
+	var n int64
+	err := within(ctx, func() error {
+		return s.read(ctx, func(q querier) error {
+			return q.QueryRowContext(ctx, s.dialect.countForgets()).Scan(&n)
+		})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("sqladapter: count forgets: %w", err)
+	}
+	return uint64(n), nil //nolint:gosec // counts from zero
+}

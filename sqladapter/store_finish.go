@@ -1,0 +1,163 @@
+package sqladapter
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// decideFinish is Store.Finish of one key.
+func decideFinish(r *claimRow, c *dedup.Change, now int64) (ans dedup.Answer, write bool) {
+	switch {
+	case r.heldBy(c.Token, now):
+		endClaim(r, c, now)
+		return dedup.Answer{Held: true, Written: true, Record: r.view(now)}, true
+	case !r.absent(now) && r.state == reach(r, c) && r.token == c.Token:
+		// Sent again: the answer is the one that was lost, so an owner whose late write
+		// had landed is told once more that the lease was gone.
+		return dedup.Answer{Held: !r.has(flagLate), Written: true, Record: r.view(now)}, false
+	case c.Landed && mayLand(r, c, now):
+		return landClaim(r, c, now), true
+	}
+	return dedup.Answer{Record: r.view(now)}, false
+}
+
+// reach is the state in which c leaves the row: the release of what may have begun makes
+// it uncertain.
+func reach(r *claimRow, c *dedup.Change) dedup.State {
+	if c.State == dedup.StateReleased && r.has(flagDanger) && !c.NotBegun {
+		return dedup.StateUncertain
+	}
+	return c.State
+}
+
+// mayLand reports whether an effect that has happened may still be put on record by
+// somebody who holds nothing. A floor refuses whoever owned the key before a Forget; it
+// stays when the key is claimed again, for the old owner may wake only then.
+func mayLand(r *claimRow, c *dedup.Change, now int64) bool {
+	if r.expires <= now {
+		return true
+	}
+	return !r.terminal() && (c.Fence == 0 || c.Fence > uint64(r.floor)) //nolint:gosec // never negative
+}
+
+// landClaim records the effect of somebody who does not hold the key, or no longer.
+func landClaim(r *claimRow, c *dedup.Change, now int64) dedup.Answer {
+	if r.expires <= now {
+		r.restart(now)
+	}
+	r.attempt = max(r.attempt, c.Attempt)
+	r.fence = max(r.fence, int64(c.Fence)) //nolint:gosec // checkFinish has refused what does not fit
+	r.token = c.Token
+	endClaim(r, c, now)
+	r.set(flagLate, true)
+	return dedup.Answer{Written: true, Record: r.view(now)}
+}
+
+// endClaim writes c into a row whose token is already that of c.
+func endClaim(r *claimRow, c *dedup.Change, now int64) {
+	r.state = reach(r, c)
+	r.bind(c.Fingerprint, c.Origin, c.Label)
+	r.set(flagLate, false)
+	r.set(flagDanger, r.state == dedup.StateUncertain)
+	r.leaseEnd = min(r.leaseEnd, now)
+	if c.Unused {
+		r.attempt = max(r.attempt-1, 0)
+	}
+	switch r.state {
+	case dedup.StateUncertain:
+		r.expires = max(r.expires, later(now, max(c.Hold, c.Window)))
+		return
+	case dedup.StateReleased:
+		r.asked, r.since = 0, 0
+		r.expires = later(now, c.Hold)
+		return
+	}
+	r.asked, r.steps = 0, nil
+	r.end(c)
+	r.since, r.expires = now, later(now, c.Window)
+}
+
+// end keeps the result of an attempt that has succeeded or failed.
+func (r *claimRow) end(c *dedup.Change) {
+	r.result = bytes.Clone(c.Result)
+	r.set(flagNoResult, c.NoResult)
+	r.set(flagEmpty, c.Result != nil && len(c.Result) == 0)
+}
+
+// checkClaim refuses what the table cannot hold, or the contract does not know.
+func (s *Store) checkClaim(req *dedup.ClaimRequest) error {
+	if err := checkLease(req.Lease, req.Hold); err != nil {
+		return err
+	}
+	return checkLabel(req.Label)
+}
+
+func (s *Store) checkRenew(c *dedup.Change) error {
+	if err := checkLease(c.Lease, c.Hold); err != nil {
+		return err
+	}
+	if len(c.Steps) > maxStoredSteps {
+		return inputError("Steps", fmt.Sprintf("has %d bytes; at most %d are kept", len(c.Steps), maxStoredSteps))
+	}
+	return nil
+}
+
+func checkLease(lease, hold time.Duration) error {
+	switch {
+	case lease <= 0:
+		return inputError("Lease", "is not positive")
+	case hold < 0:
+		return inputError("Hold", "is negative")
+	}
+	return nil
+}
+
+func checkLabel(label string) error {
+	if len(label) > maxStoredLabel {
+		return inputError("Label", fmt.Sprintf("has %d bytes; at most %d are kept", len(label), maxStoredLabel))
+	}
+	return nil
+}
+
+func (s *Store) checkFinish(c *dedup.Change) error {
+	if err := checkEnd(c); err != nil {
+		return err
+	}
+	switch {
+	case c.With != nil:
+		return inputError("Completion.With", fmt.Sprintf("is a %T, of which this store knows nothing", c.With))
+	case c.Landed && c.State != dedup.StateSucceeded:
+		return inputError("Landed", "needs StateSucceeded")
+	case c.Unused && c.State != dedup.StateReleased:
+		return inputError("Unused", "needs StateReleased")
+	case c.Unused && c.NotBegun:
+		return inputError("Unused", "is set, and so is NotBegun")
+	case c.Fence > math.MaxInt64:
+		return inputError("Fence", fmt.Sprintf("is %d; at most %d fits", c.Fence, int64(math.MaxInt64)))
+	case c.Attempt < 0 || c.Attempt > math.MaxInt32:
+		return inputError("Attempt", fmt.Sprintf("is %d; from 0 to %d fits", c.Attempt, math.MaxInt32))
+	case len(c.Result) > s.maxResult:
+		return inputError("Result", fmt.Sprintf("has %d bytes; at most %d are kept", len(c.Result), s.maxResult))
+	}
+	return checkLabel(c.Label)
+}
+
+func checkEnd(c *dedup.Change) error {
+	switch c.State {
+	case dedup.StateSucceeded, dedup.StateFailed:
+		if c.Window <= 0 {
+			return inputError("Window", "is not positive")
+		}
+	case dedup.StateReleased:
+		if c.Hold < 0 {
+			return inputError("Hold", "is negative")
+		}
+	default:
+		return inputError("State", "is "+c.State.String()+", which is no end")
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package sqladapter
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+const (
+	// DefaultListLimit is the default of ListOptions.Limit.
+	DefaultListLimit = 100
+
+	maxListLimit = 10_000
+)
+
+// ListOptions bound one page of [Store.List]. The zero value is the first page of what is in
+// flight or uncertain.
+type ListOptions struct {
+	// Cursor is Page.Cursor of the page before. Default: the first page.
+	Cursor string
+	// Limit is how many keys are looked at, at most 10 000; a page may list fewer. Default:
+	// [DefaultListLimit].
+	Limit int
+	// States to list. Listing finished keys reads every row there is. Default:
+	// dedup.StateInProgress and dedup.StateUncertain.
+	States []dedup.State
+}
+
+// Page is a part of what [Store.List] finds.
+type Page struct {
+	// Entries in the order of their ids. Those of in-progress claims may have lapsed: see
+	// Record.Remaining.
+	Entries []Entry
+	// Cursor of the next page; empty when this was the last. It stays good.
+	Cursor string
+	// Foreign counts rows that this version cannot read.
+	Foreign int
+}
+
+// Entry is one key.
+type Entry struct {
+	// ID of the key: stores know its digest only. See [dedup.NewID].
+	ID dedup.ID
+	// Record of the key, as Lookup shows it, but for its Result, which is left out.
+	Record dedup.Record
+	// Asked is how often somebody has claimed the key to find out about it, since it became
+	// dangerous.
+	Asked int
+	// Doubt is how long ago Danger was declared; zero where it was not.
+	Doubt time.Duration
+	// Rested is how long ago the newest claim ended; negative or zero while it lasts.
+	Rested time.Duration
+}
+
+// List shows the keys that are in a state, for operators: by default those in flight and
+// those that somebody has to find out about. Call it again with the cursor of the page, until
+// that is empty. A key that is in the state from the first page to the last is listed
+// once; one that enters or leaves it meanwhile may or may not be. One round trip, three on
+// MySQL.
+func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
+	after, err := opts.complete()
+	if err != nil {
+		return Page{}, err
+	}
+	var page Page
+	err = within(ctx, func() (err error) {
+		page, err = s.list(ctx, opts, after)
+		return err
+	})
+	if err != nil {
+		return Page{}, fmt.Errorf("sqladapter: list: %w", err)
+	}
+	return page, nil
+}
+
+func (s *Store) list(ctx context.Context, opts ListOptions, after dedup.ID) (page Page, err error) {
+	var rows []*claimRow
+	var now int64
+	err = s.again(ctx, func(int) error {
+		return s.read(ctx, func(q querier) (err error) {
+			rows, now, err = s.rows(ctx, q, func() statement { return s.dialect.page(after, stateList(opts.States), opts.Limit) })
+			return err
+		})
+	})
+	for _, r := range rows {
+		rec := r.view(now)
+		rec.Result = nil
+		switch {
+		case r.bad != nil:
+			page.Foreign++
+		case slices.Contains(opts.States, rec.State):
+			page.Entries = append(page.Entries, entryOf(r, rec, now))
+		}
+	}
+	if len(rows) == opts.Limit {
+		page.Cursor = hex.EncodeToString(rows[len(rows)-1].id[:])
+	}
+	return page, err
+}
+
+func entryOf(r *claimRow, rec dedup.Record, now int64) Entry {
+	e := Entry{ID: r.id, Record: rec, Asked: r.asked, Rested: span(r.leaseEnd, now)}
+	if r.has(flagDanger) {
+		e.Doubt = max(span(r.since, now), 0)
+	}
+	return e
+}
+
+// complete fills in the defaults, and reads the cursor.
+func (o *ListOptions) complete() (after dedup.ID, err error) {
+	if o.Limit < 0 || o.Limit > maxListLimit {
+		return after, inputError("ListOptions.Limit", fmt.Sprintf("is %d; at most %d is allowed", o.Limit, maxListLimit))
+	}
+	for _, state := range o.States {
+		if state == dedup.StateAbsent || state > dedup.StateUncertain {
+			return after, inputError("ListOptions.States", fmt.Sprintf("has %d, in which no key is", state))
+		}
+	}
+	if o.Limit == 0 {
+		o.Limit = DefaultListLimit
+	}
+	if len(o.States) == 0 {
+		o.States = []dedup.State{dedup.StateInProgress, dedup.StateUncertain}
+	}
+	if o.Cursor == "" {
+		return after, nil
+	}
+	b, err := hex.DecodeString(o.Cursor)
+	if err != nil || len(b) != len(after) {
+		return after, inputError("ListOptions.Cursor", "is not of a page")
+	}
+	return dedup.ID(b), nil
+}
+
+// stateList are the states a row may be in that is shown in one of these: a claim in progress
+// may have become uncertain. They are numbers that were checked, and so in the statement.
+func stateList(states []dedup.State) string {
+	var list []string
+	for state := dedup.StateInProgress; state <= dedup.StateUncertain; state++ {
+		if slices.Contains(states, state) || state == dedup.StateInProgress && slices.Contains(states, dedup.StateUncertain) {
+			list = append(list, strconv.Itoa(int(state)))
+		}
+	}
+	return strings.Join(list, ", ")
+}

@@ -1,0 +1,187 @@
+package sqladapter
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// What claimRow.flags may hold. A newer version that keeps something else sets another bit:
+// then this one calls the row unreadable, and leaves it alone.
+const (
+	flagDanger   = 1 << iota // the irreversible part may have begun
+	flagLate                 // the end was written by a Landed change that held nothing
+	flagNoResult             // a result existed and is not kept
+	flagEmpty                // the result has no bytes, which some drivers read as NULL
+	flagsKnown   = 1<<iota - 1
+)
+
+const (
+	maxStoredLabel = 64
+	maxStoredSteps = 64 << 10
+	maxAsked       = math.MaxInt16
+)
+
+// claimRow is a row of the store's table. Instants are microseconds since 1970 by the
+// clock of the database. A row in StateAbsent holds nothing but a fence and a floor: it is
+// what Forget leaves behind, or a place for a key that is about to be claimed.
+type claimRow struct {
+	id          dedup.ID
+	token       dedup.Token // owner in progress; later whoever wrote the end
+	state       dedup.State
+	flags       int
+	asked       int // how often a claim was made to find out about the key
+	attempt     int
+	fence       int64
+	floor       int64 // owners with a fence up to this one were forgotten
+	leaseEnd    int64 // of the newest claim: when it ends, or was given up
+	since       int64 // when it ended; of danger, when it was first declared
+	expires     int64
+	fingerprint dedup.Fingerprint
+	origin      dedup.Origin
+	label       string
+	steps       []byte
+	result      []byte
+	dirty       bool  // it is to be written
+	bad         error // why it cannot be read
+}
+
+func (r *claimRow) has(flag int) bool { return r.flags&flag != 0 }
+
+func (r *claimRow) set(flag int, on bool) {
+	r.flags &^= flag
+	if on {
+		r.flags |= flag
+	}
+}
+
+func (r *claimRow) terminal() bool {
+	return r.state == dedup.StateSucceeded || r.state == dedup.StateFailed
+}
+
+// absent reports whether nothing is known of the key, but for a fence and a floor.
+func (r *claimRow) absent(now int64) bool { return r.state == dedup.StateAbsent || r.expires <= now }
+
+// heldBy reports whether token owns the claim, lapsed or not.
+func (r *claimRow) heldBy(token dedup.Token, now int64) bool {
+	return !r.absent(now) && r.state == dedup.StateInProgress && r.token == token
+}
+
+// uncertain reports whether an attempt has ended when the effect might have begun.
+func (r *claimRow) uncertain(now int64) bool {
+	return r.state == dedup.StateUncertain || r.state == dedup.StateInProgress && r.has(flagDanger) && r.leaseEnd <= now
+}
+
+// view is the record as callers see it. It shares memory with the row, which is read for one
+// caller; what a caller gave is cloned when it is put in.
+func (r *claimRow) view(now int64) dedup.Record {
+	if r.absent(now) {
+		return dedup.Record{}
+	}
+	rec := dedup.Record{
+		State: r.state, Attempt: r.attempt, Fence: uint64(r.fence), //nolint:gosec // never negative
+		Result: r.result, NoResult: r.has(flagNoResult),
+		Fingerprint: r.fingerprint, Origin: r.origin, Label: r.label,
+		Danger: r.has(flagDanger), Steps: r.steps, Remaining: span(now, r.expires),
+	}
+	switch {
+	case r.uncertain(now):
+		rec.State = dedup.StateUncertain
+	case r.state == dedup.StateInProgress:
+		rec.Remaining = span(now, r.leaseEnd)
+	}
+	if r.terminal() {
+		rec.Age = max(span(r.since, now), 0)
+	}
+	return rec
+}
+
+// bind takes over what a claim or a change says about the message. What is zero there
+// leaves what is known.
+func (r *claimRow) bind(f dedup.Fingerprint, o dedup.Origin, label string) {
+	if f != (dedup.Fingerprint{}) {
+		r.fingerprint = f
+	}
+	if o != (dedup.Origin{}) {
+		r.origin = storedOrigin(o)
+	}
+	if label != "" {
+		r.label = label
+	}
+}
+
+// storedOrigin is what is kept of an origin: of its source the digest.
+func storedOrigin(o dedup.Origin) dedup.Origin {
+	o.SourceDigest, o.Source = o.Digest(), ""
+	return o
+}
+
+// check finds what no version known here has written.
+func (r *claimRow) check(state, flags int64) error {
+	switch {
+	case state < 0 || state > int64(dedup.StateUncertain):
+		return fmt.Errorf("%w: state %d", dedup.ErrUnreadable, state)
+	case flags < 0 || flags > flagsKnown:
+		return fmt.Errorf("%w: flags %#x", dedup.ErrUnreadable, flags)
+	case r.fence < 0 || r.floor < 0 || r.attempt < 0:
+		return fmt.Errorf("%w: a negative number", dedup.ErrUnreadable)
+	}
+	return nil
+}
+
+const originSize = 24
+
+// packOrigin is digest, partition, offset and generation, big-endian; nil for the zero one.
+func packOrigin(o dedup.Origin) []byte {
+	if o == (dedup.Origin{}) {
+		return nil
+	}
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, originSize), o.Digest())
+	b = binary.BigEndian.AppendUint32(b, uint32(o.Partition)) //nolint:gosec // its bits
+	b = binary.BigEndian.AppendUint64(b, uint64(o.Offset))    //nolint:gosec // its bits
+	return binary.BigEndian.AppendUint32(b, uint32(o.Generation))
+}
+
+// unpackOrigin is the reverse of packOrigin.
+func unpackOrigin(b []byte) (o dedup.Origin, err error) {
+	switch len(b) {
+	case 0:
+		return o, nil
+	case originSize:
+	default:
+		return o, fmt.Errorf("%w: origin of %d bytes", dedup.ErrUnreadable, len(b))
+	}
+	return dedup.Origin{
+		SourceDigest: binary.BigEndian.Uint64(b),
+		Partition:    int32(binary.BigEndian.Uint32(b[8:])),  //nolint:gosec // its bits
+		Offset:       int64(binary.BigEndian.Uint64(b[12:])), //nolint:gosec // its bits
+		Generation:   int32(binary.BigEndian.Uint32(b[20:])), //nolint:gosec // its bits
+	}, nil
+}
+
+// micros rounds up, so that nothing positive becomes nothing.
+func micros(d time.Duration) int64 {
+	n := d.Microseconds()
+	if d > time.Duration(n)*time.Microsecond {
+		n++
+	}
+	return n
+}
+
+// later adds a duration that is not negative to an instant, and stops at the end of time.
+func later(at int64, d time.Duration) int64 {
+	n := micros(d)
+	if at > math.MaxInt64-n {
+		return math.MaxInt64
+	}
+	return at + n
+}
+
+// span is the time from one instant to another, as long as a Duration can be.
+func span(from, to int64) time.Duration {
+	const most = math.MaxInt64 / int64(time.Microsecond)
+	return time.Duration(min(max(to-from, -most), most)) * time.Microsecond
+}
