@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/dedup"
@@ -25,7 +26,14 @@ type cuttable struct {
 }
 
 func cuttables() []cuttable {
-	var all []cuttable
+	all := []cuttable{{mariadb(), func(t *testing.T) (*cutter, *sql.DB) {
+		direct, err := mysql.ParseDSN(servertest.MariaDB(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newCutter(t, direct.Addr, newMySQLWire)
+		return c, openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(cfg *mysql.Config) { cfg.Addr = c.addr }))
+	}}}
 	for _, mode := range pgxModes {
 		all = append(all, cuttable{postgres(mode), func(t *testing.T) (*cutter, *sql.DB) {
 			c, url := newPostgresCutter(t, servertest.Postgres(t))

@@ -69,7 +69,7 @@ func TestRecipes(t *testing.T) {
 
 // crowdEngines are the engines on which several transactions write at a time.
 func crowdEngines() []engine {
-	return []engine{postgres("cache_statement")}
+	return []engine{postgres("cache_statement"), mariadb()}
 }
 
 // checkThenInsert reads who has been there, and writes down who comes. Two transactions that

@@ -36,6 +36,16 @@ func battlefields() []battlefield {
 		victims: `SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`,
 		kill:    `SELECT pg_terminate_backend(%d)`,
 		crashes: []func(*servertest.Server){func(s *servertest.Server) { s.Quit(1) }, kill},
+	}, {
+		name: "mariadb", kind: servertest.KindMariaDB,
+		engine: func(addr string) engine {
+			return engine{"mariadb", sqladapter.MySQL, func(t *testing.T) *sql.DB {
+				return openDB(t, "mysql", mariadbDSN(t, addr, nil))
+			}}
+		},
+		victims: `SELECT id FROM information_schema.processlist WHERE user = 'onceward' AND id <> connection_id()`,
+		kill:    `KILL %d`,
+		crashes: []func(*servertest.Server){kill},
 	}}
 }
 
