@@ -11,6 +11,8 @@ require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/onceward/onceward v0.0.0
 	github.com/onceward/onceward/kafkaadapter/franz v0.0.0
+	github.com/onceward/onceward/outbox/franzpub v0.0.0
+	github.com/onceward/onceward/outbox/saramapub v0.0.0
 	github.com/pressly/goose/v3 v3.29.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/twmb/franz-go v1.22.2
@@ -61,3 +63,7 @@ require (
 replace github.com/onceward/onceward => ../
 
 replace github.com/onceward/onceward/kafkaadapter/franz => ../kafkaadapter/franz
+
+replace github.com/onceward/onceward/outbox/franzpub => ../outbox/franzpub
+
+replace github.com/onceward/onceward/outbox/saramapub => ../outbox/saramapub

@@ -22,9 +22,10 @@ func inputError(field, reason string) error { return &InputError{Field: field, R
 // ErrRejected is what errors.Is finds in an error of [Reject].
 var ErrRejected = errors.New("outbox: rejected")
 
-// Reject marks the error of a message that the broker refuses for what it is: too large, a
-// topic that does not exist or may not be written. It would be refused again, so it counts
-// towards RelayConfig.MaxAttempts. A nil error stays nil.
+// Reject marks the error of a message that the broker refuses for what it is, such as one that
+// is too large. It would be refused again, so RelayConfig.MaxAttempts ends it. A topic that is
+// missing or may not be written is no reason: somebody may mend that, and meanwhile all messages
+// of the topic would be parked. A nil error stays nil.
 func Reject(err error) error {
 	if err == nil {
 		return nil

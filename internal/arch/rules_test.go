@@ -54,6 +54,9 @@ var table = map[string]rule{
 		imports: []string{"internal/backoff", "internal/sqlerr", "internal/sqlmigrate", "internal/sqlname"},
 		tests:   []string{"internal/servertest"},
 	},
+	"outbox/internal/alone": {imports: []string{"outbox"}},
+	"outbox/saramapub":      {imports: []string{"outbox", "outbox/internal/alone", sarama}, tests: []string{franzGo}},
+	"outbox/franzpub":       {imports: []string{"outbox", "outbox/internal/alone", franzGo}},
 	"kafkaadapter": {
 		imports: []string{
 			"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/letter", "kafkaadapter/internal/member",
@@ -100,7 +103,7 @@ var table = map[string]rule{
 
 // libraries are nested modules that users import. They keep the rules of the table; programs and
 // tests may import them, and no other library.
-var libraries = []string{"kafkaadapter/franz"}
+var libraries = []string{"kafkaadapter/franz", "outbox/franzpub", "outbox/saramapub"}
 
 // importers are the nested modules that import libraries.
 var importers = []string{"bench", "cmd", "integration"}

@@ -1,0 +1,277 @@
+package outbox_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/outbox/franzpub"
+	"github.com/onceward/onceward/outbox/saramapub"
+)
+
+// client makes the publisher of one Kafka client.
+type client struct {
+	name      string
+	publisher func(t *testing.T, brokers []string) outbox.Publisher
+}
+
+func clients() []client {
+	return []client{{"sarama", saramaPublisher}, {"franz", franzPublisher}}
+}
+
+func saramaPublisher(t *testing.T, brokers []string) outbox.Publisher {
+	t.Helper()
+	cfg := saramapub.SafeConfig(sarama.NewConfig())
+	cfg.Producer.Retry.Backoff = 5 * time.Millisecond
+	cfg.Metadata.Retry.Backoff = 5 * time.Millisecond
+	c, err := sarama.NewClient(brokers, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	p, err := saramapub.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func franzPublisher(t *testing.T, brokers []string) outbox.Publisher {
+	t.Helper()
+	c, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.MetadataMinAge(10*time.Millisecond), kgo.ProducerBatchCompression(kgo.NoCompression()),
+		kgo.RetryBackoffFn(func(int) time.Duration { return 5 * time.Millisecond }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	p, err := franzpub.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// forEachClient runs a test with each publisher, on an embedded cluster, with an outbox in SQLite.
+func forEachClient(t *testing.T, test func(t *testing.T, c *kfake.Cluster, p outbox.Publisher)) {
+	for _, c := range clients() {
+		t.Run(c.name, func(t *testing.T) {
+			cluster, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(6, "t", "other"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(cluster.Close)
+			test(t, cluster, c.publisher(t, cluster.ListenAddrs()))
+		})
+	}
+}
+
+// consume reads a topic until is says that it is enough.
+func consume(t *testing.T, brokers []string, topic string, enough func([]*kgo.Record) bool) []*kgo.Record {
+	t.Helper()
+	c, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchMaxWait(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var all []*kgo.Record
+	for !enough(all) {
+		fetches := c.PollFetches(ctx)
+		if ctx.Err() != nil {
+			t.Fatalf("%d records of %s in %v", len(all), topic, patience)
+		}
+		all = append(all, fetches.Records()...)
+	}
+	return all
+}
+
+func atLeast(n int) func([]*kgo.Record) bool {
+	return func(all []*kgo.Record) bool { return len(all) >= n }
+}
+
+// messagesOf turns records back, with the id of their header.
+func messagesOf(t *testing.T, records []*kgo.Record) []outbox.Message {
+	t.Helper()
+	all := make([]outbox.Message, len(records))
+	for i, r := range records {
+		last := r.Headers[len(r.Headers)-1]
+		if last.Key != outbox.DefaultIDHeader {
+			t.Errorf("the last header is %s", last.Key)
+		}
+		all[i] = outbox.Message{ID: string(last.Value), Topic: r.Topic, Key: r.Key, Payload: r.Value}
+	}
+	return all
+}
+
+// Many messages, in batches: each once, each key in order and in one partition.
+func TestKafka(t *testing.T) {
+	forEachClient(t, func(t *testing.T, c *kfake.Cluster, p outbox.Publisher) {
+		testKafka(t, c.ListenAddrs(), "t", p)
+	})
+}
+
+// The same on Apache Kafka.
+func TestApacheKafka(t *testing.T) {
+	brokers := servertest.Kafka(t)
+	for _, c := range clients() {
+		t.Run(c.name, func(t *testing.T) {
+			topic := servertest.Prefix(t)
+			cfg := sarama.NewConfig()
+			admin, err := sarama.NewClusterAdmin(brokers, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = admin.DeleteTopic(topic); _ = admin.Close() })
+			if err := admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: 6, ReplicationFactor: 1}, false); err != nil {
+				t.Fatal(err)
+			}
+			testKafka(t, brokers, topic, c.publisher(t, brokers))
+		})
+	}
+}
+
+func testKafka(t *testing.T, brokers []string, topic string, p outbox.Publisher) {
+	h := newHouse(t, sqlite())
+	const keys, each = 40, 30
+	var many []outbox.Message
+	committed := map[string]int{}
+	for i := range keys * each {
+		m := numbered(fmt.Sprint("k", i%keys), i/keys)
+		m.Topic = topic
+		many = append(many, m)
+		committed[fmt.Sprint("k", i%keys)] = each
+	}
+	h.insert(t, many...)
+	h.insert(t, outbox.Message{ID: "none/0", Topic: topic, Headers: []outbox.Header{{Key: "h", Value: []byte("v")}, {Key: "nil"}}})
+	committed["none"] = 1
+	start(t, h.relay(t, p, func(c *outbox.RelayConfig) { c.BatchSize = 100 }))
+	h.drained(t)
+	records := consume(t, brokers, topic, atLeast(len(many)+1))
+	if tl := judge(messagesOf(t, records), committed); tl != (tally{}) {
+		t.Errorf("%+v of %d", tl, len(records))
+	}
+	at := map[string]int32{}
+	for _, r := range records {
+		if r.Key == nil {
+			if r.Value != nil || len(r.Headers) != 3 || string(r.Headers[0].Value) != "v" {
+				t.Errorf("the one without a key: %+v", r)
+			}
+			continue
+		}
+		if before, seen := at[string(r.Key)]; seen && before != r.Partition {
+			t.Errorf("key %s is in partitions %d and %d", r.Key, before, r.Partition)
+		}
+		at[string(r.Key)] = r.Partition
+	}
+}
+
+// refuse lets the brokers answer produce requests that refused says yes to with an error.
+func refuse(c *kfake.Cluster, e *kerr.Error, refused func(records []byte) bool) {
+	c.ControlKey(int16(kmsg.Produce), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req, ok := kreq.(*kmsg.ProduceRequest)
+		if !ok {
+			return nil, nil, false
+		}
+		bad := false
+		for _, topic := range req.Topics {
+			for _, p := range topic.Partitions {
+				bad = bad || refused(p.Records)
+			}
+		}
+		if !bad {
+			return nil, nil, false
+		}
+		resp, ok := req.ResponseKind().(*kmsg.ProduceResponse)
+		if !ok {
+			return nil, nil, false
+		}
+		for _, topic := range req.Topics {
+			rt := kmsg.NewProduceResponseTopic()
+			rt.Topic, rt.TopicID = topic.Topic, topic.TopicID
+			for _, p := range topic.Partitions {
+				rp := kmsg.NewProduceResponseTopicPartition()
+				rp.Partition, rp.ErrorCode, rp.BaseOffset = p.Partition, e.Code, -1
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return resp, nil, true
+	})
+}
+
+// One message that is too large for its topic takes the records beside it down with it. It alone
+// is parked, and the others come, each key in order.
+func TestKafkaTooLarge(t *testing.T) {
+	forEachClient(t, func(t *testing.T, c *kfake.Cluster, p outbox.Publisher) {
+		refuse(c, kerr.MessageTooLarge, func(records []byte) bool { return bytes.Contains(records, []byte("LARGE")) })
+		h := newHouse(t, sqlite())
+		var many []outbox.Message
+		committed := map[string]int{}
+		for i := range 60 {
+			many = append(many, numbered(fmt.Sprint("k", i%12), i/12))
+			committed[fmt.Sprint("k", i%12)] = 5
+		}
+		bad := outbox.Message{ID: "bad/0", Topic: "t", Key: []byte("k3"), Payload: []byte("LARGE")}
+		h.insert(t, append(append(many[:30:30], bad), many[30:]...)...)
+		parked := make(chan outbox.Parked, 100)
+		start(t, h.relay(t, p, func(c *outbox.RelayConfig) {
+			c.MaxAttempts = 3
+			c.OnPark = func(_ context.Context, p outbox.Parked) { parked <- p }
+		}))
+		if got := <-parked; got.ID != "bad/0" || got.Attempts != 3 {
+			t.Errorf("parked %+v", got)
+		}
+		h.drained(t)
+		records := consume(t, c.ListenAddrs(), "t", atLeast(len(many)))
+		if tl := judge(messagesOf(t, records), committed); tl != (tally{}) || len(parked) > 0 {
+			t.Errorf("%+v of %d, and %d more were parked", tl, len(records), len(parked))
+		}
+	})
+}
+
+// A cluster without enough replicas for a while: nothing is lost or parked, and no message is
+// seen before an earlier one of its key.
+func TestKafkaTrouble(t *testing.T) {
+	forEachClient(t, func(t *testing.T, c *kfake.Cluster, p outbox.Publisher) {
+		var left atomic.Int64
+		left.Store(40)
+		refuse(c, kerr.NotEnoughReplicas, func([]byte) bool { return left.Add(-1) >= 0 })
+		h := newHouse(t, sqlite())
+		committed := map[string]int{}
+		for i := range 400 {
+			h.insert(t, numbered(fmt.Sprint("k", i%10), i/10))
+			committed[fmt.Sprint("k", i%10)] = 40
+		}
+		start(t, h.relay(t, p, func(c *outbox.RelayConfig) {
+			c.BatchSize = 50
+			c.OnError = func(err error) {
+				if errors.Is(err, outbox.ErrOvertaken) {
+					t.Errorf("overtaken: %v", err)
+				}
+			}
+		}))
+		h.drained(t)
+		records := consume(t, c.ListenAddrs(), "t", func(all []*kgo.Record) bool { return judge(messagesOf(t, all), committed).lost == 0 })
+		tl := judge(messagesOf(t, records), committed)
+		if tl.inversions > 0 || left.Load() >= 0 {
+			t.Errorf("%+v of %d", tl, len(records))
+		}
+		t.Logf("%d came twice", tl.duplicates)
+	})
+}

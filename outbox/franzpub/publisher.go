@@ -1,0 +1,92 @@
+// Package franzpub publishes the messages of an outbox to Kafka with franz-go.
+//
+//	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+//	...
+//	publisher, err := franzpub.New(client)
+//	...
+//	relay, err := outbox.NewRelay(outbox.RelayConfig{Publisher: publisher, ...})
+//
+// kgo's defaults are what is needed: an idempotent producer that waits for all in-sync replicas,
+// and keys that stay in their partitions. [New] says what is wrong with other settings.
+package franzpub
+
+import (
+	"context"
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/outbox/internal/alone"
+)
+
+// Publisher sends messages to Kafka, those of one topic and key in their order. Make it with
+// [New]. It is safe for concurrent use and has nothing to close.
+type Publisher struct{ client *kgo.Client }
+
+var _ outbox.Publisher = (*Publisher)(nil)
+
+// New checks the client, which belongs to the caller: it is closed when every relay that uses it
+// has stopped. An [*outbox.InputError] names the first option under which a message would be
+// lost, sent twice without a crash, or sent out of order.
+func New(client *kgo.Client) (*Publisher, error) {
+	bad := func(option, reason string) error {
+		return &outbox.InputError{Field: "kgo." + option, Reason: reason}
+	}
+	if client == nil {
+		return nil, bad("Client", "is nil")
+	}
+	partitioner, _ := client.OptValue(kgo.RecordPartitioner).(kgo.Partitioner)
+	switch {
+	case client.OptValue(kgo.RequiredAcks) != kgo.AllISRAcks():
+		return nil, bad("RequiredAcks", "is not AllISRAcks: a message could be deleted here and lost with the leader that has it alone")
+	case client.OptValue(kgo.DisableIdempotentWrite) == true:
+		return nil, bad("DisableIdempotentWrite", "is set: a repeated request would send messages twice, and out of order")
+	case client.OptValue(kgo.TransactionalID) != "":
+		return nil, bad("TransactionalID", "is set: what is sent outside of a transaction would fail")
+	case partitioner == nil || !partitioner.ForTopic("t").RequiresConsistency(&kgo.Record{Topic: "t", Key: []byte("k")}):
+		return nil, bad("RecordPartitioner", "does not keep a key in one partition: its order would be lost")
+	}
+	return &Publisher{client}, nil
+}
+
+// Publish sends the messages with one ProduceSync. A message that is too large for its topic
+// makes the broker refuse the whole batch of records it is in; then they are sent again one by
+// one, and that one is rejected. kgo fails what comes after a message that it gives up, so
+// nothing overtakes.
+//
+// When ctx ends kgo gives up what is not on its way yet; of what is, it waits for the answer,
+// and the relay does not wait for it.
+func (p *Publisher) Publish(ctx context.Context, messages []outbox.Message) []error {
+	results := p.send(ctx, messages)
+	alone.Resend(ctx, messages, results, refused, func(i int) error { return p.send(ctx, messages[i:i+1])[0] })
+	return results
+}
+
+func refused(err error) bool {
+	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.InvalidRecord) || errors.Is(err, kerr.InvalidTopicException)
+}
+
+// send returns a result for each. ProduceSync's are in the order in which they ended.
+func (p *Publisher) send(ctx context.Context, messages []outbox.Message) []error {
+	records := make([]*kgo.Record, len(messages))
+	at := make(map[*kgo.Record]int, len(messages))
+	for i := range messages {
+		records[i] = record(&messages[i])
+		at[records[i]] = i
+	}
+	results := make([]error, len(messages))
+	for _, r := range p.client.ProduceSync(ctx, records...) {
+		results[at[r.Record]] = r.Err
+	}
+	return results
+}
+
+func record(m *outbox.Message) *kgo.Record {
+	r := &kgo.Record{Topic: m.Topic, Key: m.Key, Value: m.Payload, Headers: make([]kgo.RecordHeader, len(m.Headers))}
+	for i, h := range m.Headers {
+		r.Headers[i] = kgo.RecordHeader{Key: h.Key, Value: h.Value}
+	}
+	return r
+}

@@ -1,0 +1,46 @@
+// Package alone finds out which message of a refused batch of records is refused for what it is.
+package alone
+
+import (
+	"context"
+
+	"github.com/onceward/onceward/outbox"
+)
+
+type lane struct{ topic, key string }
+
+// Resend sends again, each by itself and in their order, the messages whose result is suspect:
+// a broker refuses a batch of records as a whole, such as one with a record that is too large,
+// and says nothing of the single one. What is refused alone as well is marked by outbox.Reject.
+//
+// Not sent again are messages behind one of their lane that has failed, which would overtake it,
+// and before one of their lane that is acknowledged, which has overtaken them: the relay is to
+// know of that. When ctx ends the results stay what they are.
+func Resend(ctx context.Context, messages []outbox.Message, results []error, suspect func(error) bool, send func(i int) error) {
+	acknowledged := map[lane]int{} // the last one
+	for i, err := range results {
+		if err == nil {
+			acknowledged[laneOf(&messages[i])] = i
+		}
+	}
+	failed := map[lane]bool{}
+	for i, err := range results {
+		if err == nil {
+			continue
+		}
+		l := laneOf(&messages[i])
+		keyed := l.key != ""
+		last, some := acknowledged[l]
+		if suspect(err) && ctx.Err() == nil && !(keyed && (failed[l] || some && last > i)) {
+			if results[i] = send(i); results[i] == nil {
+				continue
+			}
+			if suspect(results[i]) {
+				results[i] = outbox.Reject(results[i])
+			}
+		}
+		failed[l] = true
+	}
+}
+
+func laneOf(m *outbox.Message) lane { return lane{m.Topic, string(m.Key)} }
