@@ -49,14 +49,15 @@ func decideClaim(r *claimRow, req *dedup.ClaimRequest, now int64) (ans dedup.Ans
 
 // decideAsk is the claim of a [Resolver]: one that takes uncertain keys and is not
 // counted, so that whoever runs the effect after it does so in the attempt that follows the
-// one in doubt.
+// one in doubt. What is known of the message stays, too.
 func decideAsk(r *claimRow, req *dedup.ClaimRequest, now int64) (ans dedup.Answer, write bool) {
 	if r.absent(now) || !r.uncertain(now) {
 		return dedup.Answer{Outcome: dedup.InFlight, Record: r.view(now)}, false
 	}
+	attempt, origin, label := r.attempt, r.origin, r.label
 	if ans, write = decideClaim(r, req, now); write {
-		r.attempt--
-		ans.Record.Attempt--
+		r.attempt, r.origin, r.label = attempt, origin, label
+		ans.Record = r.view(now)
 	}
 	return ans, write
 }

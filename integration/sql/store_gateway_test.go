@@ -1,0 +1,409 @@
+package sql_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// gateway takes payments, each under an idempotency key, and counts. It can be told to be
+// silent about the next questions.
+type gateway struct {
+	url string
+
+	mu      sync.Mutex
+	asked   map[string]int // requests to charge
+	charged map[string]int // charges that were made
+	asking  map[string]bool
+	silent  int
+}
+
+func newGateway(t *testing.T) *gateway {
+	t.Helper()
+	g := &gateway{asked: map[string]int{}, charged: map[string]int{}, asking: map[string]bool{}}
+	server := httptest.NewServer(g)
+	t.Cleanup(server.Close)
+	g.url = server.URL
+	return g
+}
+
+// ServeHTTP: POST /key charges, GET /key tells of a charge.
+func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	key := strings.TrimPrefix(r.URL.Path, "/")
+	switch {
+	case r.Method == http.MethodPost:
+		g.asked[key]++
+		g.charged[key] = 1
+	case g.silent > 0:
+		g.silent--
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	case g.charged[key] == 0:
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	_, _ = io.WriteString(w, "receipt of "+key)
+}
+
+// counts are the charges made and the requests for them, of all keys together.
+func (g *gateway) counts() (charges, requests int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for key := range g.asked {
+		charges += g.charged[key]
+		requests += g.asked[key]
+	}
+	return charges, requests
+}
+
+// one counts who is asking about a key: two at once are an error.
+func (g *gateway) one(t *testing.T, key string, asking bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if asking && g.asking[key] {
+		t.Error("two ask about one key at a time")
+	}
+	g.asking[key] = asking
+}
+
+func call(ctx context.Context, method, url string) (status int, body string, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(b), err
+}
+
+// payJob is a worker's: the parent and its child have it in common.
+type payJob struct {
+	Driver, DSN, Table, Gateway, Key, DieAt string
+	Dialect                                 sqladapter.Dialect
+}
+
+const (
+	payLease  = time.Second
+	payWindow = time.Hour
+)
+
+func (j *payJob) deduper(t *testing.T) *dedup.Deduper {
+	t.Helper()
+	db := openDB(t, j.Driver, j.DSN)
+	d, err := dedup.New(newStore(t, db, j.Dialect, j.Table), dedup.Config{
+		Namespace: "payments", Window: payWindow, LeaseTTL: payLease, KeepLabels: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// pay charges once, by the book: Danger before the request. at is called at each point
+// where a worker may die.
+func (j *payJob) pay(ctx context.Context, d *dedup.Deduper, at func(point string)) (string, error) {
+	res, err := dedup.Do(ctx, d, j.Key, func(ctx context.Context) (string, error) {
+		attempt, _ := dedup.FromContext(ctx)
+		at("before danger")
+		if err := dedup.Danger(ctx); err != nil {
+			return "", dedup.NotBegun(err)
+		}
+		at("before the call")
+		status, receipt, err := call(ctx, http.MethodPost, j.Gateway+"/"+attempt.DownstreamKey("charge"))
+		if err != nil || status != http.StatusOK {
+			return "", fmt.Errorf("charge: %d, %v", status, err)
+		}
+		at("after the call")
+		return receipt, nil
+	}, dedup.WithLabel(j.Key))
+	return res.Value, err
+}
+
+const payChild = "ONCEWARD_TEST_PAY_CHILD"
+
+// TestPayChild is the worker that is killed. It does nothing by itself.
+func TestPayChild(t *testing.T) {
+	task := os.Getenv(payChild)
+	if task == "" {
+		return
+	}
+	var j payJob
+	if err := json.Unmarshal([]byte(task), &j); err != nil {
+		t.Fatal(err)
+	}
+	die := func(point string) {
+		if point == j.DieAt {
+			fmt.Println("ready")
+			<-context.Background().Done() // the parent's SIGKILL ends it
+		}
+	}
+	_, err := j.pay(t.Context(), j.deduper(t), die)
+	if err != nil {
+		t.Fatal(err)
+	}
+	die("after the record")
+	t.Fatalf("it was not to die at %q", j.DieAt)
+}
+
+// kill runs the job in a child, and kills it where it is to die.
+func (j *payJob) kill(t *testing.T) {
+	t.Helper()
+	task, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPayChild$")
+	child.Env = append(os.Environ(), payChild+"="+string(task))
+	child.Stderr = os.Stderr
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if killErr := child.Process.Kill(); killErr != nil {
+		t.Error(killErr)
+	}
+	_ = child.Wait() // always an error: it was killed
+	if err != nil || line != "ready\n" {
+		t.Fatalf("the child said %q, %v", line, err)
+	}
+}
+
+// resolverOf asks the gateway, as a user would.
+func resolverOf(t *testing.T, store *sqladapter.Store, g *gateway, edit func(*sqladapter.ResolverConfig)) *sqladapter.Resolver {
+	t.Helper()
+	cfg := sqladapter.ResolverConfig{
+		Window: payWindow, Lease: payLease, Every: 50 * time.Millisecond, Wait: 20 * time.Millisecond,
+		Failed: func(err error) { t.Logf("resolver: %v", err) },
+		Ask: func(ctx context.Context, d sqladapter.Doubt) (dedup.State, []byte, error) {
+			key := d.DownstreamKey("charge")
+			g.one(t, key, true)
+			defer g.one(t, key, false)
+			if d.Record.Label == "" || d.Record.Attempt != 1 || d.Age <= 0 || d.Asked < 1 {
+				t.Errorf("somebody is asked about %+v", d)
+			}
+			status, receipt, err := call(ctx, http.MethodGet, g.url+"/"+key)
+			switch {
+			case err != nil:
+				return dedup.StateUncertain, nil, err
+			case status == http.StatusOK:
+				return dedup.StateSucceeded, []byte(receipt), nil
+			case status == http.StatusNotFound:
+				return dedup.StateReleased, nil, nil
+			}
+			return dedup.StateUncertain, nil, nil
+		},
+	}
+	edit(&cfg)
+	r, err := sqladapter.NewResolver(store, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// untilDefinite is how long a key may stay uncertain after its worker was killed: its lease,
+// a pass, and a few asks; the rest is for a slow machine.
+const untilDefinite = payLease + 10*time.Second
+
+// TestGatewayChargedOnce kills a worker at each point of a payment, with two resolvers at
+// work and the message delivered again all the while.
+func TestGatewayChargedOnce(t *testing.T) {
+	noEdit := func(*sqladapter.ResolverConfig) {}
+	forEachStore(t, func(t *testing.T, e storeEngine) {
+		g := newGateway(t)
+		dsn := e.dsn(t)
+		e.dsn = func(*testing.T) string { return dsn }
+		store, _, table := openStore(t, e)
+		ctx, stop := context.WithCancelCause(t.Context())
+		var running sync.WaitGroup
+		for range 2 {
+			r := resolverOf(t, store, g, noEdit)
+			running.Go(func() {
+				if err := r.Run(ctx); !errors.Is(err, errStopped) {
+					t.Errorf("Run: %v", err)
+				}
+			})
+		}
+		charges := 0
+		for _, point := range []string{"before danger", "before the call", "after the call", "after the record"} {
+			j := &payJob{Driver: e.driver, DSN: dsn, Table: table, Dialect: e.dialect, Gateway: g.url, Key: "order, killed " + point, DieAt: point}
+			g.mu.Lock()
+			g.silent = 2 // the first asks are in vain
+			g.mu.Unlock()
+			j.kill(t)
+			receipt, took := redeliverPayment(t, j)
+			charges++
+			if made, requests := g.counts(); made != charges || requests != charges {
+				t.Errorf("killed %s: %d charges and %d requests for %d payments", point, made, requests, charges)
+			}
+			if !strings.HasPrefix(receipt, "receipt of ") {
+				t.Errorf("killed %s: the receipt is %q", point, receipt)
+			}
+			t.Logf("killed %s: definite after %v", point, took)
+		}
+		stop(errStopped)
+		running.Wait()
+	})
+}
+
+// redeliverPayment delivers until the message may be acknowledged.
+func redeliverPayment(t *testing.T, j *payJob) (receipt string, took time.Duration) {
+	t.Helper()
+	d, began := j.deduper(t), time.Now()
+	for time.Since(began) < untilDefinite {
+		receipt, err := j.pay(t.Context(), d, func(string) {})
+		if err == nil {
+			return receipt, time.Since(began)
+		}
+		if !errors.Is(err, dedup.ErrUncertain) && !errors.Is(err, dedup.ErrInFlight) {
+			t.Fatalf("redelivery: %v", err)
+		}
+	}
+	t.Fatalf("nobody knows for %v", untilDefinite)
+	return "", 0
+}
+
+// killedAfterTheCall leaves an uncertain key, whose charge was made.
+func killedAfterTheCall(t *testing.T, e storeEngine, g *gateway) (*sqladapter.Store, *payJob) {
+	t.Helper()
+	dsn := e.dsn(t)
+	e.dsn = func(*testing.T) string { return dsn }
+	store, _, table := openStore(t, e)
+	j := &payJob{Driver: e.driver, DSN: dsn, Table: table, Dialect: e.dialect, Gateway: g.url, Key: "order", DieAt: "after the call"}
+	j.kill(t)
+	began := time.Now()
+	for page := (sqladapter.Page{}); len(page.Entries) == 0; {
+		var err error
+		page, err = store.List(t.Context(), sqladapter.ListOptions{States: []dedup.State{dedup.StateUncertain}})
+		if err != nil || time.Since(began) > untilDefinite {
+			t.Fatalf("its lease does not lapse: %v", err)
+		}
+	}
+	return store, j
+}
+
+// TestGatewayPolicies: what is held stays, whoever delivers again, until an operator says
+// so; what is rerun runs; what is asked about in vain is asked about a bounded number of
+// times.
+func TestGatewayPolicies(t *testing.T) {
+	alarms := func(cfg *sqladapter.ResolverConfig, told *[]string) {
+		cfg.Alarm = func(d sqladapter.Doubt, why string) { *told = append(*told, d.Record.Label+": "+why) }
+	}
+	pass := func(t *testing.T, r *sqladapter.Resolver, want sqladapter.Resolved) {
+		t.Helper()
+		if got, err := r.Pass(t.Context()); err != nil || got != want {
+			t.Errorf("a pass has found %+v, %v; want %+v", got, err, want)
+		}
+	}
+	t.Run("hold", func(t *testing.T) {
+		g := newGateway(t)
+		store, j := killedAfterTheCall(t, storeSQLite, g)
+		var told []string
+		r := resolverOf(t, store, g, func(cfg *sqladapter.ResolverConfig) {
+			cfg.Policy, cfg.Ask = sqladapter.PolicyHold, nil
+			alarms(cfg, &told)
+		})
+		d := j.deduper(t)
+		for range 3 {
+			pass(t, r, sqladapter.Resolved{Held: 1})
+			if _, err := j.pay(t.Context(), d, func(string) {}); !errors.Is(err, dedup.ErrUncertain) {
+				t.Errorf("a delivery of what is held: %v", err)
+			}
+		}
+		if len(told) != 1 || told[0] != "order: it is held" {
+			t.Errorf("alarms: %q", told)
+		}
+		if _, err := d.Mark(t.Context(), j.Key); err != nil {
+			t.Errorf("the operator's Mark: %v", err)
+		}
+		pass(t, r, sqladapter.Resolved{})
+		if charges, requests := g.counts(); charges != 1 || requests != 1 {
+			t.Errorf("%d charges, %d requests", charges, requests)
+		}
+	})
+	t.Run("rerun", func(t *testing.T) {
+		g := newGateway(t)
+		store, j := killedAfterTheCall(t, storeSQLite, g)
+		r := resolverOf(t, store, g, func(cfg *sqladapter.ResolverConfig) { cfg.Policy, cfg.Ask = sqladapter.PolicyRerun, nil })
+		pass(t, r, sqladapter.Resolved{Released: 1})
+		id, err := dedup.NewID("payments", "", j.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rec := lookupOne(t, store, id); rec.State != dedup.StateReleased || rec.Attempt != 1 || rec.Danger {
+			t.Errorf("released by the policy: %+v", rec)
+		}
+		if _, took := redeliverPayment(t, j); took > untilDefinite {
+			t.Errorf("rerun after %v", took)
+		}
+		if charges, requests := g.counts(); charges != 1 || requests != 2 {
+			t.Errorf("%d charges, %d requests; the gateway was to refuse the second by its key", charges, requests)
+		}
+	})
+	t.Run("asked in vain", func(t *testing.T) {
+		g := newGateway(t)
+		store, _ := killedAfterTheCall(t, storeSQLite, g)
+		g.silent = 1000
+		var told []string
+		asks := 0
+		r := resolverOf(t, store, g, func(cfg *sqladapter.ResolverConfig) {
+			cfg.MaxAsks, cfg.Wait, cfg.AlarmAge = 3, time.Nanosecond, time.Hour
+			alarms(cfg, &told)
+			ask := cfg.Ask
+			cfg.Ask = func(ctx context.Context, d sqladapter.Doubt) (dedup.State, []byte, error) {
+				if asks++; d.Asked != asks {
+					t.Errorf("ask %d is told to be number %d", asks, d.Asked)
+				}
+				return ask(ctx, d)
+			}
+		})
+		for range 3 {
+			pass(t, r, sqladapter.Resolved{Unknown: 1})
+		}
+		pass(t, r, sqladapter.Resolved{Held: 1})
+		pass(t, r, sqladapter.Resolved{Held: 1})
+		if asks != 3 || len(told) != 1 || told[0] != "order: it was asked about 3 times" {
+			t.Errorf("%d asks, alarms %q", asks, told)
+		}
+	})
+	t.Run("age", func(t *testing.T) {
+		g := newGateway(t)
+		store, _ := killedAfterTheCall(t, storeSQLite, g)
+		g.silent = 1
+		var told []string
+		r := resolverOf(t, store, g, func(cfg *sqladapter.ResolverConfig) {
+			cfg.AlarmAge, cfg.Wait = payLease, time.Hour
+			cfg.MaxWait = time.Hour
+			alarms(cfg, &told)
+		})
+		pass(t, r, sqladapter.Resolved{Unknown: 1})
+		pass(t, r, sqladapter.Resolved{Waiting: 1})
+		if len(told) != 1 || told[0] != "order: nobody has known for 1s" {
+			t.Errorf("alarms: %q", told)
+		}
+	})
+}

@@ -1,0 +1,169 @@
+package sqladapter
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
+)
+
+// DownstreamKey is the idempotency key that the attempt in doubt got from
+// dedup.Attempt.DownstreamKey for the same purpose: what the downstream knows its request by.
+// The derivation stands here once more, because an Attempt exists in a handler only; a test
+// holds the two together.
+func (d *Doubt) DownstreamKey(purpose ...string) string {
+	buf := append([]byte("onceward downstream v1"), d.ID[:]...)
+	for _, p := range purpose {
+		buf = binary.BigEndian.AppendUint64(buf, uint64(len(p)))
+		buf = append(buf, p...)
+	}
+	sum := sha256.Sum256(buf)
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
+}
+
+// resolve finds out about one key under a claim of its own.
+func (p *pass) resolve(ctx context.Context, d Doubt) {
+	claim := dedup.ClaimRequest{ID: d.ID, Lease: p.cfg.Lease, TakeUncertain: true}
+	_, _ = rand.Read(claim.Token[:])
+	sent := time.Now()
+	ans := p.store.claimToAsk(ctx, claim)
+	switch {
+	case ans.Err != nil:
+		p.fail(ans.Err)
+		return
+	case ans.Outcome != dedup.Acquired: // somebody else asks, or knows by now
+		p.count(func(f *Resolved) { f.Waiting++ })
+		return
+	}
+	d.Record, d.Asked = ans.Record, d.Asked+1
+	d.Record.State = dedup.StateUncertain
+	change := dedup.Change{
+		ID: d.ID, Token: claim.Token, Fence: ans.Record.Fence, Lease: p.cfg.Lease, Hold: p.cfg.Hold, Window: p.cfg.Window,
+	}
+	state, data := dedup.StateReleased, []byte(nil)
+	if p.cfg.Policy == PolicyAsk {
+		state, data = p.ask(ctx, d, change, sent.Add(p.cfg.Lease))
+	}
+	p.write(ctx, change, state, data)
+}
+
+// claimToAsk takes an uncertain key.
+func (s *Store) claimToAsk(ctx context.Context, req dedup.ClaimRequest) dedup.Answer {
+	return answer(ctx, 1, func(answers []dedup.Answer) {
+		s.settle(ctx, operation{
+			id: func(int) dedup.ID { return req.ID }, size: noSize,
+			decide: func(_ int, r *claimRow, now int64) (dedup.Answer, bool) { return decideAsk(r, &req, now) },
+		}, all(1), answers)
+	})[0]
+}
+
+// ask calls the user's function and keeps the claim alive meanwhile. That the effect has not
+// happened counts only if nobody has told the function to end, and what it found is written
+// only while the claim is held.
+func (p *pass) ask(ctx context.Context, d Doubt, change dedup.Change, until time.Time) (dedup.State, []byte) {
+	run, lose := context.WithCancelCause(ctx)
+	stopped := make(chan struct{})
+	stop, cancel := context.WithCancel(run)
+	go func() {
+		defer close(stopped)
+		p.keep(stop, lose, change, until)
+	}()
+	state, data, err := p.cfg.Ask(run, d)
+	cancel()
+	<-stopped
+	lost := context.Cause(run)
+	lose(nil)
+	switch {
+	case err != nil:
+	case state == dedup.StateSucceeded, state == dedup.StateFailed, state == dedup.StateReleased && lost == nil:
+		return state, data
+	case state != dedup.StateReleased && state != dedup.StateUncertain:
+		err = inputError("ResolverConfig.Ask", "answered "+state.String()+"; succeeded, failed, released and uncertain are known")
+	default:
+		err = lost
+	}
+	if err != nil && ctx.Err() == nil {
+		p.fail(fmt.Errorf("sqladapter: ask: %w", err))
+	}
+	return dedup.StateUncertain, nil
+}
+
+// keep renews the claim until ctx ends, and loses it when another owner is found, or when it
+// may have lapsed by this process's clock.
+func (p *pass) keep(ctx context.Context, lose context.CancelCauseFunc, change dedup.Change, until time.Time) {
+	change.Hold, change.Window = 0, 0 // what is dangerous is not forgotten any earlier
+	for {
+		pause := min(p.cfg.Lease/3, time.Until(until)/2)
+		if pause < p.cfg.Lease/50 {
+			lose(dedup.ErrLeaseLost)
+			return
+		}
+		if backoff.Sleep(ctx, pause) != nil {
+			return
+		}
+		sent := time.Now()
+		within, cancel := context.WithDeadline(ctx, until)
+		ans := p.store.Renew(within, []dedup.Change{change})[0]
+		cancel()
+		switch {
+		case ans.Err == nil && !ans.Held:
+			lose(dedup.ErrLeaseLost)
+			return
+		case ans.Err == nil:
+			until = sent.Add(p.cfg.Lease)
+		}
+	}
+}
+
+// writeTries bounds how often the end of a key is sent; after that its claim lapses, and the
+// key is asked about again.
+const writeTries = 3
+
+// write records what was found, also when the Resolver is being stopped: the claim would
+// lapse, but the answer would be lost.
+func (p *pass) write(ctx context.Context, change dedup.Change, state dedup.State, data []byte) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Lease)
+	defer cancel()
+	change.State, change.Result = state, data
+	switch state {
+	case dedup.StateUncertain:
+		// Given back: it stays as dangerous as it was, and is remembered for as long.
+		change.State, change.Result, change.Hold, change.Window = dedup.StateReleased, nil, 0, 0
+	case dedup.StateReleased:
+		change.NotBegun, change.Result = true, nil
+	}
+	var ans dedup.Answer
+	for try := range writeTries {
+		if ans = p.store.Finish(ctx, []dedup.Change{change})[0]; ans.Err == nil || !dedup.Retryable(ans.Err) {
+			break
+		}
+		_ = backoff.Sleep(ctx, again.Delay(try, 0, nil)) // an ended context ends the next try
+	}
+	if ans.Err != nil {
+		p.fail(ans.Err)
+		return
+	}
+	p.count(func(f *Resolved) { f.add(ans, state) })
+}
+
+// add counts an end that was written. One that was not was somebody else's to write.
+func (f *Resolved) add(ans dedup.Answer, state dedup.State) {
+	switch {
+	case !ans.Written:
+		f.Waiting++
+	case state == dedup.StateSucceeded:
+		f.Succeeded++
+	case state == dedup.StateFailed:
+		f.Failed++
+	case state == dedup.StateReleased:
+		f.Released++
+	default:
+		f.Unknown++
+	}
+}
