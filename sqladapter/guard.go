@@ -25,11 +25,15 @@ const (
 // errRolledBack tells that the server has ended a transaction before its owner did.
 var errRolledBack = errors.New("the server has rolled the transaction back")
 
-// checkOpen refuses, for the dialects where a transaction can end behind its owner's back,
-// one that is not open: the mark would be committed by itself, and the message lost with the
-// next crash. It cannot tell a transaction that has begun anew, with autocommit off.
 func (m *Marks) checkOpen(ctx context.Context, tx Tx) error {
-	if !m.dialect.guarded {
+	return checkOpen(ctx, tx, m.dialect.guarded)
+}
+
+// checkOpen refuses, for the dialects where a transaction can end behind its owner's back,
+// one that is not open: the record would be committed by itself, and the message lost with
+// the next crash. It cannot tell a transaction that has begun anew, with autocommit off.
+func checkOpen(ctx context.Context, tx Tx, guarded bool) error {
+	if !guarded {
 		return nil
 	}
 	if _, err := exec(ctx, tx, statement{text: setOpen}); err != nil {

@@ -110,11 +110,8 @@ func New(cfg Config) (*Marks, error) {
 	if cfg.Window < 0 || cfg.Window > 0 && cfg.Window < minWindow {
 		return nil, inputError("Window", "must be zero or at least 1ms, is "+cfg.Window.String())
 	}
-	if cfg.Isolation < sql.LevelDefault || cfg.Isolation > sql.LevelLinearizable {
-		return nil, inputError("Isolation", fmt.Sprintf("is %d, which is no level", int(cfg.Isolation)))
-	}
-	if cfg.Dialect == SQLite && cfg.Isolation != sql.LevelDefault {
-		return nil, inputError("Isolation", "is "+cfg.Isolation.String()+"; SQLite has one level")
+	if err := checkIsolation(cfg.Dialect, cfg.Isolation); err != nil {
+		return nil, err
 	}
 	if cfg.ResultLimit < 0 {
 		return nil, inputError("ResultLimit", fmt.Sprintf("must not be negative, is %d", cfg.ResultLimit))
@@ -127,6 +124,16 @@ func New(cfg Config) (*Marks, error) {
 		namespace: cfg.Namespace, window: cfg.Window, isolation: cfg.Isolation,
 		limit: cmp.Or(cfg.ResultLimit, defaultResultLimit), table: table, dialect: build(table, cfg.Window),
 	}, nil
+}
+
+func checkIsolation(d Dialect, level sql.IsolationLevel) error {
+	if level < sql.LevelDefault || level > sql.LevelLinearizable {
+		return inputError("Isolation", fmt.Sprintf("is %d, which is no level", int(level)))
+	}
+	if d == SQLite && level != sql.LevelDefault {
+		return inputError("Isolation", "is "+level.String()+"; SQLite has one level")
+	}
+	return nil
 }
 
 // checkNamespace digests some key, so that the rules are those that keys will meet.
@@ -147,16 +154,18 @@ func (m *Marks) ready() error {
 	return nil
 }
 
-// checkTx refuses nil and connection pools: on a pool the mark would be committed at
+func (m *Marks) checkTx(tx Tx) error { return checkTx(tx, m.dialect.counts) }
+
+// checkTx refuses nil and connection pools: on a pool the record would be committed at
 // once, before the effect, and a crash between the two would lose the message.
-func (m *Marks) checkTx(tx Tx) error {
+func checkTx(tx Tx, executes bool) error {
 	if isNil(tx) {
 		return inputError("tx", "is nil")
 	}
 	if _, pool := tx.(interface{ SetMaxOpenConns(int) }); pool {
 		return inputError("tx", "is a connection pool; pass the transaction that holds the effect")
 	}
-	if _, ok := tx.(ExecTx); m.dialect.counts && !ok {
+	if _, ok := tx.(ExecTx); executes && !ok {
 		return inputError("tx", "has no ExecContext as *sql.Tx has, which MySQL needs")
 	}
 	return nil

@@ -41,10 +41,12 @@ type sqlTx struct{ *sql.Tx }
 func (t sqlTx) Commit(context.Context) error   { return t.Tx.Commit() }
 func (t sqlTx) Rollback(context.Context) error { return t.Tx.Rollback() }
 
-func (m *Marks) beginIn(db *sql.DB) beginner {
-	opts := &sql.TxOptions{Isolation: m.isolation}
+func (m *Marks) beginIn(db *sql.DB) beginner { return beginIn(db, m.isolation, m.dialect.guarded) }
+
+func beginIn(db *sql.DB, isolation sql.IsolationLevel, guarded bool) beginner {
+	opts := &sql.TxOptions{Isolation: isolation}
 	return func(ctx context.Context) (transaction, error) {
-		if m.dialect.guarded {
+		if guarded {
 			tx, err := beginGuarded(ctx, db, opts)
 			if err != nil {
 				return nil, err // a nil *guardedTx would not be a nil transaction

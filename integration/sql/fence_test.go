@@ -1,0 +1,459 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// till is a fence with a ledger of offsets beside it. The ledger has no unique constraint: a
+// doubled effect is two rows.
+type till struct {
+	*sqladapter.Fence
+	t      *testing.T
+	db     *sql.DB
+	engine engine
+	cfg    sqladapter.FenceConfig
+	ledger string
+}
+
+func newTill(t *testing.T, e engine, edit ...func(*sqladapter.FenceConfig)) *till {
+	t.Helper()
+	name := servertest.Prefix(t)
+	s := &till{t: t, db: e.open(t), engine: e, ledger: name + "_ledger"}
+	s.cfg = sqladapter.FenceConfig{Dialect: e.dialect, Group: "it's \"billing\"", Table: name + "_fence"}
+	for _, f := range edit {
+		f(&s.cfg)
+	}
+	var err error
+	if s.Fence, err = sqladapter.NewFence(s.cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.exec(`DROP TABLE IF EXISTS ` + s.ledger)
+		if err := s.Migrations().To(context.WithoutCancel(t.Context()), s.db, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.Migrate(t.Context(), s.db); err != nil {
+		t.Fatal(err)
+	}
+	s.exec(`CREATE TABLE ` + s.ledger + ` (pos bigint NOT NULL)`)
+	return s
+}
+
+func (s *till) exec(query string) {
+	s.t.Helper()
+	if _, err := s.db.ExecContext(context.WithoutCancel(s.t.Context()), query); err != nil {
+		s.t.Errorf("%s: %v", query, err)
+	}
+}
+
+// record has the effects of [start, to) in tx.
+func (s *till) record(ctx context.Context, tx *sql.Tx, start, to int64) error {
+	for pos := start; pos < to; pos++ {
+		if _, err := tx.ExecContext(ctx, fmt.Sprintf(`INSERT INTO %s (pos) VALUES (%d)`, s.ledger, pos)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// once is a batch by the book, with Do.
+func (s *till) once(p sqladapter.Position, from, to int64) (sqladapter.Advance, error) {
+	return s.Do(s.t.Context(), s.db, p, from, to, func(ctx context.Context, tx *sql.Tx, start int64) error {
+		return s.record(ctx, tx, start, to)
+	})
+}
+
+// wantLedger requires every offset of [0, n) once.
+func (s *till) wantLedger(n int64) {
+	s.t.Helper()
+	var all, distinct, highest int64
+	query := `SELECT count(*), count(DISTINCT pos), coalesce(max(pos), -1) FROM ` + s.ledger
+	if err := s.db.QueryRowContext(s.t.Context(), query).Scan(&all, &distinct, &highest); err != nil {
+		s.t.Fatal(err)
+	}
+	if all != n || distinct != n || highest != n-1 {
+		s.t.Errorf("%d effects of %d offsets up to %d; want each of %d once", all, distinct, highest, n)
+	}
+}
+
+func (s *till) wantNext(p sqladapter.Position, want int64) {
+	s.t.Helper()
+	if next, found, err := s.Lookup(s.t.Context(), s.db, p); next != want || found != (want > 0) || err != nil {
+		s.t.Errorf("Lookup = %d, %v, %v; want %d", next, found, err, want)
+	}
+}
+
+func (s *till) begin(level sql.IsolationLevel) *sql.Tx { return begin(s.t, s.db, level) }
+
+func payments(partition int32) sqladapter.Position {
+	return sqladapter.Position{Topic: "payments.v1", TopicID: "pXbM4mQvT1iPzC0yRr0nEg", Partition: partition}
+}
+
+// TestFenceMoves: what is delivered again is not done again, and a gap is passed over and told;
+// in a transaction of Do, and in the caller's, which commits whatever it is told.
+func TestFenceMoves(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newTill(t, e)
+		for name, once := range map[string]func(sqladapter.Position, int64, int64) (sqladapter.Advance, error){"Do": s.once, "AdvanceTx": s.advance} {
+			t.Run(name, func(t *testing.T) { s.moves(t, sqladapter.Position{Topic: name, TopicID: "x", Partition: 1}, once) })
+		}
+	})
+}
+
+func (s *till) moves(t *testing.T, p sqladapter.Position, once func(p sqladapter.Position, from, to int64) (sqladapter.Advance, error)) {
+	t.Helper()
+	type advance = sqladapter.Advance
+	for _, step := range []struct {
+		name     string
+		from, to int64
+		want     advance
+		next     int64
+	}{
+		{"the first batch", 0, 10, advance{Start: 0, New: true}, 10},
+		{"the next", 10, 20, advance{Start: 10}, 20},
+		{"again", 10, 20, advance{Start: 20}, 20},
+		{"a zombie's, long done", 3, 7, advance{Start: 7}, 20},
+		{"that once more", 3, 7, advance{Start: 7}, 20},
+		{"half of it done", 15, 30, advance{Start: 20}, 30},
+		{"all of it done, and more", 0, 30, advance{Start: 30}, 30},
+		{"behind a gap", 40, 50, advance{Start: 40, Gap: 10}, 50},
+		{"what lay in the gap", 30, 35, advance{Start: 35}, 50},
+	} {
+		got, err := once(p, step.from, step.to)
+		if err != nil || got != step.want {
+			t.Errorf("%s: %+v, %v; want %+v", step.name, got, err, step.want)
+		}
+		s.wantNext(p, step.next)
+	}
+	p.Partition = 2
+	s.wantNext(p, 0)
+	if got, err := once(p, 40, 45); err != nil || got != (advance{Start: 40, New: true}) {
+		t.Errorf("another partition: %+v, %v", got, err)
+	}
+}
+
+// advance is a transaction of the caller's own.
+func (s *till) advance(p sqladapter.Position, from, to int64) (sqladapter.Advance, error) {
+	tx := s.begin(sql.LevelDefault)
+	got, err := s.AdvanceTx(s.t.Context(), tx, p, from, to)
+	if err != nil {
+		return got, err
+	}
+	return got, tx.Commit()
+}
+
+// TestFenceApart: a topic that was created anew, another group, and names that only a collation
+// would take for the same have positions of their own.
+func TestFenceApart(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newTill(t, e)
+		if _, err := s.once(payments(1), 0, 10); err != nil {
+			t.Fatal(err)
+		}
+		for name, p := range map[string]sqladapter.Position{
+			"created anew": {Topic: "payments.v1", TopicID: "qXbM4mQvT1iPzC0yRr0nEg", Partition: 1},
+			"case of id":   {Topic: "payments.v1", TopicID: "PXbM4mQvT1iPzC0yRr0nEg", Partition: 1},
+			"case of name": {Topic: "Payments.v1", TopicID: "pXbM4mQvT1iPzC0yRr0nEg", Partition: 1},
+			"NULL":         {Topic: "NULL", TopicID: "NULL", Partition: 1},
+		} {
+			if got, err := s.once(p, 0, 10); err != nil || !got.New {
+				t.Errorf("%s: %+v, %v; want a position of its own", name, got, err)
+			}
+		}
+		for _, group := range []string{"IT'S \"BILLING\"", "it's \"billing\" ", "日本"} {
+			cfg := s.cfg
+			cfg.Group = group
+			other, err := sqladapter.NewFence(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tx := s.begin(sql.LevelDefault)
+			if got, err := other.AdvanceTx(t.Context(), tx, payments(1), 0, 10); err != nil || !got.New {
+				t.Errorf("group %q: %+v, %v", group, got, err)
+			}
+			_ = tx.Rollback()
+		}
+		tx := s.begin(sql.LevelDefault)
+		if err := s.Forget(t.Context(), tx, payments(1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		s.wantNext(payments(1), 0)
+	})
+}
+
+// TestFenceZombies: four owners of one partition at the same time, each of which believes that
+// it is the only one: they begin where the others began, in batches of other sizes, die in the
+// midst of them, and begin again behind what is committed.
+func TestFenceZombies(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		const n, owners = 400, 4
+		s := newTill(t, e)
+		crash := errors.New("the owner dies")
+		var skipped, crashed atomic.Int64
+		var wg sync.WaitGroup
+		for owner := range owners {
+			wg.Go(func() {
+				rng := rand.New(rand.NewPCG(7, uint64(owner)))
+				for from := int64(0); from < n; {
+					to := min(from+1+rng.Int64N(25), n)
+					dies := rng.IntN(8) == 0
+					got, err := s.Do(t.Context(), s.db, payments(1), from, to, func(ctx context.Context, tx *sql.Tx, start int64) error {
+						if err := s.record(ctx, tx, start, to); err != nil {
+							return err
+						}
+						if dies {
+							return crash
+						}
+						return nil
+					})
+					switch {
+					case errors.Is(err, crash): // its successor begins a while before it
+						crashed.Add(1)
+						from = max(0, from-rng.Int64N(30))
+					case err != nil && !sqladapter.Retryable(err):
+						t.Error(err)
+						return
+					case err == nil:
+						if got.Gap != 0 {
+							t.Errorf("[%d, %d) found a gap of %d", from, to, got.Gap)
+						}
+						if got.Start > from {
+							skipped.Add(1)
+						}
+						from = to
+					}
+				}
+			})
+		}
+		wg.Wait()
+		s.wantLedger(n)
+		s.wantNext(payments(1), n)
+		if skipped.Load() == 0 || crashed.Load() == 0 {
+			t.Errorf("%d spans were fenced off, %d crashes: nothing was tried", skipped.Load(), crashed.Load())
+		}
+	})
+}
+
+// TestFenceWaits: a second owner gets no answer before the first transaction has ended, and then
+// the right one.
+func TestFenceWaits(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		if e.dialect == sqladapter.SQLite {
+			return // the second waits to begin
+		}
+		for name, end := range map[string]struct {
+			how   func(*sql.Tx) error
+			start int64
+		}{"commit": {(*sql.Tx).Commit, 15}, "rollback": {(*sql.Tx).Rollback, 10}} {
+			t.Run(name, func(t *testing.T) {
+				s := newTill(t, e)
+				if _, err := s.once(payments(1), 0, 10); err != nil {
+					t.Fatal(err)
+				}
+				first, second := s.begin(sql.LevelReadCommitted), s.begin(sql.LevelReadCommitted)
+				if _, err := s.AdvanceTx(t.Context(), first, payments(1), 10, 15); err != nil {
+					t.Fatal(err)
+				}
+				answer := make(chan sqladapter.Advance, 1)
+				go func() {
+					got, err := s.AdvanceTx(t.Context(), second, payments(1), 10, 20)
+					if err != nil {
+						t.Error(err)
+					}
+					answer <- got
+				}()
+				s.waitForOwner()
+				select {
+				case got := <-answer:
+					t.Fatalf("answered before the first has ended: %+v", got)
+				default:
+				}
+				if err := end.how(first); err != nil {
+					t.Fatal(err)
+				}
+				if got := <-answer; got.Start != end.start {
+					t.Errorf("start %d, want %d", got.Start, end.start)
+				}
+			})
+		}
+	})
+}
+
+// waitForOwner returns when somebody waits for a lock on the till's table.
+func (s *till) waitForOwner() {
+	s.t.Helper()
+	if s.engine.dialect == sqladapter.Postgres {
+		waitForLock(s.t, s.db, s.cfg.Table)
+		return
+	}
+	// InnoDB renews what it tells about locks when nobody has asked for 100 ms.
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	poll(s.t, "a second owner", func() bool {
+		<-tick.C
+		var n int
+		query := `SELECT count(*) FROM information_schema.innodb_lock_waits w` +
+			` JOIN information_schema.innodb_locks l ON l.lock_id = w.requested_lock_id WHERE l.lock_table LIKE '%` + s.cfg.Table + `%'`
+		if err := s.db.QueryRowContext(s.t.Context(), query).Scan(&n); err != nil {
+			s.t.Fatal(err)
+		}
+		return n > 0
+	})
+}
+
+// TestFenceLevels: at every isolation level a second owner is told the truth, or to run again.
+func TestFenceLevels(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		if e.dialect == sqladapter.SQLite {
+			return // it has one
+		}
+		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+			t.Run(level.String(), func(t *testing.T) {
+				s := newTill(t, e, func(c *sqladapter.FenceConfig) { c.Isolation = level })
+				if _, err := s.once(payments(1), 0, 10); err != nil {
+					t.Fatal(err)
+				}
+				aside := s.ledger + "_aside" // InnoDB locks what it reads when it is to serialize
+				s.exec(`CREATE TABLE ` + aside + ` (pos bigint NOT NULL)`)
+				defer s.exec(`DROP TABLE ` + aside)
+				late := s.begin(level)
+				if _, err := late.ExecContext(t.Context(), `SELECT count(*) FROM `+aside); err != nil { // its snapshot
+					t.Fatal(err)
+				}
+				for range 2 { // the second time the row is not changed
+					if _, err := s.once(payments(1), 10, 20); err != nil {
+						t.Fatal(err)
+					}
+				}
+				got, err := s.AdvanceTx(t.Context(), late, payments(1), 10, 15)
+				if err == nil && got.Start != 15 || err != nil && !sqladapter.Retryable(err) {
+					t.Errorf("%+v, %v", got, err)
+				}
+				_ = late.Rollback()
+				if got, err := s.once(payments(1), 10, 15); err != nil || got.Start != 15 {
+					t.Errorf("run again: %+v, %v", got, err)
+				}
+				s.wantLedger(20)
+			})
+		}
+	})
+}
+
+// TestFenceBatch: batches of partitions in opposite orders wait for each other and do not
+// deadlock; one that goes by itself would.
+func TestFenceBatch(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		const partitions, rounds = 20, 15
+		s := newTill(t, e)
+		var wg sync.WaitGroup
+		for owner := range 4 {
+			wg.Go(func() {
+				rng := rand.New(rand.NewPCG(3, uint64(owner)))
+				for round := int64(0); round < rounds; {
+					spans := make([]sqladapter.Span, partitions)
+					for i, p := range rng.Perm(partitions) {
+						spans[i] = sqladapter.Span{Position: payments(int32(p)), From: round * 10, To: round*10 + 10}
+					}
+					tx, err := s.db.BeginTx(t.Context(), nil)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					found, err := s.AdvanceBatchTx(t.Context(), tx, spans)
+					for i := range found {
+						if found[i].Start != spans[i].To && err == nil {
+							err = s.record(t.Context(), tx, int64(spans[i].Partition)*rounds+round, int64(spans[i].Partition)*rounds+round+1)
+						}
+					}
+					if err == nil {
+						err = tx.Commit()
+					}
+					_ = tx.Rollback()
+					if err != nil && (round > 0 || !sqladapter.Retryable(err)) { // InnoDB may deadlock over rows that are not there yet
+						t.Error(err)
+						return
+					}
+					if err == nil {
+						round++
+					}
+				}
+			})
+		}
+		wg.Wait()
+		s.wantLedger(partitions * rounds)
+	})
+}
+
+// TestFenceBusy: a lock timeout is an answer of its own.
+func TestFenceBusy(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		if e.dialect == sqladapter.SQLite {
+			return
+		}
+		s := newTill(t, e)
+		first, second := s.begin(sql.LevelDefault), s.begin(sql.LevelDefault)
+		timeout := `SET LOCAL lock_timeout = '50ms'`
+		if e.dialect == sqladapter.MySQL {
+			timeout = `SET innodb_lock_wait_timeout = 1`
+		}
+		if _, err := second.ExecContext(t.Context(), timeout); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.AdvanceTx(t.Context(), first, payments(1), 0, 10); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.AdvanceTx(t.Context(), second, payments(1), 0, 10); !errors.Is(err, dedup.ErrInFlight) {
+			t.Errorf("%+v, %v; want ErrInFlight", got, err)
+		}
+	})
+}
+
+// TestFenceClosed: in MySQL a transaction that is none any more is refused.
+func TestFenceClosed(t *testing.T) {
+	s := newTill(t, mariadb())
+	tx := s.begin(sql.LevelDefault)
+	if _, err := tx.ExecContext(t.Context(), `ROLLBACK`); err != nil {
+		t.Fatal(err)
+	}
+	var input *dedup.InputError
+	if _, err := s.AdvanceTx(t.Context(), tx, payments(1), 0, 10); !errors.As(err, &input) || input.Field != "tx" {
+		t.Errorf("%v", err)
+	}
+	s.wantNext(payments(1), 0)
+}
+
+// TestFenceCheck: the level of the table is told before the first batch fails.
+func TestFenceCheck(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newTill(t, e)
+		if err := s.Migrations().Check(t.Context(), s.db); err != nil {
+			t.Error(err)
+		}
+		if err := s.Migrations().To(t.Context(), s.db, 0); err != nil {
+			t.Fatal(err)
+		}
+		var level *sqladapter.LevelError
+		if err := s.Migrations().Check(t.Context(), s.db); !errors.As(err, &level) || level.Component != "fence" || level.Has != 0 || level.Needs != 1 {
+			t.Errorf("Check = %v", err)
+		}
+		if _, err := s.once(payments(1), 0, 10); err == nil {
+			t.Error("there is no table, and the fence has moved")
+		}
+	})
+}

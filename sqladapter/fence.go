@@ -1,0 +1,241 @@
+package sqladapter
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/onceward/onceward/internal/sqlname"
+)
+
+// DefaultFenceTable is the table of a [FenceConfig] that names none.
+const DefaultFenceTable = "onceward_fence"
+
+// FenceConfig says where positions are kept, and whose. Dialect and Group are required.
+type FenceConfig struct {
+	// Dialect of the database. No default.
+	Dialect Dialect
+	// Group is the consumer group whose positions these are, 1-255 bytes of UTF-8. Two
+	// groups have their effects, and their positions, apart. No default.
+	Group string
+	// Schema that holds the table (MySQL: the database, SQLite: the attached database), of
+	// the form [A-Za-z_][A-Za-z0-9_]{0,62}. It must exist. Default: the connection's own.
+	Schema string
+	// Table that holds the positions; same form as Schema. Default: [DefaultFenceTable].
+	Table string
+	// Isolation of the transactions that [Fence.Do] begins; see [Config.Isolation]. Default:
+	// [sql.LevelDefault].
+	Isolation sql.IsolationLevel
+}
+
+// Fence keeps, for every partition, the offset that comes next, and moves it in the transaction
+// of the effects: one row for a batch in place of a row for each message. What is delivered
+// again, by a crash, a rebalance, or a former owner that has not noticed yet, finds the fence
+// moved, and is not done again.
+//
+// It catches redeliveries alone. What a producer has sent twice lies under two offsets: where
+// that happens use [Marks.MarkBatchTx] beside it, or in its place.
+//
+// It is right only for messages of a partition that are handled in the order of their offsets,
+// each span beginning where the one before it has ended: a span that overtakes an earlier one
+// would have that one taken for done, and lost. kafkaadapter's RangeHandler keeps to that, other
+// handlers do not. It must not be used where Kafka may give an offset to a second message: on a
+// topic that allows an unclean election of its leader.
+//
+// Make it with [NewFence]. It holds no connection and is safe for concurrent use.
+type Fence struct {
+	group      string
+	isolation  sql.IsolationLevel
+	statements *fenceStatements
+	migrations *Migrations
+}
+
+// NewFence checks the configuration; what is wrong comes back as a [*dedup.InputError] that
+// names the field. It does not touch the database; see [Fence.Migrate].
+func NewFence(cfg FenceConfig) (*Fence, error) {
+	build, ok := fenceDialects[cfg.Dialect]
+	if !ok {
+		return nil, inputError("Dialect", "must be Postgres, MySQL or SQLite")
+	}
+	if len(cfg.Group) < 1 || len(cfg.Group) > 255 || !utf8.ValidString(cfg.Group) || strings.ContainsRune(cfg.Group, 0) {
+		return nil, inputError("Group", "must be 1 to 255 bytes of UTF-8 without a zero byte")
+	}
+	if cfg.Table == "" {
+		cfg.Table = DefaultFenceTable
+	}
+	if !sqlname.Valid(cfg.Table) {
+		return nil, inputError("Table", sqlname.Form)
+	}
+	if cfg.Schema != "" && !sqlname.Valid(cfg.Schema) {
+		return nil, inputError("Schema", sqlname.Form)
+	}
+	if err := checkIsolation(cfg.Dialect, cfg.Isolation); err != nil {
+		return nil, err
+	}
+	migrations, err := newMigrations("fence", cfg.Dialect, cfg.Schema, cfg.Table, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Fence{cfg.Group, cfg.Isolation, build(fullName(cfg.Dialect, cfg.Schema, cfg.Table)), migrations}, nil
+}
+
+// fullName quotes names that have been checked.
+func fullName(d Dialect, schema, table string) string {
+	mark := byte('"')
+	if d == MySQL {
+		mark = '`'
+	}
+	if schema == "" {
+		return sqlname.Quote(table, mark)
+	}
+	return sqlname.Quote(schema, mark) + "." + sqlname.Quote(table, mark)
+}
+
+// Migrate is [Migrations.Up] of the fence's table.
+func (f *Fence) Migrate(ctx context.Context, db *sql.DB) error {
+	if err := f.ready(); err != nil {
+		return err
+	}
+	return f.migrations.Up(ctx, db)
+}
+
+// Migrations of the fence's table; nil when f was not made by NewFence.
+func (f *Fence) Migrations() *Migrations {
+	if f == nil {
+		return nil
+	}
+	return f.migrations
+}
+
+func (f *Fence) ready() error {
+	if f == nil || f.statements == nil {
+		return inputError("Fence", "is nil or was not made by NewFence")
+	}
+	return nil
+}
+
+// AdvanceTx moves the fence of a position from where it is to to, in the caller's transaction,
+// and answers from where on the effects of the messages in [from, to) are to be had: in the same
+// transaction, and before it is committed. The fence never moves back.
+//
+// It waits for another open transaction that has moved the same fence, as long as ctx and the
+// database's lock timeout allow; a timeout is [dedup.ErrInFlight]. A span above what is stored
+// is accepted, see [Advance.Gap]. A to that is not above from, a bad position, a nil transaction
+// and a connection pool are [*dedup.InputError]s, before any statement. After any other error
+// roll back: [Retryable] tells whether the transaction may be run again, as after an error of
+// its COMMIT, for it finds what it has done. One round trip; four in MySQL, which is asked first
+// whether there is a transaction at all.
+func (f *Fence) AdvanceTx(ctx context.Context, tx Tx, p Position, from, to int64) (Advance, error) {
+	all, err := f.AdvanceBatchTx(ctx, tx, []Span{{Position: p, From: from, To: to}})
+	if err != nil {
+		return Advance{}, err
+	}
+	return all[0], nil
+}
+
+// AdvanceBatchTx is [Fence.AdvanceTx] for several positions, each once; the answers are in the
+// order of the spans. It goes by the order of the positions, so that two of them wait for each
+// other and do not deadlock. An empty batch runs no statement. One round trip with PostgreSQL;
+// with others as many as single calls.
+func (f *Fence) AdvanceBatchTx(ctx context.Context, tx Tx, spans []Span) ([]Advance, error) {
+	if err := f.ready(); err != nil {
+		return nil, err
+	}
+	if err := checkTx(tx, f.statements.guarded); err != nil {
+		return nil, err
+	}
+	order, err := inOrder(spans)
+	if err != nil || len(spans) == 0 {
+		return nil, err
+	}
+	if err := checkOpen(ctx, tx, f.statements.guarded); err != nil {
+		return nil, unlearnt(err).Err
+	}
+	stored, err := f.advance(ctx, tx, order)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]Advance, len(spans))
+	for i, s := range spans {
+		found[i] = s.found(stored)
+	}
+	return found, nil
+}
+
+// advance moves the fences, and returns what was stored before for each, unless all of the span
+// was done.
+func (f *Fence) advance(ctx context.Context, tx Tx, spans []Span) (map[Position]int64, error) {
+	stored := make(map[Position]int64, len(spans))
+	for chunk := range slices.Chunk(spans, f.statements.chunk) {
+		for _, one := range f.statements.advance(f.group, chunk) {
+			if err := scanPositions(ctx, tx, one, stored); err != nil {
+				return nil, unlearnt(err).Err
+			}
+		}
+	}
+	return stored, nil
+}
+
+// scanPositions runs a statement and reads topic, topic id, partition and offset.
+func scanPositions(ctx context.Context, tx Tx, s statement, into map[Position]int64) (err error) {
+	rows, err := query(ctx, tx, s)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := rows.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	for rows.Next() {
+		var p Position
+		var offset int64
+		if err := rows.Scan(&p.Topic, &p.TopicID, &p.Partition, &offset); err != nil {
+			return err
+		}
+		into[p] = offset
+	}
+	return rows.Err()
+}
+
+// Lookup reads the offset that comes next of a position; found is false when there is none. It
+// takes a transaction or a connection pool, changes nothing and waits for nobody: a transaction
+// may be about to move it. One round trip.
+func (f *Fence) Lookup(ctx context.Context, q Tx, p Position) (next int64, found bool, err error) {
+	if err := cmp.Or(f.ready(), p.check()); err != nil {
+		return 0, false, err
+	}
+	if isNil(q) {
+		return 0, false, inputError("q", "is nil")
+	}
+	stored := make(map[Position]int64, 1)
+	if err := scanPositions(ctx, q, f.of(f.statements.lookup, p), stored); err != nil {
+		return 0, false, unlearnt(err).Err
+	}
+	next, found = stored[p]
+	return next, found, nil
+}
+
+// Forget removes what is stored of a position, in the caller's transaction. It is for who has
+// rewound the group on purpose, with its consumers stopped: everything that is delivered from
+// then on is done again. One round trip.
+func (f *Fence) Forget(ctx context.Context, tx Tx, p Position) error {
+	if err := cmp.Or(f.ready(), p.check()); err != nil {
+		return err
+	}
+	if err := checkTx(tx, f.statements.guarded); err != nil {
+		return err
+	}
+	if err := scanPositions(ctx, tx, f.of(f.statements.forget, p), nil); err != nil {
+		return unlearnt(err).Err
+	}
+	return nil
+}
+
+// of is a statement about one position.
+func (f *Fence) of(text string, p Position) statement {
+	return statement{text, []any{f.group, p.Topic, p.TopicID, p.Partition}}
+}

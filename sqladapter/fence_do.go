@@ -1,0 +1,63 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Do has the effects of the messages in [from, to) of a position once: it begins a transaction,
+// moves the fence in it, runs effect for what is left, and commits. effect has the messages from
+// start on; when nothing is left it is not run.
+//
+// nil means that the effects of all of [from, to) are committed, and the messages may be
+// acknowledged. Any error means: do not acknowledge, call Do again. Nothing is committed then,
+// but for an error of COMMIT, which leaves that open; the next call finds out. effect's own error
+// is returned as it is; a panic of effect passes through. Both roll back.
+//
+// When [Retryable] says so of the error of any step, effect's included, all of it is run again
+// from BEGIN, up to five times with a short backoff, so effect must have no other effect than
+// through tx, which it must neither commit nor roll back: after a lost COMMIT it finds its own
+// fence, and the answer is that nothing was left. Not repeated are an error for which
+// dedup.IsPermanent is true, and [dedup.ErrInFlight]: the database's lock timeout is how long
+// the caller was to wait. When ctx ends the transaction is rolled back, but a COMMIT that has
+// been sent is given another five seconds for its answer.
+//
+// The isolation level is [FenceConfig.Isolation]. Concurrent calls are safe. effect must use tx,
+// not db, as in [Marks.Do]; for keys of its own beside the fence it may call
+// [Marks.MarkBatchTx] with tx. Three round trips (MySQL: eight) and those of effect.
+func (f *Fence) Do(
+	ctx context.Context, db *sql.DB, p Position, from, to int64, effect func(ctx context.Context, tx *sql.Tx, start int64) error,
+) (Advance, error) {
+	span := Span{Position: p, From: from, To: to}
+	if err := f.checkDo(db, span, effect == nil); err != nil {
+		return Advance{}, err
+	}
+	var found Advance
+	err := transact(ctx, beginIn(db, f.isolation, f.statements.guarded), func(tx transaction) (write bool, err error) {
+		stored, err := f.advance(ctx, tx, []Span{span})
+		if err != nil {
+			return false, err
+		}
+		if found = span.found(stored); found.Start == to {
+			return false, nil // the rollback gives the row's lock back
+		}
+		return true, effect(ctx, native(tx), found.Start)
+	})
+	if err != nil {
+		return Advance{}, err
+	}
+	return found, nil
+}
+
+func (f *Fence) checkDo(db *sql.DB, span Span, noEffect bool) error {
+	if err := f.ready(); err != nil {
+		return err
+	}
+	switch {
+	case db == nil:
+		return inputError("db", "is nil")
+	case noEffect:
+		return inputError("effect", "is nil")
+	}
+	return span.check()
+}
