@@ -25,7 +25,7 @@ func few(c *outbox.RelayConfig) { c.BatchSize, c.Workers = 10, 1 }
 // messages lie behind more of the failing key than a batch takes; then everything is in order.
 func TestOneKeyFails(t *testing.T) {
 	for _, careless := range []bool{false, true} {
-		t.Run(map[bool]string{false: "", true: "careless publisher"}[careless], func(t *testing.T) {
+		t.Run(map[bool]string{false: "careful publisher", true: "careless publisher"}[careless], func(t *testing.T) {
 			forEach(t, func(t *testing.T, e engine) { testOneKeyFails(t, e, careless) })
 		})
 	}

@@ -1,0 +1,227 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// service books payments, and tells of each by the outbox, in one transaction with the mark.
+type service struct {
+	*house
+	marks  *sqladapter.Marks
+	ledger string
+}
+
+func newService(t *testing.T, e engine) *service {
+	t.Helper()
+	s := &service{house: newHouse(t, e)}
+	dialect := map[outbox.Dialect]sqladapter.Dialect{
+		outbox.Postgres: sqladapter.Postgres, outbox.MySQL: sqladapter.MySQL, outbox.SQLite: sqladapter.SQLite,
+	}[e.dialect]
+	s.ledger = s.table + "_ledger"
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: "payments", Table: s.table + "_marks"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := marks.Migrate(t.Context(), s.db); err != nil {
+		t.Fatal(err)
+	}
+	s.marks = marks
+	s.exec(t, `CREATE TABLE `+s.ledger+` (payment VARCHAR(40) NOT NULL)`)
+	t.Cleanup(func() {
+		s.exec(t, `DROP TABLE `+s.ledger)
+		s.exec(t, `DROP TABLE `+s.table+`_marks`)
+		s.exec(t, `DROP TABLE IF EXISTS `+s.table+`_marks_meta`)
+		s.exec(t, `DROP TABLE IF EXISTS `+s.table+`_marks_results`)
+	})
+	return s
+}
+
+// pay is one request. The id of the message is made of the key that the payment is marked
+// under, so that whatever is repeated tells of the same.
+func (s *service) pay(ctx context.Context, payment, account string) (first bool, err error) {
+	mark, err := s.marks.Do(ctx, s.db, payment, func(ctx context.Context, tx *sql.Tx) error {
+		query := `INSERT INTO ` + s.ledger + ` (payment) VALUES (?)`
+		if s.e.dialect == outbox.Postgres {
+			query = `INSERT INTO ` + s.ledger + ` (payment) VALUES ($1)`
+		}
+		if _, err := tx.ExecContext(ctx, query, payment); err != nil {
+			return err
+		}
+		return s.box.InsertTx(ctx, tx, outbox.Message{
+			ID: "booked:" + payment, Topic: "t", Key: []byte(account), Payload: []byte(payment),
+		})
+	})
+	s.box.Notify() // also for a duplicate: what the first has left is sent now
+	return mark.First(), err
+}
+
+func (s *service) bookings(t *testing.T) (n int) {
+	t.Helper()
+	if err := s.db.QueryRowContext(t.Context(), `SELECT count(*) FROM `+s.ledger).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A request comes twice, the second time because the answer to the first was lost before the
+// message was published. The duplicate has no effect of its own, and what was recorded is sent.
+func TestDuplicateSendsWhatIsRecorded(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newService(t, e)
+		if first, err := s.pay(t.Context(), "p1", "a"); !first || err != nil {
+			t.Fatalf("the first: %t, %v", first, err)
+		}
+		b := newBroker()
+		start(t, s.relay(t, b, func(c *outbox.RelayConfig) { c.PollMin, c.PollMax = time.Hour, time.Hour }))
+		if first, err := s.pay(t.Context(), "p1", "a"); first || err != nil {
+			t.Fatalf("the second: %t, %v", first, err)
+		}
+		b.wait(t, 1)
+		s.drained(t)
+		if got, _ := b.got(); len(got) != 1 || got[0].ID != "booked:p1" || s.bookings(t) != 1 {
+			t.Errorf("%d messages, %d bookings", len(got), s.bookings(t))
+		}
+	})
+}
+
+// consumer has the effect of each message once, by the id that it carries.
+type consumer struct {
+	mu      sync.Mutex
+	effects map[string]int
+	changed chan struct{}
+}
+
+func startConsumer(t *testing.T, brokers []string) *consumer {
+	t.Helper()
+	c := &consumer{effects: map[string]int{}, changed: make(chan struct{}, 1)}
+	d, err := dedup.New(dedup.Memory(10_000), dedup.Config{Namespace: "bookings", Window: 30 * 24 * time.Hour, LeaseTTL: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := kafkaadapter.New(kafkaadapter.Config{Deduper: d, Handler: c.handle, ID: kafkaadapter.Header(outbox.DefaultIDHeader)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := kafkaadapter.SafeConfig(sarama.NewConfig())
+	cfg.Consumer.MaxWaitTime = 50 * time.Millisecond
+	group, err := sarama.NewConsumerGroup(brokers, "g", cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx, group, []string{"t"}) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("consumer: %v", err)
+		}
+		_ = group.Close()
+		_ = d.Close(context.Background())
+	})
+	return c
+}
+
+func (c *consumer) handle(_ context.Context, m *kafkaadapter.Message) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.effects[m.ID]++
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (c *consumer) count() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts := map[string]int{}
+	for id, n := range c.effects {
+		counts[id] = n
+	}
+	return counts
+}
+
+// The whole way: requests that come several times, an effect with its mark and its message in one
+// transaction, relays in processes of their own that are killed before and after they publish,
+// Kafka, and a consumer that deduplicates by the carried id. Every effect is had once on both
+// sides, although messages came twice.
+func TestEndToEnd(t *testing.T) {
+	forEach(t, testEndToEnd)
+}
+
+func testEndToEnd(t *testing.T, e engine) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, "t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	s := newService(t, e)
+	c := startConsumer(t, cluster.ListenAddrs())
+	cfg := relayConfig{Driver: e.driver, DSN: s.dsn, Table: s.table, Dialect: e.dialect, Brokers: cluster.ListenAddrs()}
+	const payments = 120
+	var clients sync.WaitGroup
+	for p := range 4 {
+		rnd := rand.New(rand.NewPCG(3, uint64(p)))
+		clients.Go(func() {
+			for i := range payments {
+				for range 1 + rnd.IntN(2) {
+					if _, err := s.pay(t.Context(), fmt.Sprint("p", (i+p*30)%payments), fmt.Sprint("account-", i%9)); err != nil {
+						t.Errorf("pay: %v", err)
+					}
+				}
+			}
+		})
+	}
+	for i := range int64(3) { // relays that die, one after the other
+		doomed := cfg
+		doomed.KillAfter = 2 + i
+		if i == 1 {
+			doomed.KillBefore, doomed.KillAfter = 2, 0
+		}
+		select {
+		case <-relayProcess(t, doomed):
+		case <-time.After(patience):
+			t.Fatal("a relay did not come to its death")
+		}
+	}
+	clients.Wait()
+	relayProcess(t, cfg)
+	s.drained(t)
+	records := consume(t, cluster.ListenAddrs(), "t", func(all []*kgo.Record) bool { return distinct(t, all) == payments })
+	eventually(t, "every effect of the consumer", func() bool { return len(c.count()) == payments })
+	for id, n := range c.count() {
+		if n != 1 {
+			t.Errorf("%s was had %d times", id, n)
+		}
+	}
+	if n := s.bookings(t); n != payments || len(records) == payments {
+		t.Errorf("%d bookings of %d, %d records: a kill after publishing should have repeated some", n, payments, len(records))
+	}
+	t.Logf("%d payments, %d records", payments, len(records))
+}
+
+func distinct(t *testing.T, records []*kgo.Record) int {
+	ids := map[string]bool{}
+	for _, m := range messagesOf(t, records) {
+		ids[m.ID] = true
+	}
+	return len(ids)
+}

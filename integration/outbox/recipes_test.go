@@ -1,0 +1,166 @@
+package outbox_test
+
+import (
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/outbox"
+)
+
+// naive is a table of messages as published recipes have it, in PostgreSQL.
+type naive struct {
+	db    *sql.DB
+	table string
+}
+
+func newNaive(t *testing.T) *naive {
+	t.Helper()
+	n := &naive{openDB(t, "pgx", servertest.Postgres(t)), servertest.Prefix(t)}
+	n.exec(t, `CREATE TABLE `+n.table+` (id bigserial PRIMARY KEY, topic text NOT NULL, key text NOT NULL, payload text NOT NULL, published_at timestamptz)`)
+	n.exec(t, `CREATE INDEX ON `+n.table+` (id) WHERE published_at IS NULL`)
+	t.Cleanup(func() {
+		if _, err := n.db.Exec(`DROP TABLE ` + n.table); err != nil { //nolint:noctx // the test's context has ended
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+func (n *naive) exec(t *testing.T, query string, args ...any) {
+	t.Helper()
+	if _, err := n.db.ExecContext(t.Context(), query, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (n *naive) read(t *testing.T, query string, args ...any) (ids []int64, messages []outbox.Message) {
+	rows, err := n.db.QueryContext(t.Context(), query, args...)
+	if err != nil {
+		t.Error(err)
+		return nil, nil
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id int64
+		var m outbox.Message
+		var key, payload string
+		if err := rows.Scan(&id, &m.Topic, &key, &payload); err != nil {
+			t.Error(err)
+			return nil, nil
+		}
+		m.ID, m.Key = payload, []byte(key)
+		ids, messages = append(ids, id), append(messages, m)
+	}
+	if err := rows.Err(); err != nil {
+		t.Error(err)
+	}
+	return ids, messages
+}
+
+// The recipe of many an article: SELECT ... FOR UPDATE SKIP LOCKED by itself, then publish and
+// UPDATE row by row. Outside of a transaction the locks are gone with the SELECT: four relays
+// publish the same rows, and out of order. This test is here to show the damage, and that the
+// judge of the others sees it.
+func TestRecipeSkipLockedDoubles(t *testing.T) {
+	n := newNaive(t)
+	const keys, each = 20, 30
+	n.exec(t, `INSERT INTO `+n.table+` (topic, key, payload) SELECT 't', 'k' || i % 20, 'k' || i % 20 || '/' || i / 20 FROM generate_series(0, 599) AS i`)
+	b := newBroker()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				ids, messages := n.read(t, `SELECT id, topic, key, payload FROM `+n.table+
+					` WHERE published_at IS NULL ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED`)
+				if len(ids) == 0 {
+					return
+				}
+				for i, m := range messages {
+					b.Publish(t.Context(), []outbox.Message{m})
+					if _, err := n.db.ExecContext(t.Context(), `UPDATE `+n.table+` SET published_at = now() WHERE id = $1`, ids[i]); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	committed := map[string]int{}
+	for k := range keys {
+		committed[fmt.Sprint("k", k)] = each
+	}
+	got, _ := b.got()
+	tl := judge(got, committed)
+	if tl.duplicates == 0 {
+		t.Errorf("no damage was seen: %+v of %d", tl, len(got))
+	}
+	t.Logf("%d messages were published for %d rows: %+v", len(got), keys*each, tl)
+}
+
+// A cursor over ids skips the rows that are committed after one with a larger id was read.
+func TestRecipeCursorLoses(t *testing.T) {
+	n := newNaive(t)
+	b := newBroker()
+	end := make(chan struct{})
+	var reader, writers sync.WaitGroup
+	reader.Go(func() {
+		last := int64(0)
+		for ending := false; ; {
+			ids, messages := n.read(t, `SELECT id, topic, key, payload FROM `+n.table+` WHERE id > $1 ORDER BY id LIMIT 100`, last)
+			if len(ids) > 0 {
+				b.Publish(t.Context(), messages)
+				last = ids[len(ids)-1]
+				continue
+			}
+			if ending {
+				return
+			}
+			select {
+			case <-end:
+				ending = true
+			default:
+			}
+		}
+	})
+	const producers, each = 16, 40
+	for p := range producers {
+		rnd := rand.New(rand.NewPCG(2, uint64(p)))
+		writers.Go(func() {
+			for i := range each {
+				tx, err := n.db.BeginTx(t.Context(), nil)
+				if err == nil {
+					_, err = tx.ExecContext(t.Context(), `INSERT INTO `+n.table+` (topic, key, payload) VALUES ('t', $1, $2)`,
+						fmt.Sprint("p", p), fmt.Sprintf("p%d/%d", p, i))
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				delay := time.NewTimer(time.Duration(rnd.IntN(3000)) * time.Microsecond)
+				<-delay.C
+				if err := tx.Commit(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(end)
+	reader.Wait()
+	committed := map[string]int{}
+	for p := range producers {
+		committed[fmt.Sprint("p", p)] = each
+	}
+	got, _ := b.got()
+	tl := judge(got, committed)
+	if tl.lost == 0 {
+		t.Errorf("no damage was seen: %+v", tl)
+	}
+	t.Logf("of %d committed messages: %+v", producers*each, tl)
+}

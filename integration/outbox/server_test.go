@@ -1,0 +1,81 @@
+package outbox_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/outbox"
+)
+
+// Backends of the relays are killed all the time: what they had in hand is published again by
+// whoever gets the shard, and their locks are gone with them.
+func TestKilledBackends(t *testing.T) {
+	h := newHouse(t, postgres())
+	db := openDB(t, "pgx", h.dsn+"&application_name="+h.table)
+	b := newBroker()
+	for range 2 {
+		start(t, h.relay(t, b, few, func(c *outbox.RelayConfig) { c.DB = db }))
+	}
+	end, killed := make(chan struct{}), 0
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-end:
+				return
+			default:
+			}
+			var n int
+			err := h.db.QueryRowContext(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity`+
+				` WHERE application_name = $1 AND state = 'idle in transaction'`, h.table).Scan(&n)
+			if err != nil {
+				t.Error(err)
+			}
+			killed += n
+		}
+	})
+	committed := h.produce(t, 60)
+	close(end)
+	wg.Wait()
+	h.drained(t)
+	got, _ := b.got()
+	if tl := judge(got, committed); tl.lost != 0 || tl.inversions != 0 || killed == 0 {
+		t.Errorf("%+v of %d, %d killed", tl, len(got), killed)
+	}
+	t.Logf("%d backends killed, %d messages", killed, len(got))
+}
+
+// The server is killed and comes back, twice, while messages are written and published.
+func TestServerRestarts(t *testing.T) {
+	for kind, e := range map[servertest.Kind]engine{servertest.KindPostgres: postgres(), servertest.KindMariaDB: mariadb()} {
+		t.Run(e.name, func(t *testing.T) {
+			server := servertest.Private(t, kind)
+			h := newHouseAt(t, e, server.Addr)
+			b := newBroker()
+			for range 2 {
+				start(t, h.relay(t, b, few))
+			}
+			committed := map[string]int{}
+			for round := range 3 {
+				for i := range 40 {
+					key := fmt.Sprint("k", i%7, "-", round)
+					h.insert(t, numbered(key, committed[key]))
+					committed[key]++
+				}
+				if round < 2 {
+					server.Kill(1)
+					server.Start(1)
+				}
+			}
+			h.drained(t)
+			got, _ := b.got()
+			tl := judge(got, committed)
+			if tl.lost != 0 || tl.inversions != 0 {
+				t.Errorf("%+v of %d", tl, len(got))
+			}
+			t.Logf("%d came twice", tl.duplicates)
+		})
+	}
+}
