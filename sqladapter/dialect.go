@@ -73,6 +73,11 @@ type dialect struct {
 	save func(e entry, result []byte) statement
 	// weakest is the isolation level for what is to see others' commits at once.
 	weakest sql.IsolationLevel
+	// kind counts tables of the name that another Retention has made; empty where there is one
+	// kind.
+	kind string
+	// generation that insert, load and save are for; zero where there are none.
+	generation int64
 	// guarded says that a transaction can end without its owner's knowledge.
 	guarded bool
 }

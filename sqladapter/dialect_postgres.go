@@ -10,15 +10,17 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
+// A subquery is evaluated once, not for each row.
+const (
+	postgresNow   = `(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)`
+	postgresStamp = `(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20 | $2::bigint)`
+)
+
 // newPostgres: ids travel as text and are cast, which every driver and every query mode
 // agrees on; a []byte would be taken for bytea where the driver does not ask the server
 // for parameter types (the simple protocol).
 func newPostgres(t tableName, window time.Duration) *dialect {
-	const (
-		// A subquery is evaluated once, not for each row.
-		now   = `(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)`
-		stamp = `(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20 | $2::bigint)`
-	)
+	const now, stamp = postgresNow, postgresStamp
 	into := `INSERT INTO ` + t.full + ` (id, stamp, fingerprint) `
 	tail := ` ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp`
 	insert := into + `VALUES ($1::uuid, ` + stamp + `, $3::bytea)` + tail
@@ -41,13 +43,8 @@ func newPostgres(t tableName, window time.Duration) *dialect {
 		ddl:  render(postgresSchema, t, window),
 		lock: `SELECT pg_advisory_xact_lock(hashtextextended('onceward migrate', 0))`,
 		// Bounds the parameter text to about 750 KB.
-		chunk: 10_000,
-		insert: func(es []entry, salt int64) statement {
-			if len(es) == 1 {
-				return statement{insert, []any{uuidText(es[0].id), salt, nullable(es[0].fingerprint)}}
-			}
-			return statement{insertMany, []any{idArray(es), salt, fingerprintArray(es)}}
-		},
+		chunk:   10_000,
+		insert:  postgresInsert(insert, insertMany),
 		salt:    saltBits,
 		weakest: sql.LevelReadCommitted,
 		load:    loaded,
@@ -63,8 +60,19 @@ func newPostgres(t tableName, window time.Duration) *dialect {
 			`)) - $1::bigint ORDER BY stamp >> ` + stampShift + ` LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) RETURNING id),` +
 			` unused AS (DELETE FROM ` + t.results + ` AS r USING gone WHERE r.id = gone.id)` +
 			` SELECT uuid_send(id) FROM gone`,
+		kind:   postgresKind(t, "r"),
 		forget: func([]entry) []string { return nil },
 		save:   func(e entry, result []byte) statement { return statement{save, []any{uuidText(e.id), result}} },
+	}
+}
+
+// postgresInsert takes the same parameters for one row as for many.
+func postgresInsert(one, many string) func([]entry, int64) statement {
+	return func(es []entry, salt int64) statement {
+		if len(es) == 1 {
+			return statement{one, []any{uuidText(es[0].id), salt, nullable(es[0].fingerprint)}}
+		}
+		return statement{many, []any{idArray(es), salt, fingerprintArray(es)}}
 	}
 }
 

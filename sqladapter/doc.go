@@ -64,5 +64,6 @@
 // A mark lives until [Marks.DeleteExpired] removes it, and a duplicate that arrives
 // after that runs again. Config.Window must exceed the longest time after which a
 // message can still be delivered: the topic's retention, a provider's retry schedule.
+// With [Generations] it is [Marks.Rotate] that removes them, a table at a time.
 // Namespaces that share a table share the longest of their windows; it is on record there.
 package sqladapter

@@ -32,7 +32,8 @@ func Retryable(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return false
-	case errors.Is(err, dedup.ErrUnknown), errors.Is(err, dedup.ErrInFlight), errors.Is(err, errRolledBack):
+	case errors.Is(err, dedup.ErrUnknown), errors.Is(err, dedup.ErrInFlight), errors.Is(err, errRolledBack),
+		errors.Is(err, errSealed), errors.Is(err, errOldSnapshot):
 		return true
 	}
 	return sqlerr.Transient(err)

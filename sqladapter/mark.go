@@ -121,14 +121,18 @@ func (m *Marks) digest(req dedup.Request) (entry, error) {
 func (m *Marks) settle(ctx context.Context, tx Tx, left []entry) (map[dedup.ID]row, error) {
 	found := make(map[dedup.ID]row, len(left))
 	salt := newSalt(m.dialect.salt)
+	d, err := m.statements(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
 	for range maxRounds {
 		for _, ask := range []func() ([]row, error){
-			func() ([]row, error) { return m.insert(ctx, tx, left, salt) },
-			func() ([]row, error) { return m.load(ctx, tx, left) },
+			func() ([]row, error) { return d.insertRows(ctx, tx, left, salt) },
+			func() ([]row, error) { return queryRows(ctx, tx, d.load(left), scanLoaded) },
 		} {
 			rows, err := ask()
 			if err != nil {
-				return nil, err
+				return nil, m.rotated(d, err)
 			}
 			for _, r := range rows {
 				r.ours = r.ours || m.dialect.counts && r.stamp == salt
@@ -137,6 +141,9 @@ func (m *Marks) settle(ctx context.Context, tx Tx, left []entry) (map[dedup.ID]r
 			if left = missing(left, found); len(left) == 0 {
 				return found, nil
 			}
+		}
+		if d.generation > 0 {
+			return nil, errOldSnapshot // from a generation nothing is deleted
 		}
 		// Retention deleted a row between the two statements: insert again.
 	}
@@ -156,13 +163,13 @@ func missing(es []entry, found map[dedup.ID]row) []entry {
 	return left
 }
 
-// insert returns the rows that it has inserted, or none where the dialect only counts them
+// insertRows returns the rows that it has inserted, or none where the dialect only counts them
 // and some were there.
-func (m *Marks) insert(ctx context.Context, tx Tx, es []entry, salt int64) ([]row, error) {
-	if m.dialect.counts {
-		return m.insertCounted(ctx, tx, es, salt)
+func (d *dialect) insertRows(ctx context.Context, tx Tx, es []entry, salt int64) ([]row, error) {
+	if d.counts {
+		return d.insertCounted(ctx, tx, es, salt)
 	}
-	rows, err := queryRows(ctx, tx, m.dialect.insert(es, salt), scanInserted)
+	rows, err := queryRows(ctx, tx, d.insert(es, salt), scanInserted)
 	if err != nil {
 		return nil, err
 	}
@@ -179,8 +186,8 @@ func (m *Marks) insert(ctx context.Context, tx Tx, es []entry, salt int64) ([]ro
 }
 
 // insertCounted believes the count only when it says that all are new.
-func (m *Marks) insertCounted(ctx context.Context, tx Tx, es []entry, salt int64) ([]row, error) {
-	n, err := exec(ctx, tx, m.dialect.insert(es, salt))
+func (d *dialect) insertCounted(ctx context.Context, tx Tx, es []entry, salt int64) ([]row, error) {
+	n, err := exec(ctx, tx, d.insert(es, salt))
 	if err != nil || n != int64(len(es)) {
 		return nil, err
 	}
@@ -189,10 +196,6 @@ func (m *Marks) insertCounted(ctx context.Context, tx Tx, es []entry, salt int64
 		rows[i] = row{id: e.id, stamp: salt, fingerprint: e.fingerprint, ours: true}
 	}
 	return rows, nil
-}
-
-func (m *Marks) load(ctx context.Context, tx Tx, es []entry) ([]row, error) {
-	return queryRows(ctx, tx, m.dialect.load(es), scanLoaded)
 }
 
 // judge tells what a stored row means for a caller with this fingerprint.

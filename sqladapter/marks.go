@@ -40,6 +40,10 @@ type Config struct {
 	// is on record beside the table, and holds for all of it; [Marks.SetWindow] shortens it.
 	// Default: zero, which keeps marks for ever.
 	Window time.Duration
+	// Retention is how expired marks are removed: [Deletes] or [Generations]. A table stays
+	// with the one it was made for. Generations are for PostgreSQL, need a Window, and are
+	// worth it from some ten million marks on. Default: Deletes.
+	Retention Retention
 	// ResultLimit bounds what [Marks.SaveResultTx] keeps, in bytes. Default: 262144, which is
 	// 256 KiB.
 	ResultLimit int
@@ -93,8 +97,11 @@ type Marks struct {
 	window    time.Duration
 	isolation sql.IsolationLevel
 	limit     int // of a result
+	retention Retention
 	table     tableName
 	dialect   *dialect
+	// generations is nil with another retention.
+	generations *generations
 }
 
 // New checks the configuration. It does not touch the database; see [Marks.Migrate].
@@ -116,14 +123,33 @@ func New(cfg Config) (*Marks, error) {
 	if cfg.ResultLimit < 0 {
 		return nil, inputError("ResultLimit", fmt.Sprintf("must not be negative, is %d", cfg.ResultLimit))
 	}
+	if err := checkRetention(cfg); err != nil {
+		return nil, err
+	}
 	table, err := newTableName(cfg.Dialect, cfg.Schema, cfg.Table)
 	if err != nil {
 		return nil, err
 	}
-	return &Marks{
+	m := &Marks{
 		namespace: cfg.Namespace, window: cfg.Window, isolation: cfg.Isolation,
-		limit: cmp.Or(cfg.ResultLimit, defaultResultLimit), table: table, dialect: build(table, cfg.Window),
-	}, nil
+		limit: cmp.Or(cfg.ResultLimit, defaultResultLimit), retention: cfg.Retention, table: table, dialect: build(table, cfg.Window),
+	}
+	if m.retention == Generations {
+		m.useGenerations()
+	}
+	return m, nil
+}
+
+func checkRetention(cfg Config) error {
+	switch {
+	case cfg.Retention > Generations:
+		return inputError("Retention", "must be Deletes or Generations")
+	case cfg.Retention == Generations && cfg.Dialect != Postgres:
+		return inputError("Retention", "is Generations, which is for PostgreSQL, not for "+cfg.Dialect.String())
+	case cfg.Retention == Generations && cfg.Window == 0:
+		return inputError("Window", "is zero, which keeps marks for ever; Generations need one")
+	}
+	return nil
 }
 
 func checkIsolation(d Dialect, level sql.IsolationLevel) error {

@@ -13,6 +13,10 @@ type tableName struct {
 	index   string // of the retention index, as CREATE INDEX wants it
 	results string // the table of results
 	meta    string // the table of one row that has the window
+	state   string // the table of one row that tells the generation
+
+	quote  func(suffix string) string // the name with a suffix, quoted
+	derive func(suffix string) string // the same with the schema, when there is one
 }
 
 func newTableName(d Dialect, schema, table string) (tableName, error) {
@@ -35,7 +39,12 @@ func newTableName(d Dialect, schema, table string) (tableName, error) {
 		return d.quote(schema) + "." + d.quote(name)
 	}
 	index := sqlname.Derive(table, "_expiry")
-	name := tableName{full: in(table), bare: d.quote(table), index: d.quote(index), results: in(sqlname.Derive(table, "_results")), meta: in(sqlname.Derive(table, "_meta"))}
+	quote := func(suffix string) string { return d.quote(sqlname.Derive(table, suffix)) }
+	derive := func(suffix string) string { return in(sqlname.Derive(table, suffix)) }
+	name := tableName{
+		full: in(table), bare: d.quote(table), index: d.quote(index), results: derive("_results"), meta: derive("_meta"),
+		state: derive("_generation"), quote: quote, derive: derive,
+	}
 	if d == SQLite {
 		// SQLite wants the schema on the index and not on its table; PostgreSQL puts an
 		// index where its table is.

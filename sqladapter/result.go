@@ -34,9 +34,13 @@ func (m *Marks) SaveResultTx(ctx context.Context, tx Tx, key string, result []by
 	if result == nil {
 		result = []byte{} // would be NULL
 	}
-	n, err := m.change(ctx, tx, m.dialect.save(e, result))
+	d, err := m.statements(ctx, tx)
 	if err != nil {
 		return unlearnt(err).Err
+	}
+	n, err := m.change(ctx, tx, d.save(e, result))
+	if err != nil {
+		return unlearnt(m.rotated(d, err)).Err
 	}
 	if n != 1 {
 		return inputError("key", "is not marked, or has a result already")

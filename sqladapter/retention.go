@@ -32,9 +32,20 @@ func (m *Marks) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int64
 		return 0, inputError("db", "is nil")
 	case limit < 1:
 		return 0, inputError("limit", fmt.Sprintf("must be at least 1, is %d", limit))
+	case m.retention != Deletes:
+		return 0, inputError("Retention", "is "+m.retention.String()+"; call Rotate")
 	case m.window == 0:
 		return 0, inputError("Window", "is zero, which keeps marks for ever")
 	}
+	window, err := m.enforcedWindow(ctx, db)
+	if err != nil {
+		return 0, err
+	}
+	return m.expire(ctx, db, ceil(window, m.dialect.tick), int64(limit))
+}
+
+// enforcedWindow is the longer of the one on record and Config.Window.
+func (m *Marks) enforcedWindow(ctx context.Context, db *sql.DB) (time.Duration, error) {
 	window, err := m.recordedWindow(ctx, db)
 	if err != nil {
 		return 0, err
@@ -42,7 +53,7 @@ func (m *Marks) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int64
 	if window >= recordedForever {
 		return 0, inputError("Window", fmt.Sprintf("of %s is on record as for ever, and %v here; SetWindow shortens it", m.table.full, m.window))
 	}
-	return m.expire(ctx, db, ceil(max(window, m.window), m.dialect.tick), int64(limit))
+	return max(window, m.window), nil
 }
 
 // expire deletes marks and their results in one transaction.

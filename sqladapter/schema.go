@@ -57,14 +57,17 @@ func (m *Marks) Migrate(ctx context.Context, db *sql.DB) error {
 
 // Check tells whether the tables are there, in this package's form and with a window that is
 // long enough, and refuses what [Marks.Migrate] refuses. It is for those who migrate with
-// their own tool, to be called at start. It leaves nothing behind. Two round trips; with
-// MySQL seven.
+// their own tool, to be called at start. It leaves nothing behind. Two round trips; three
+// with PostgreSQL, with MySQL seven.
 func (m *Marks) Check(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
 		return err
 	}
 	if db == nil {
 		return inputError("db", "is nil")
+	}
+	if err := m.checkKind(ctx, db); err != nil {
+		return fmt.Errorf("sqladapter: check: %w", err)
 	}
 	if err := m.checkForm(ctx, db); err != nil {
 		return fmt.Errorf("sqladapter: check: %w", err)
@@ -88,6 +91,9 @@ func (m *Marks) migrate(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, m.dialect.lock); err != nil {
 			return fmt.Errorf("sqladapter: migrate: %w", err)
 		}
+	}
+	if err := m.checkKind(ctx, tx); err != nil {
+		return fmt.Errorf("sqladapter: migrate: %w", err)
 	}
 	for i, text := range m.migration() {
 		if _, err := tx.ExecContext(ctx, text); err != nil {

@@ -28,21 +28,27 @@ func TestGoldenSQL(t *testing.T) {
 			parts := append([]string{sql.lock}, m.migration()...)
 			parts = append(parts, insertText(m), loadText(m), insertManyText(m), loadManyText(m), peek(m), sql.window, sql.setWindow, sql.expire, sql.save(entry{}, []byte("result")).text)
 			parts = append(parts, sql.forget(make([]entry, 2))...)
-			got := strings.Join(parts, "\n\n") + "\n"
-			file := filepath.Join("testdata", d.String()+".golden.sql")
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("statements differ from %s (run with -update to accept):\n%s", file, got)
-			}
+			wantGolden(t, d.String(), parts)
 		})
+	}
+}
+
+// wantGolden compares statements with those on file.
+func wantGolden(t *testing.T, name string, parts []string) {
+	t.Helper()
+	got := strings.Join(parts, "\n\n") + "\n"
+	file := filepath.Join("testdata", name+".golden.sql")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("statements differ from %s (run with -update to accept):\n%s", file, got)
 	}
 }
 
@@ -54,6 +60,10 @@ func TestNew(t *testing.T) {
 	}{
 		"no dialect":          {"Dialect", func(c *Config) { c.Dialect = 0 }},
 		"unknown dialect":     {"Dialect", func(c *Config) { c.Dialect = 9 }},
+		"no such retention":   {"Retention", func(c *Config) { c.Retention = 2 }},
+		"generations, SQLite": {"Retention", func(c *Config) { c.Dialect, c.Retention, c.Window = SQLite, Generations, time.Hour }},
+		"generations, MySQL":  {"Retention", func(c *Config) { c.Dialect, c.Retention, c.Window = MySQL, Generations, time.Hour }},
+		"generations forever": {"Window", func(c *Config) { c.Retention = Generations }},
 		"no namespace":        {"Namespace", func(c *Config) { c.Namespace = "" }},
 		"odd namespace":       {"Namespace", func(c *Config) { c.Namespace = "pay ments" }},
 		"negative window":     {"Window", func(c *Config) { c.Window = -time.Hour }},
@@ -97,19 +107,20 @@ func TestNew(t *testing.T) {
 func TestMigrate(t *testing.T) {
 	m := newMarks(t, Postgres)
 	check := step{query: loadText(m)}
-	steps := []step{{query: m.dialect.lock}, {query: m.migration()[0]}, {query: m.migration()[1]}, check}
+	kind := step{query: m.dialect.kind, rows: func([]any) [][]driver.Value { return [][]driver.Value{{int64(0)}} }}
+	steps := []step{{query: m.dialect.lock}, kind, {query: m.migration()[0]}, {query: m.migration()[1]}, check}
 	for _, text := range m.migration()[2:] {
 		steps = append(steps, step{query: text})
 	}
-	if len(steps) != 7 || !strings.Contains(steps[6].query, "3600000") {
-		t.Fatalf("want lock, three tables, index and window, got %d statements", len(steps))
+	if len(steps) != 8 || !strings.Contains(steps[7].query, "3600000") {
+		t.Fatalf("want lock, kind, three tables, index and window, got %d statements", len(steps))
 	}
 	db, s := openScript(t, steps...)
 	if err := m.Migrate(t.Context(), db); err != nil || s.committed != 1 {
 		t.Error(err)
 	}
 	check.err = codeError("42703")
-	foreign, s := openScript(t, append(steps[:3:3], check)...)
+	foreign, s := openScript(t, append(steps[:4:4], check)...)
 	if err := m.Migrate(t.Context(), foreign); err == nil || !strings.Contains(err.Error(), `"onceward_marks" is not a table of marks`) || s.committed != 0 {
 		t.Errorf("a table with other columns: %v", err)
 	}

@@ -239,7 +239,7 @@ func TestDoSwallowedError(t *testing.T) {
 // the busy timeout is an error that says "again".
 func TestDoBesideAWriter(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "marks.db")
-	s := newShop(t, engine{"sqlite/impatient", sqladapter.SQLite, func(t *testing.T) *sql.DB {
+	s := newShop(t, engine{name: "sqlite/impatient", dialect: sqladapter.SQLite, open: func(t *testing.T) *sql.DB {
 		return openDB(t, "sqlite", "file:"+file+"?_txlock=deferred&_pragma=busy_timeout(1)&_pragma=journal_mode(WAL)")
 	}})
 	locked, free := make(chan struct{}), make(chan struct{})

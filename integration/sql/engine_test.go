@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
@@ -26,10 +27,12 @@ type engine struct {
 	name    string
 	dialect sqladapter.Dialect
 	open    func(t *testing.T) *sql.DB
+	// retention of the marks; Generations have a window of an hour unless a test says else.
+	retention sqladapter.Retention
 }
 
 func sqlite() engine {
-	return engine{"sqlite", sqladapter.SQLite, func(t *testing.T) *sql.DB {
+	return engine{name: "sqlite", dialect: sqladapter.SQLite, open: func(t *testing.T) *sql.DB {
 		return openDB(t, "sqlite", sqliteDSN(filepath.Join(t.TempDir(), "marks.db"), "immediate"))
 	}}
 }
@@ -43,9 +46,15 @@ func sqliteDSN(file, txlock string) string {
 // postgres differs by mode in how parameters travel: as described by the server, as
 // unnamed text, or inside the statement's text.
 func postgres(mode string) engine {
-	return engine{"postgres/" + mode, sqladapter.Postgres, func(t *testing.T) *sql.DB {
+	return engine{name: "postgres/" + mode, dialect: sqladapter.Postgres, open: func(t *testing.T) *sql.DB {
 		return openDB(t, "pgx", postgresURL(t, servertest.Postgres(t), mode))
 	}}
+}
+
+// inGenerations keeps the marks of an engine in generations.
+func inGenerations(e engine) engine {
+	e.name, e.retention = e.name+"+generations", sqladapter.Generations
+	return e
 }
 
 func postgresURL(t *testing.T, base, mode string) string {
@@ -64,7 +73,7 @@ func postgresURL(t *testing.T, base, mode string) string {
 // mariadb reads double quotes as the others do, so that the statements of the tests are one
 // text for all. Those of sqladapter do not depend on it.
 func mariadb() engine {
-	return engine{"mariadb", sqladapter.MySQL, func(t *testing.T) *sql.DB {
+	return engine{name: "mariadb", dialect: sqladapter.MySQL, open: func(t *testing.T) *sql.DB {
 		return openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), nil))
 	}}
 }
@@ -88,6 +97,13 @@ func postgresModes() []engine {
 
 // forEach runs a test against every engine.
 func forEach(t *testing.T, test func(t *testing.T, e engine)) {
+	e := inGenerations(postgres("cache_statement"))
+	t.Run(e.name, func(t *testing.T) { test(t, e) })
+	forEachDeleting(t, test)
+}
+
+// forEachDeleting runs a test that is about retention by deletes, or about its tables.
+func forEachDeleting(t *testing.T, test func(t *testing.T, e engine)) {
 	for _, e := range append(postgresModes(), sqlite(), mariadb()) {
 		t.Run(e.name, func(t *testing.T) { test(t, e) })
 	}
@@ -95,7 +111,7 @@ func forEach(t *testing.T, test func(t *testing.T, e engine)) {
 
 // forEachPostgres runs a test that is about PostgreSQL alone.
 func forEachPostgres(t *testing.T, test func(t *testing.T, e engine)) {
-	for _, e := range postgresModes() {
+	for _, e := range append(postgresModes(), inGenerations(postgres("cache_statement"))) {
 		t.Run(e.name, func(t *testing.T) { test(t, e) })
 	}
 }
@@ -132,6 +148,9 @@ func newShop(t *testing.T, e engine, edit ...func(*sqladapter.Config)) *shop {
 	db := e.open(t)
 	name := servertest.Prefix(t)
 	cfg := sqladapter.Config{Dialect: e.dialect, Namespace: "shop", Table: name + "_marks"}
+	if cfg.Retention = e.retention; cfg.Retention == sqladapter.Generations {
+		cfg.Window = time.Hour
+	}
 	for _, f := range edit {
 		f(&cfg)
 	}
@@ -151,6 +170,9 @@ func newShop(t *testing.T, e engine, edit ...func(*sqladapter.Config)) *shop {
 // drop removes what Migrate has made.
 func (s *shop) drop(t *testing.T) {
 	t.Helper()
+	if s.dialect == sqladapter.Postgres {
+		s.dropGenerations(t)
+	}
 	for _, suffix := range []string{"", "_results", "_meta"} {
 		s.exec(t, `DROP TABLE IF EXISTS "`+sqlname.Derive(s.table, suffix)+`"`)
 	}

@@ -102,7 +102,7 @@ func TestLockTimeout(t *testing.T) {
 // one has committed, whatever the timeout; run again from BEGIN it can.
 func TestSQLiteReadThenMark(t *testing.T) {
 	file := t.TempDir() + "/marks.db"
-	s := newShop(t, engine{"sqlite/deferred", sqladapter.SQLite, func(t *testing.T) *sql.DB {
+	s := newShop(t, engine{name: "sqlite/deferred", dialect: sqladapter.SQLite, open: func(t *testing.T) *sql.DB {
 		return openDB(t, "sqlite", sqliteDSN(file, "deferred"))
 	}})
 	read := func() *sql.Tx {

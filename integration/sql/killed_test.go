@@ -76,7 +76,7 @@ func TestKilledAtEveryStatement(t *testing.T) {
 			t.Run(e.name+"/"+w.name, func(t *testing.T) {
 				t.Parallel()
 				v := victim{Driver: e.driver, DSN: e.dsn(t), Dialect: e.dialect, Way: w.name}
-				s := newShop(t, engine{e.name, e.dialect, func(t *testing.T) *sql.DB { return openDB(t, e.driver, v.DSN) }})
+				s := newShop(t, engine{name: e.name, dialect: e.dialect, open: func(t *testing.T) *sql.DB { return openDB(t, e.driver, v.DSN) }})
 				v.Table, v.Ledger = s.table, s.ledger
 				all := s.killEverywhere(t, v, w)
 				s.wantEffects(t, all)

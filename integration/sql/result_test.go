@@ -88,7 +88,7 @@ func TestResultIsRefused(t *testing.T) {
 
 // TestResultsGoWithTheirMarks: with the transaction, and with retention.
 func TestResultsGoWithTheirMarks(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newShop(t, e, func(c *sqladapter.Config) { c.Window = 72 * time.Hour })
 		for _, message := range []string{"old", "new"} {
 			if _, err := s.saves(t.Context(), message, []byte(message)); err != nil {

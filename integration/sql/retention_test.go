@@ -38,7 +38,7 @@ func (s *shop) deleteExpired(t *testing.T, limit int, want int64) {
 }
 
 func TestDeleteExpired(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newShop(t, e, func(c *sqladapter.Config) { c.Window = 72 * time.Hour })
 		old, recent := messages(7), "recent"
 		for _, message := range old {
@@ -71,7 +71,7 @@ func TestDeleteExpired(t *testing.T) {
 // TestSharedWindow: of two namespaces in one table the longer window holds for both, until
 // somebody says otherwise.
 func TestSharedWindow(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newShop(t, e, func(c *sqladapter.Config) { c.Window = 24 * time.Hour })
 		neighbour := *s
 		config := sqladapter.Config{Dialect: e.dialect, Namespace: "other", Table: s.table, Window: 30 * 24 * time.Hour}
@@ -121,7 +121,7 @@ func TestSharedWindow(t *testing.T) {
 // TestDeleteExpiredFutureMark: a mark from the future, left by a clock that was wrong,
 // does not take the present ones with it.
 func TestDeleteExpiredFutureMark(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newShop(t, e, func(c *sqladapter.Config) { c.Window = 72 * time.Hour })
 		if _, err := s.deliver(t.Context(), "future", nil); err != nil {
 			t.Fatal(err)

@@ -42,7 +42,7 @@ func TestMigrateTogether(t *testing.T) {
 
 // TestMigrateNames: names at their limits and in mixed case make a table with an index.
 func TestMigrateNames(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachDeleting(t, func(t *testing.T, e engine) {
 		prefix := servertest.Prefix(t)
 		for _, table := range []string{"Mixed_" + prefix, prefix + strings.Repeat("x", 63-len(prefix))} {
 			s := newShop(t, e, func(c *sqladapter.Config) { c.Table = table })
@@ -99,7 +99,7 @@ func TestMigrateSchema(t *testing.T) {
 // TestMigrateRefuses: somebody else's table under our name is left alone, and so is one of
 // an older form.
 func TestMigrateRefuses(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
 		for name, columns := range map[string]string{
 			"somebody else's": `id integer, stamp text`,

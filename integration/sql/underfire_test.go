@@ -32,7 +32,7 @@ func battlefields() []battlefield {
 	return []battlefield{{
 		name: "postgres", kind: servertest.KindPostgres,
 		engine: func(addr string) engine {
-			return engine{"postgres", sqladapter.Postgres, func(t *testing.T) *sql.DB {
+			return engine{name: "postgres", dialect: sqladapter.Postgres, open: func(t *testing.T) *sql.DB {
 				return openDB(t, "pgx", postgresURL(t, addr, "cache_statement"))
 			}}
 		},

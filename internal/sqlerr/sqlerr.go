@@ -70,10 +70,11 @@ const (
 	pgSerialization = "40001"
 	pgDeadlock      = "40P01"
 	pgLockTimeout   = "55P03"
+	pgNoTable       = "42P01"
 	// The record has changed since the snapshot (MariaDB), lock wait timeout, deadlock,
 	// and NOWAIT.
 	mySnapshot, myLockTimeout, myDeadlock, myNoWait = 1020, 1205, 1213, 3572
-	myNoSavepoint                                   = 1305
+	myNoSavepoint, myNoTable                        = 1305, 1146
 	liteBusy, liteLocked                            = 5, 6
 )
 
@@ -94,6 +95,9 @@ func Doomed(err error) bool {
 
 // NoSavepoint reports that a savepoint of MySQL does not exist: its transaction has ended.
 func NoSavepoint(err error) bool { return MySQL(err) == myNoSavepoint }
+
+// NoTable reports that a statement names a table that does not exist.
+func NoTable(err error) bool { return State(err) == pgNoTable || MySQL(err) == myNoTable }
 
 // Transient reports whether a transaction that failed with err may succeed when it is run
 // again from BEGIN: after a serialization failure, a deadlock, a lock timeout, SQLite's busy

@@ -87,6 +87,9 @@ func TestErrors(t *testing.T) {
 	if !NoSavepoint(wrap(my(1305))) || NoSavepoint(my(1213)) || NoSavepoint(nil) {
 		t.Error("1305 alone says that a savepoint is gone")
 	}
+	if !NoTable(wrap(my(1146))) || !NoTable(join(pgError("42P01"))) || NoTable(my(1305)) || NoTable(pgError("42703")) || NoTable(nil) {
+		t.Error("1146 and 42P01 alone say that there is no such table")
+	}
 	// A deadline calls itself a network timeout, too.
 	if Transient(context.DeadlineExceeded) {
 		t.Error("an ended context is transient")

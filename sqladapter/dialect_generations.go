@@ -1,0 +1,103 @@
+package sqladapter
+
+import (
+	_ "embed" // the schema
+	"fmt"
+	"strings"
+	"time"
+)
+
+//go:embed schema/postgres_generations.sql
+var postgresGenerationsSchema string
+
+// generation holds the names of one: its table while it is open and when it is sealed, and the
+// table of its results.
+type generation struct {
+	number                int64
+	open, sealed, results string
+}
+
+func (t tableName) generation(number int64) generation {
+	base := fmt.Sprintf("_g%d", number)
+	return generation{number: number, open: t.derive(base + "_open"), sealed: t.derive(base), results: t.derive(base + "_results")}
+}
+
+// sealedBare is the name that a sealed table is given.
+func (t tableName) sealedBare(number int64) string {
+	return t.quote(fmt.Sprintf("_g%d", number))
+}
+
+// newPostgresGenerations has the statements that are the same for all generations. Marks are
+// read by those who wait for nobody through views of both tables.
+func newPostgresGenerations(t tableName, window time.Duration) *dialect {
+	d := newPostgres(t, window)
+	zero, one := t.generation(0), t.generation(1)
+	d.ddl = strings.NewReplacer(
+		"{{state}}", t.state, "{{sealed}}", zero.sealed, "{{sealed_results}}", zero.results,
+		"{{open}}", one.open, "{{open_results}}", one.results,
+		"{{marks_view}}", postgresMarksView(t, one.open, zero.sealed), "{{results_view}}", postgresResultsView(t, one, zero),
+	).Replace(render(postgresGenerationsSchema, t, window))
+	d.kind = postgresKind(t, "v")
+	d.expire = ""
+	return d
+}
+
+// postgresKind counts the tables that are of another kind than wanted.
+func postgresKind(t tableName, want string) string {
+	return `SELECT count(*) FROM pg_class WHERE oid = to_regclass('` + t.full + `') AND relkind <> '` + want + `'`
+}
+
+func postgresMarksView(t tableName, tables ...string) string {
+	return postgresView(t.full, `id, stamp, fingerprint`, tables)
+}
+
+func postgresResultsView(t tableName, gs ...generation) string {
+	tables := make([]string, len(gs))
+	for i, g := range gs {
+		tables[i] = g.results
+	}
+	return postgresView(t.results, `id, result`, tables)
+}
+
+func postgresView(name, columns string, tables []string) string {
+	parts := make([]string, len(tables))
+	for i, table := range tables {
+		parts[i] = `SELECT ` + columns + ` FROM ` + table
+	}
+	return `CREATE OR REPLACE VIEW ` + name + ` AS ` + strings.Join(parts, ` UNION ALL `)
+}
+
+// inGeneration has the statements for marks while this generation is open.
+//
+// OFFSET 0 keeps the planner to one look into the index for each id. A plan that was made when
+// the open table was small would otherwise read all of it, for as long as the plan is kept:
+// nothing analyses these tables, and so nothing makes plans anew.
+func (d *dialect) inGeneration(t tableName, number int64) *dialect {
+	open, sealed := t.generation(number), t.generation(number-1)
+	into := `INSERT INTO ` + open.open + ` (id, stamp, fingerprint) `
+	// What the transaction's snapshot has as the open generation: it may be older than the
+	// names, which are always those of now.
+	current := fmt.Sprintf(` WHERE (SELECT generation FROM %s) = %d`, t.state, number)
+	before := func(id string) string {
+		return ` AND NOT EXISTS (SELECT 1 FROM ` + sealed.sealed + ` AS p WHERE p.id = ` + id + ` OFFSET 0)`
+	}
+	tail := ` ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp`
+	insert := into + `SELECT $1::uuid, ` + postgresStamp + `, $3::bytea` + current + before(`$1::uuid`) + tail
+	insertMany := into + `SELECT b.id, ` + postgresStamp + `, decode(b.fingerprint, 'hex')` +
+		` FROM unnest($1::text::uuid[], $3::text::text[]) AS b(id, fingerprint)` + current + before(`b.id`) + tail
+	found := func(table string, g generation) string {
+		return `SELECT m.stamp, m.fingerprint, r.result FROM ` + table + ` AS m LEFT JOIN ` + g.results + ` AS r ON r.id = m.id WHERE m.id = b.id`
+	}
+	load := `SELECT uuid_send(b.id), f.stamp, f.fingerprint, f.stamp >> 20, ` + postgresNow + `, f.result` +
+		` FROM unnest($1::text::uuid[]) AS b(id) CROSS JOIN LATERAL (` +
+		found(open.open, open) + ` UNION ALL ` + found(sealed.sealed, sealed) + ` OFFSET 0) AS f`
+	save := `INSERT INTO ` + open.results + ` (id, result) SELECT id, $2::bytea FROM ` + open.open + ` WHERE id = $1::uuid` +
+		` ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id)`
+
+	in := *d
+	in.generation = number
+	in.insert = postgresInsert(insert, insertMany)
+	in.load = func(es []entry) statement { return statement{load, []any{idArray(es)}} }
+	in.save = func(e entry, result []byte) statement { return statement{save, []any{uuidText(e.id), result}} }
+	return &in
+}

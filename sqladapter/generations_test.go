@@ -1,0 +1,151 @@
+package sqladapter
+
+import (
+	"database/sql/driver"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+func newGenerations(t *testing.T, table string) *Marks {
+	t.Helper()
+	m, err := New(Config{Dialect: Postgres, Namespace: "payments", Table: table, Window: time.Hour, Retention: Generations})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestGoldenGenerations(t *testing.T) {
+	m, err := New(Config{Dialect: Postgres, Namespace: "n", Schema: "Shop", Table: "marks", Window: time.Hour, Retention: Generations})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := m.generations.at(7)
+	parts := append([]string{m.dialect.kind}, m.migration()...)
+	parts = append(parts, m.generations.read, d.insert(make([]entry, 1), 0).text, d.insert(make([]entry, 2), 0).text,
+		d.load(make([]entry, 1)).text, d.save(entry{}, nil).text, d.peek(make([]entry, 1)).text, newestMark(m.table.generation(7).open))
+	parts = append(parts, m.sealing(7)...)
+	wantGolden(t, "postgres_generations", parts)
+}
+
+// number answers with one.
+func number(n int64) func([]any) [][]driver.Value {
+	return func([]any) [][]driver.Value { return [][]driver.Value{{n}} }
+}
+
+// generationStep is a mark in a generation that meets err, or is the first.
+func generationStep(m *Marks, n int64, err error) step {
+	e, _ := m.entry(testKey, nil)
+	return step{query: m.generations.at(n).insert(make([]entry, 1), 0).text, err: err, rows: func(args []any) [][]driver.Value {
+		return [][]driver.Value{{e.id[:], at(1, args[1].(int64))}} //nolint:forcetypeassert // as the dialect has it
+	}}
+}
+
+// TestLearnsOfRotations: a transaction fails, and the next asks for the generation.
+func TestLearnsOfRotations(t *testing.T) {
+	m := newGenerations(t, "marks")
+	gone := codeError("42P01")
+	read := func(n int64) step { return step{query: m.generations.read, rows: number(n)} }
+	db, _ := openScript(t,
+		read(3), generationStep(m, 3, nil), // asked once
+		generationStep(m, 3, nil),
+		generationStep(m, 3, gone),
+		read(3), generationStep(m, 3, gone), // a snapshot from before the rotation
+		read(5), generationStep(m, 5, nil),
+		generationStep(m, 5, nil),
+		generationStep(m, 5, codeError("23514")), // another error says nothing
+		generationStep(m, 5, nil),
+	)
+	for i, want := range []error{nil, nil, gone, gone, nil, nil, codeError("23514"), nil} {
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mark, err := m.MarkTx(t.Context(), tx, testKey)
+		if !errors.Is(err, want) || mark.First() != (want == nil) || Retryable(err) != (want == gone) {
+			t.Errorf("mark %d: %v, %v; want %v", i+1, mark.Outcome, err, want)
+		}
+		_ = tx.Rollback()
+	}
+	// What a slow transaction has read does not take the others back.
+	if m.generations.learn(4).generation != 4 || m.generations.known.Load().generation != 5 {
+		t.Error("an older generation has replaced a newer one")
+	}
+}
+
+// TestOldSnapshot: nothing inserted and nothing found means that the snapshot does not see
+// the sealed generation as it is.
+func TestOldSnapshot(t *testing.T) {
+	m := newGenerations(t, "marks")
+	nothing := generationStep(m, 2, nil)
+	nothing.rows = nil
+	tx, _ := beginScript(t, step{query: m.generations.read, rows: number(2)}, nothing,
+		step{query: m.generations.at(2).load(make([]entry, 1)).text})
+	mark, err := m.MarkTx(t.Context(), tx, testKey)
+	if !errors.Is(err, errOldSnapshot) || !Retryable(err) || mark.Outcome != dedup.Unknown {
+		t.Errorf("%v, %v; want a retryable error", mark.Outcome, err)
+	}
+}
+
+// TestGenerationMissing: no generation on record is nothing that another try could mend.
+func TestGenerationMissing(t *testing.T) {
+	m := newGenerations(t, "marks")
+	for want, answer := range map[string]step{
+		"42P01":   {err: codeError("42P01")},
+		"Migrate": {},
+	} {
+		answer.query = m.generations.read
+		tx, _ := beginScript(t, answer)
+		if _, err := m.MarkTx(t.Context(), tx, testKey); err == nil || Retryable(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("MarkTx = %v, want an error with %s that is not retryable", err, want)
+		}
+	}
+}
+
+// TestGenerationNames: all names of all generations differ and fit, also where the table's own
+// name fills all there is.
+func TestGenerationNames(t *testing.T) {
+	for _, table := range []string{"t", strings.Repeat("t", 63)} {
+		m := newGenerations(t, table)
+		seen := map[string]bool{m.table.full: true, m.table.meta: true, m.table.results: true, m.table.state: true}
+		for _, n := range []int64{0, 1, 12, 1 << 40} {
+			g := m.table.generation(n)
+			for _, name := range []string{g.open, g.sealed, g.results} {
+				if len(name) > 65 || seen[name] {
+					t.Errorf("generation %d has %s", n, name)
+				}
+				seen[name] = true
+			}
+			if m.table.sealedBare(n) != g.sealed {
+				t.Errorf("generation %d is sealed as %s and called %s", n, m.table.sealedBare(n), g.sealed)
+			}
+		}
+	}
+}
+
+func TestRotateInput(t *testing.T) {
+	m := newGenerations(t, "marks")
+	var input *dedup.InputError
+	if _, err := m.Rotate(t.Context(), nil); !errors.As(err, &input) || input.Field != "db" {
+		t.Errorf("no database: %v", err)
+	}
+	db, _ := openScript(t, step{query: m.dialect.window, rows: number(forever)})
+	if _, err := newMarks(t, Postgres).Rotate(t.Context(), db); !errors.As(err, &input) || input.Field != "Retention" {
+		t.Errorf("a table with deletes: %v", err)
+	}
+	if _, err := m.DeleteExpired(t.Context(), db, 1); !errors.As(err, &input) || input.Field != "Retention" {
+		t.Errorf("deletes in generations: %v", err)
+	}
+	if _, err := m.Rotate(t.Context(), db); !errors.As(err, &input) || input.Field != "Window" {
+		t.Errorf("a table that is kept for ever: %v", err)
+	}
+	for r, want := range map[Retention]string{Deletes: "deletes", Generations: "generations", 9: "unknown"} {
+		if r.String() != want {
+			t.Errorf("%d is called %s", r, r)
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/internal/sqlerr"
+)
+
+const (
+	// lockTries is how often Rotate asks for a lock before it gives up, and lockWait how long
+	// the first of them waits; each next waits twice as long, in case transactions that mark
+	// are always longer than that. Whoever wants to mark meanwhile waits behind it.
+	lockTries = 4
+	lockWait  = 50 * time.Millisecond
+	// frozen is after how long the server ends the transaction of a rotator that has stopped
+	// between two statements: it holds the lock that every mark needs.
+	frozen = time.Second
+)
+
+// lockPause leaves the marks that waited behind a rotation several times that to go on.
+var lockPause = backoff.Policy{Kind: backoff.Equal, Base: 500 * time.Millisecond, Cap: 4 * time.Second}
+
+// Rotate is what [Marks.DeleteExpired] is for tables with [Generations]: call it from time to
+// time, several times in a window, from one process or from all. It opens a new generation when
+// the present one is a window old, and reports whether it has; and it drops what is not looked
+// at any more.
+//
+// A mark is kept for one window at least, from when its transaction ended, and for two and the
+// time between two calls of Rotate at most. The window is the table's, as in DeleteExpired.
+// Time is the database's clock, and it is held back while there are no marks: a generation is
+// sealed only when it has a mark that is a window younger than it. So when the consumers were
+// down for longer than the window, the marks they will need are still there.
+//
+// To seal a generation it needs a moment without any transaction that has marked in it. It
+// waits 50 ms for that moment, during which other marks wait, too, gives up, lets them go on,
+// and tries again, three times, waiting twice as long each time. When a transaction is left
+// hanging, nothing is sealed, and marks go on; the error is [Retryable], and the next call
+// tries again. All of a rotation is one transaction: a rotator that dies leaves nothing half
+// done. One that freezes is cut off by the server after a second.
+//
+// The role that calls it becomes the owner of the new tables: use the role that marks, or give
+// that one its rights by ALTER DEFAULT PRIVILEGES. It is an error with another retention, and
+// for a table that is on record to be kept for ever. Two round trips while nothing is due.
+func (m *Marks) Rotate(ctx context.Context, db *sql.DB) (sealed bool, err error) {
+	switch {
+	case m.ready() != nil:
+		return false, m.ready()
+	case db == nil:
+		return false, inputError("db", "is nil")
+	case m.generations == nil:
+		return false, inputError("Retention", "is "+m.retention.String()+"; call DeleteExpired")
+	}
+	window, err := m.enforcedWindow(ctx, db)
+	if err != nil {
+		return false, err
+	}
+	if sealed, err = m.rotate(ctx, db, window); err != nil {
+		return sealed, fmt.Errorf("sqladapter: rotate %s: %w", m.table.full, err)
+	}
+	return sealed, nil
+}
+
+// rotate drops also when it cannot seal.
+func (m *Marks) rotate(ctx context.Context, db *sql.DB, window time.Duration) (sealed bool, err error) {
+	var number, oldest, opened, now int64
+	state := `SELECT generation, oldest, opened_ms, ` + postgresNow + ` FROM ` + m.table.state
+	if err := db.QueryRowContext(ctx, state).Scan(&number, &oldest, &opened, &now); err != nil {
+		return false, err
+	}
+	end := opened + windowMillis(window)
+	due := now >= end
+	if due {
+		due, err = m.hasMarkSince(ctx, db, number, end)
+	}
+	if due {
+		sealed, err = m.briefly(ctx, db, func(tx *sql.Tx) (bool, error) { return m.seal(ctx, tx, number) })
+	}
+	if sealed || oldest < number-1 {
+		err = errors.Join(err, m.dropUnused(ctx, db))
+	}
+	return sealed, err
+}
+
+// hasMarkSince is false, too, when another has sealed the generation.
+func (m *Marks) hasMarkSince(ctx context.Context, db *sql.DB, number, ms int64) (bool, error) {
+	var newest int64
+	err := db.QueryRowContext(ctx, newestMark(m.table.generation(number).open)).Scan(&newest)
+	if sqlerr.NoTable(err) {
+		return false, nil
+	}
+	return err == nil && newest >= ms, err
+}
+
+// newestMark reads the last 8 MB of a table, in ms. There is no index by age. Nothing is ever
+// deleted from the table, so what is new is at its end.
+func newestMark(table string) string {
+	return `SELECT coalesce(max(stamp >> 20), 0) FROM ` + table + ` WHERE ctid >= (SELECT format('(%s,0)', greatest(` +
+		`pg_relation_size('` + table + `') / current_setting('block_size')::bigint - 1024, 0))::tid)`
+}
+
+// briefly runs work in a transaction that waits for no lock for long.
+func (m *Marks) briefly(ctx context.Context, db *sql.DB, work func(tx *sql.Tx) (bool, error)) (done bool, err error) {
+	for try := range lockTries {
+		if try > 0 {
+			if cause := backoff.Sleep(ctx, lockPause.Delay(try-1, 0, nil)); cause != nil {
+				return false, because(cause, err)
+			}
+		}
+		if done, err = m.bounded(ctx, db, lockWait<<try, work); !sqlerr.Waited(err) {
+			return done, err
+		}
+	}
+	return false, fmt.Errorf("other transactions have held a lock, %d times: %w", lockTries, err)
+}
+
+func (m *Marks) bounded(ctx context.Context, db *sql.DB, wait time.Duration, work func(tx *sql.Tx) (bool, error)) (bool, error) {
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: m.dialect.weakest})
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
+	for _, text := range []string{
+		fmt.Sprintf(`SET LOCAL lock_timeout = %d`, wait.Milliseconds()),
+		fmt.Sprintf(`SET LOCAL idle_in_transaction_session_timeout = %d`, frozen.Milliseconds()),
+	} {
+		if _, err := tx.ExecContext(ctx, text); err != nil {
+			return false, err
+		}
+	}
+	done, err := work(tx)
+	if err != nil || !done {
+		return false, err
+	}
+	return true, tx.Commit()
+}
+
+// seal opens the next generation. It answers false when another has done so, or is about to.
+//
+// The views come first, and in one order, which is that in which they are read: whoever holds
+// one of them and wants a table meets nobody who holds the table and wants the view. The clock
+// is read when all marks of the sealed generation have ended.
+func (m *Marks) seal(ctx context.Context, tx *sql.Tx, number int64) (bool, error) {
+	found := 0
+	turn := fmt.Sprintf(`SELECT 1 FROM %s WHERE generation = %d FOR UPDATE SKIP LOCKED`, m.table.state, number)
+	if err := tx.QueryRowContext(ctx, turn).Scan(&found); err != nil {
+		if errors.Is(err, sql.ErrNoRows) {
+			return false, nil
+		}
+		return false, err
+	}
+	for _, text := range m.sealing(number) {
+		if _, err := tx.ExecContext(ctx, text); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (m *Marks) sealing(number int64) []string {
+	t := m.table
+	next, last := t.generation(number+1), t.generation(number)
+	like := func(table, model string) string {
+		return `CREATE TABLE ` + table + ` (LIKE ` + model + ` INCLUDING ALL) WITH (autovacuum_enabled = false)`
+	}
+	return []string{
+		like(next.open, last.open),
+		like(next.results, last.results),
+		postgresMarksView(t, next.open, last.open),
+		postgresResultsView(t, next, last),
+		`ALTER TABLE ` + last.open + ` RENAME TO ` + t.sealedBare(number),
+		fmt.Sprintf(`UPDATE %s SET generation = %d, opened_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint`, t.state, next.number),
+	}
+}
+
+// dropUnused drops generations one by one. Marks are looked for in the open one and the one
+// before it: that one was sealed when the open one was opened, and the one before that a window
+// earlier.
+func (m *Marks) dropUnused(ctx context.Context, db *sql.DB) error {
+	for {
+		dropped, err := m.briefly(ctx, db, func(tx *sql.Tx) (bool, error) { return m.dropOldest(ctx, tx) })
+		if err != nil || !dropped {
+			return err
+		}
+	}
+}
+
+func (m *Marks) dropOldest(ctx context.Context, tx *sql.Tx) (bool, error) {
+	var oldest int64
+	turn := `SELECT oldest FROM ` + m.table.state + ` WHERE oldest < generation - 1 FOR UPDATE SKIP LOCKED`
+	if err := tx.QueryRowContext(ctx, turn).Scan(&oldest); err != nil {
+		if errors.Is(err, sql.ErrNoRows) {
+			return false, nil
+		}
+		return false, err
+	}
+	g := m.table.generation(oldest)
+	for _, text := range []string{
+		`DROP TABLE IF EXISTS ` + g.sealed + `, ` + g.results,
+		`UPDATE ` + m.table.state + ` SET oldest = oldest + 1`,
+	} {
+		if _, err := tx.ExecContext(ctx, text); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
