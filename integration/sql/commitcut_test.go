@@ -34,13 +34,16 @@ func cuttables() []cuttable {
 		c := newCutter(t, direct.Addr, newMySQLWire)
 		return c, openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(cfg *mysql.Config) { cfg.Addr = c.addr }))
 	}}}
-	for _, mode := range pgxModes {
-		all = append(all, cuttable{postgres(mode), func(t *testing.T) (*cutter, *sql.DB) {
+	through := func(mode string) func(t *testing.T) (*cutter, *sql.DB) {
+		return func(t *testing.T) (*cutter, *sql.DB) {
 			c, url := newPostgresCutter(t, servertest.Postgres(t))
 			return c, openDB(t, "pgx", postgresURL(t, url, mode))
-		}})
+		}
 	}
-	return all
+	for _, mode := range pgxModes {
+		all = append(all, cuttable{postgres(mode), through(mode)})
+	}
+	return append(all, cuttable{inGenerations(postgres(pgxModes[0])), through(pgxModes[0])})
 }
 
 // A way to have the effects of a batch, as often as it takes. first says that the transaction

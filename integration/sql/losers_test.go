@@ -26,7 +26,7 @@ func levels(d sqladapter.Dialect) []sql.IsolationLevel {
 // it get no answer. When it commits they learn Duplicate; when it rolls back one of them has
 // the effect in its place, and the others learn Duplicate of that.
 func TestLosers(t *testing.T) {
-	for _, e := range []engine{postgres("cache_statement"), mariadb(), sqlite()} {
+	for _, e := range []engine{postgres("cache_statement"), inGenerations(postgres("cache_statement")), mariadb(), sqlite()} {
 		for _, level := range levels(e.dialect) {
 			for _, w := range ways {
 				t.Run(e.name+"/"+level.String()+"/"+w.name, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestOldSnapshot(t *testing.T) {
 	for _, isolated := range []string{"OFF", "ON"} {
 		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead} {
 			t.Run(level.String()+"/"+isolated, func(t *testing.T) {
-				s := newShop(t, engine{"mariadb", sqladapter.MySQL, func(t *testing.T) *sql.DB {
+				s := newShop(t, engine{name: "mariadb", dialect: sqladapter.MySQL, open: func(t *testing.T) *sql.DB {
 					return openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(cfg *mysql.Config) {
 						cfg.Params["innodb_snapshot_isolation"] = isolated
 					}))

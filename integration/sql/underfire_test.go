@@ -42,7 +42,7 @@ func battlefields() []battlefield {
 	}, {
 		name: "mariadb", kind: servertest.KindMariaDB,
 		engine: func(addr string) engine {
-			return engine{"mariadb", sqladapter.MySQL, func(t *testing.T) *sql.DB {
+			return engine{name: "mariadb", dialect: sqladapter.MySQL, open: func(t *testing.T) *sql.DB {
 				return openDB(t, "mysql", mariadbDSN(t, addr, nil))
 			}}
 		},
