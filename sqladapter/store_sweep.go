@@ -60,7 +60,10 @@ func (s *Store) Sweep(ctx context.Context, limit int) (Swept, error) {
 		}
 		return nil
 	})
-	return swept, err
+	if err != nil {
+		return Swept{}, err // what runs on when ctx has ended may still count
+	}
+	return swept, nil
 }
 
 // sweepIn is one transaction of a sweep: rows are locked, and then looked at once more.
