@@ -2,9 +2,9 @@ package kafkaadapter
 
 import (
 	"context"
-	"errors"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
 
 // AllOrNothing makes a [BatchHandler] of effects that happen together or not at all, as in
@@ -33,17 +33,10 @@ func AllOrNothing(f func(ctx context.Context, ms []*Message) error) BatchHandler
 		if len(usable) == 0 {
 			return errs
 		}
-		err := f(ctx, usable)
-		if err == nil {
-			return errs
-		}
-		if len(usable) > 1 && dedup.IsPermanent(err) {
-			// Not wrapped: it is permanent for one of them, and nobody knows for which.
-			err = errors.New("kafkaadapter: one message of a batch fails for good: " + err.Error())
-		}
+		together := partition.Together(f(ctx, usable), len(usable))
 		for i := range errs {
 			if errs[i] == nil {
-				errs[i] = err
+				errs[i] = together[0]
 			}
 		}
 		return errs

@@ -20,6 +20,8 @@ type Message struct {
 	// Attempt counts the claims of this id, from 1. In the Unclaimed composition it
 	// counts the runs in this process since the partition was assigned.
 	Attempt int
+
+	topicID string // as of the assignment; only for a RangeHandler
 }
 
 // Handler has the effect of one message. It runs under a context that ends with
@@ -73,11 +75,15 @@ type Config struct {
 	// BatchHandler. Deduper must be nil then.
 	Unclaimed bool
 
-	// Handler has the effect of one message, BatchHandler of many. One of them is
-	// required.
+	// Handler has the effect of one message, BatchHandler of many. One of them, or
+	// RangeHandler, is required.
 	Handler Handler
 	// BatchHandler is used in place of Handler.
 	BatchHandler BatchHandler
+	// RangeHandler is used in place of both, for who keeps a fence of offsets in place of, or
+	// beside, a record for each message. It needs Unclaimed, and Order must be ByPartition,
+	// and Positions, which knows the topics' UUIDs.
+	RangeHandler RangeHandler
 
 	// ID finds the id of a message. Default: DefaultID.
 	ID IDFunc
@@ -210,6 +216,8 @@ func (c Config) complete() (Config, error) {
 		return c, err
 	}
 	switch {
+	case c.RangeHandler != nil && c.Positions == nil:
+		return c, s.Bad("Positions", "is nil; a RangeHandler needs the topics' UUIDs: a topic that is created anew would look done")
 	case c.BatchWait < 0:
 		return c, s.Bad("BatchWait", "is %v; it must not be negative", c.BatchWait)
 	case c.TakeOverOlderGeneration && c.Group == "":
@@ -229,8 +237,8 @@ func (c *Config) settings() setting.Settings {
 	return setting.Settings{
 		Package: "kafkaadapter",
 		Deduper: c.Deduper, Unclaimed: c.Unclaimed, TakeOver: c.TakeOverOlderGeneration,
-		Handler: c.Handler != nil, BatchHandler: c.BatchHandler != nil, Scope: c.Scope,
-		Order: uint8(c.Order), Orders: uint8(Unordered) + 1,
+		Handler: c.Handler != nil, BatchHandler: c.BatchHandler != nil, RangeHandler: c.RangeHandler != nil,
+		Scope: c.Scope, Order: uint8(c.Order), Orders: uint8(Unordered) + 1,
 		Workers: &c.Workers, BatchMax: &c.BatchMax, ClaimAhead: &c.ClaimAhead, HighWater: &c.HighWater, LowWater: &c.LowWater,
 		CommitCount: &c.CommitCount, MaxAttempts: &c.MaxAttempts, CommitEvery: &c.CommitEvery, Drain: &c.Drain,
 		Timeout: &c.Timeout, BusyTimeout: &c.BusyTimeout, RetryBase: &c.RetryBase, RetryMax: &c.RetryMax,

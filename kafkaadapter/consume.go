@@ -30,6 +30,9 @@ func partitionConfig(c Config, retry backoff.Policy) *partition.Config {
 	if c.BatchHandler != nil {
 		out.HandleBatch = func(ctx context.Context, ms []*partition.Message) []error { return c.BatchHandler(ctx, natives(ms)) }
 	}
+	if c.RangeHandler != nil {
+		out.HandleBatch = c.handleRange
+	}
 	if c.Park != nil {
 		out.Park = func(ctx context.Context, m *partition.Message, reason error) error {
 			return c.Park(ctx, native(m), reason)
@@ -99,12 +102,14 @@ func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama
 	if state == nil {
 		return errors.New("kafkaadapter: ConsumeClaim without Setup")
 	}
+	var topicID string
 	if positions := a.cfg.Positions; positions != nil {
 		// An error ends the session, and the next one tries again: without the look-up
 		// the messages of a topic that is another one by now could be taken for done.
 		if err := positions.assigned(claim.Topic()); err != nil {
 			return err
 		}
+		topicID = positions.topicID(claim.Topic())
 	}
 	var open valve
 	p, err := partition.New(a.partitions, partition.Assignment{
@@ -123,7 +128,7 @@ func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama
 		return err
 	}
 	defer a.show(claim, p)()
-	intake := a.intake(p, claim, &open)
+	intake := a.intake(p, claim, topicID, &open)
 	ended := p.End()
 	if state.commits != nil {
 		state.commits.forget(claim.Topic(), claim.Partition())
@@ -133,7 +138,7 @@ func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama
 
 // intake takes messages until the channel closes or the partition ends. It never waits for
 // the store or for a handler, unless nobody can pause the partition for it.
-func (a *Adapter) intake(p *partition.Partition, claim sarama.ConsumerGroupClaim, open *valve) error {
+func (a *Adapter) intake(p *partition.Partition, claim sarama.ConsumerGroupClaim, topicID string, open *valve) error {
 	in, err := flow.NewIntake(claim.Messages(), flow.IntakeConfig{BatchMax: a.cfg.BatchMax, BatchWait: a.cfg.BatchWait})
 	if err != nil {
 		return err
@@ -146,7 +151,7 @@ func (a *Adapter) intake(p *partition.Partition, claim sarama.ConsumerGroupClaim
 		}
 		messages := make([]partition.Message, len(batch))
 		for i, m := range batch {
-			messages[i] = a.receive(m)
+			messages[i] = a.receive(m, topicID)
 		}
 		if err := p.Take(messages); err != nil {
 			return err
@@ -156,12 +161,12 @@ func (a *Adapter) intake(p *partition.Partition, claim sarama.ConsumerGroupClaim
 }
 
 // receive finds the id of a message.
-func (a *Adapter) receive(m *sarama.ConsumerMessage) partition.Message {
+func (a *Adapter) receive(m *sarama.ConsumerMessage, topicID string) partition.Message {
 	if hook := a.cfg.Observer.Delivered; hook != nil {
 		hook(m)
 	}
 	id, bad := a.idOf(m)
 	return partition.Message{
-		Native: &Message{ConsumerMessage: m, ID: id}, Offset: m.Offset, Key: m.Key, Value: m.Value, ID: id, Bad: bad,
+		Native: &Message{ConsumerMessage: m, ID: id, topicID: topicID}, Offset: m.Offset, Key: m.Key, Value: m.Value, ID: id, Bad: bad,
 	}
 }

@@ -217,3 +217,33 @@ func ExampleAllOrNothing() {
 	fmt.Println(err)
 	// Output: <nil>
 }
+
+// A row for each partition in place of one for each message: effects and fence in one SQL
+// transaction. It tells redeliveries; what a producer has sent twice is done twice.
+func ExampleRangeHandler() {
+	var db *sql.DB
+	var positions *kafkaadapter.Positions // see NewPositions
+	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.Postgres, Group: "payments"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = kafkaadapter.New(kafkaadapter.Config{
+		Unclaimed: true,
+		Order:     kafkaadapter.ByPartition,
+		Positions: positions,
+		RangeHandler: func(ctx context.Context, r *kafkaadapter.Range) error {
+			at := sqladapter.Position{Topic: r.Topic, TopicID: r.TopicID, Partition: r.Partition}
+			_, err := fence.Do(ctx, db, at, r.From, r.To, func(ctx context.Context, tx *sql.Tx, start int64) error {
+				for _, m := range r.Since(start) {
+					if _, err := tx.ExecContext(ctx, "INSERT INTO booking (event) VALUES ($1)", m.Value); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			return err
+		},
+	})
+	fmt.Println(err)
+	// Output: dedup: kafkaadapter.Config.Positions is nil; a RangeHandler needs the topics' UUIDs: a topic that is created anew would look done
+}

@@ -112,8 +112,13 @@ func (p *Positions) id(m *sarama.ConsumerMessage) (string, bool) {
 	if id, ok := Replayed()(m); ok {
 		return id, true
 	}
-	p.mu.RLock()
-	topic := p.topics[m.Topic].text
-	p.mu.RUnlock()
+	topic := p.topicID(m.Topic)
 	return msgid.Position(topic, m.Partition, m.Offset, m.Timestamp), topic != ""
+}
+
+// topicID is the UUID of a topic by the last look-up, empty for one that was never looked up.
+func (p *Positions) topicID(topic string) string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.topics[topic].text
 }

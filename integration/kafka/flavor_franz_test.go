@@ -141,6 +141,9 @@ func franzConfig(t *testing.T, m *member, mc *memberConfig) (franz.Config, func(
 	if mc.unordered {
 		cfg.Order = franz.Unordered
 	}
+	if mc.ranges != nil {
+		franzRanges(&cfg, mc.ranges)
+	}
 	if mc.drain > 0 {
 		cfg.Drain = mc.drain
 	}
@@ -191,4 +194,17 @@ func franzObserver(o observer) franz.Observer {
 		out.Parked = func(m *franz.Message, reason error) { o.Parked(franzNeutral(m), reason) }
 	}
 	return out
+}
+
+// franzRanges has the member handle ranges.
+func franzRanges(cfg *franz.Config, handle func(context.Context, stretch) error) {
+	cfg.Handler, cfg.Order, cfg.BatchMax = nil, franz.ByPartition, 16
+	cfg.RangeHandler = func(ctx context.Context, r *franz.Range) error {
+		return handle(ctx, stretch{r.Topic, r.TopicID, r.Partition, r.From, r.To, func(offset int64) (ms []*kafkaMessage) {
+			for _, m := range r.Since(offset) {
+				ms = append(ms, franzNeutral(m))
+			}
+			return ms
+		}})
+	}
 }

@@ -64,6 +64,9 @@ func saramaAdapterConfig(t *testing.T, m *member, mc *memberConfig) (kafkaadapte
 	if mc.unordered {
 		cfg.Order = kafkaadapter.Unordered
 	}
+	if mc.ranges != nil {
+		saramaRanges(t, &cfg, mc)
+	}
 	if mc.drain > 0 {
 		cfg.Drain = mc.drain
 	}
@@ -147,4 +150,26 @@ func saramaObserver(o observer) kafkaadapter.Observer {
 		out.Parked = func(m *kafkaadapter.Message, reason error) { o.Parked(neutral(m), reason) }
 	}
 	return out
+}
+
+// saramaRanges has the member handle ranges.
+func saramaRanges(t *testing.T, cfg *kafkaadapter.Config, mc *memberConfig) {
+	t.Helper()
+	admin, err := sarama.NewClusterAdmin(mc.brokers, clientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = admin.Close() })
+	if cfg.Positions, err = kafkaadapter.NewPositions(admin, mc.topic); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Handler, cfg.Order, cfg.BatchMax = nil, kafkaadapter.ByPartition, 16
+	cfg.RangeHandler = func(ctx context.Context, r *kafkaadapter.Range) error {
+		return mc.ranges(ctx, stretch{r.Topic, r.TopicID, r.Partition, r.From, r.To, func(offset int64) (ms []*kafkaMessage) {
+			for _, m := range r.Since(offset) {
+				ms = append(ms, neutral(m))
+			}
+			return ms
+		}})
+	}
 }

@@ -62,6 +62,7 @@ type memberConfig struct {
 	workers             int
 	highWater, lowWater int
 	drain, timeout      time.Duration
+	ranges              func(ctx context.Context, r stretch) error // in place of handler
 
 	// Settings of the Deduper.
 	lease    time.Duration // default 1 s
@@ -80,6 +81,14 @@ type memberConfig struct {
 	adapter func(*kafkaadapter.Config)
 	client  func(*sarama.Config)
 	wrap    func(sarama.ConsumerGroup) sarama.ConsumerGroup // between sarama and the adapter
+}
+
+// stretch is a range as scenarios see it.
+type stretch struct {
+	topic, topicID string
+	partition      int32
+	from, to       int64
+	since          func(offset int64) []*kafkaMessage
 }
 
 // newDeduper makes the member's own.

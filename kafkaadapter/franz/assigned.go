@@ -3,11 +3,13 @@ package franz
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
 
@@ -142,13 +144,17 @@ func (a *assigned) take(topic [16]byte, records []*kgo.Record, high int64) error
 		return nil // it is being given up
 	}
 	c := a.s.c
+	uuid := msgid.TopicID(topic)
+	if uuid == "" && c.cfg.RangeHandler != nil {
+		return fmt.Errorf("franz: topic %q has no UUID, which a RangeHandler needs: brokers must be 3.1 at least", a.at.topic)
+	}
 	messages, all := make([]partition.Message, len(records)), make([]Message, len(records))
 	for i, r := range records {
 		if hook := c.cfg.Observer.Delivered; hook != nil {
 			hook(r)
 		}
 		id, bad := c.cfg.idOf(r, topic)
-		all[i] = Message{Record: r, ID: id}
+		all[i] = Message{Record: r, ID: id, topicID: uuid}
 		messages[i] = partition.Message{Native: &all[i], Offset: r.Offset, Key: r.Key, Value: r.Value, ID: id, Bad: bad}
 	}
 	a.s.commits.note(a.at, records)

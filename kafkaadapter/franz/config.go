@@ -20,6 +20,8 @@ type Message struct {
 	// Attempt counts the claims of this id, from 1. In the Unclaimed composition it
 	// counts the runs in this process since the partition was assigned.
 	Attempt int
+
+	topicID string // only for a RangeHandler
 }
 
 // Handler has the effect of one message. It runs under a context that ends with
@@ -72,11 +74,15 @@ type Config struct {
 	// itself, in the transaction of its effect. Deduper must be nil then.
 	Unclaimed bool
 
-	// Handler has the effect of one message, BatchHandler of many. One of them is
-	// required.
+	// Handler has the effect of one message, BatchHandler of many. One of them, or
+	// RangeHandler, is required.
 	Handler Handler
 	// BatchHandler is used in place of Handler.
 	BatchHandler BatchHandler
+	// RangeHandler is used in place of both, for who keeps a fence of offsets in place of, or
+	// beside, a record for each message. It needs Unclaimed, and Order must be ByPartition. The
+	// brokers must be 3.1 at least, which tell a topic's UUID with every fetch.
+	RangeHandler RangeHandler
 
 	// ID finds the id of a message. Default: DefaultID.
 	ID IDFunc
@@ -191,8 +197,8 @@ func (c Config) complete() (Config, error) {
 	s := setting.Settings{
 		Package: "franz",
 		Deduper: c.Deduper, Unclaimed: c.Unclaimed, TakeOver: c.TakeOverOlderGeneration,
-		Handler: c.Handler != nil, BatchHandler: c.BatchHandler != nil, Scope: c.Scope,
-		Order: uint8(c.Order), Orders: uint8(Unordered) + 1,
+		Handler: c.Handler != nil, BatchHandler: c.BatchHandler != nil, RangeHandler: c.RangeHandler != nil,
+		Scope: c.Scope, Order: uint8(c.Order), Orders: uint8(Unordered) + 1,
 		Workers: &c.Workers, BatchMax: &c.BatchMax, ClaimAhead: &c.ClaimAhead, HighWater: &c.HighWater, LowWater: &c.LowWater,
 		CommitCount: &c.CommitCount, MaxAttempts: &c.MaxAttempts, CommitEvery: &c.CommitEvery, Drain: &c.Drain,
 		Timeout: &c.Timeout, BusyTimeout: &c.BusyTimeout, RetryBase: &c.RetryBase, RetryMax: &c.RetryMax,

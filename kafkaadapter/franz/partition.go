@@ -26,6 +26,9 @@ func partitionConfig(c Config, retry backoff.Policy) *partition.Config {
 	if c.BatchHandler != nil {
 		out.HandleBatch = func(ctx context.Context, ms []*partition.Message) []error { return c.BatchHandler(ctx, natives(ms)) }
 	}
+	if c.RangeHandler != nil {
+		out.HandleBatch = c.handleRange
+	}
 	if c.Park != nil {
 		out.Park = func(ctx context.Context, m *partition.Message, reason error) error {
 			return c.Park(ctx, native(m), reason)

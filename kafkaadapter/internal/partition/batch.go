@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -88,6 +89,15 @@ func (p *Partition) handleBatch(ctx context.Context, tasks []task) (errs []error
 		return repeated(fmt.Errorf("kafkaadapter: batch handler returned %d errors for %d messages", len(errs), len(tasks)), len(tasks))
 	}
 	return errs
+}
+
+// Together is the answer for n messages whose effects happen together or not at all. It is not
+// wrapped when it is permanent for one of several: nobody knows for which.
+func Together(err error, n int) []error {
+	if n > 1 && dedup.IsPermanent(err) {
+		err = errors.New("kafkaadapter: one message of a batch fails for good: " + err.Error())
+	}
+	return repeated(err, n)
 }
 
 func repeated(err error, n int) []error {

@@ -3,6 +3,7 @@
 package setting
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -18,6 +19,7 @@ type Settings struct {
 	Deduper                  *dedup.Deduper
 	Unclaimed, TakeOver      bool
 	Handler, BatchHandler    bool // set
+	RangeHandler             bool // likewise
 	Scope                    string
 	Order, Orders            uint8 // chosen, and how many there are
 	Workers, BatchMax        *int
@@ -72,11 +74,37 @@ func (s *Settings) checkNegative() error {
 
 func (s *Settings) checkTogether() error {
 	scope := scopeFault(s.Scope)
+	if s.RangeHandler {
+		return cmp.Or(s.checkRanges(), s.checkRest(scope))
+	}
 	switch {
 	case !s.Handler && !s.BatchHandler:
 		return s.Bad("Handler", "is nil, and so is BatchHandler")
 	case s.Handler && s.BatchHandler:
 		return s.Bad("BatchHandler", "is set together with Handler")
+	}
+	return s.checkRest(scope)
+}
+
+// byPartition is the number of that Order with every adapter.
+const byPartition = 1
+
+// checkRanges refuses whatever would have a range overtaken by a later one, which takes all that
+// lies before it for done.
+func (s *Settings) checkRanges() error {
+	switch {
+	case s.Handler || s.BatchHandler:
+		return s.Bad("RangeHandler", "is set together with another handler")
+	case !s.Unclaimed:
+		return s.Bad("Unclaimed", "is false; a RangeHandler records itself what is done")
+	case s.Order != byPartition:
+		return s.Bad("Order", "must be ByPartition with a RangeHandler: in any other order a range would leave out messages that come after it")
+	}
+	return nil
+}
+
+func (s *Settings) checkRest(scope string) error {
+	switch {
 	case *s.MaxAttempts == 1:
 		return s.Bad("MaxAttempts", "is 1: messages are claimed ahead of their turn, and one crash would use it up unseen; 0 is no limit, 2 the least")
 	case s.TakeOver && s.Unclaimed:
