@@ -41,23 +41,29 @@ import (
 func (m *Marks) Do(
 	ctx context.Context, db *sql.DB, key string, effect func(ctx context.Context, tx *sql.Tx) error, opts ...dedup.Option,
 ) (Mark, error) {
-	if err := m.checkDo(ctx, db, effect == nil); err != nil {
+	if err := m.checkDo(ctx, "db", db == nil, effect == nil); err != nil {
 		return Mark{}, err
 	}
+	return m.do(ctx, m.beginIn(db), key, func(ctx context.Context, tx transaction) error { return effect(ctx, ofSQL(tx)) }, opts)
+}
+
+func (m *Marks) do(
+	ctx context.Context, begin beginner, key string, effect func(ctx context.Context, tx transaction) error, opts []dedup.Option,
+) (Mark, error) {
 	e, err := m.entry(key, opts)
 	if err != nil {
 		err = badKey(err)
 		return Mark{Err: err}, err
 	}
 	var mark Mark
-	err = transact(ctx, m.beginIn(db), func(tx transaction) (write bool, err error) {
+	err = transact(ctx, begin, func(tx transaction) (write bool, err error) {
 		if mark, err = m.mark(ctx, tx, e); err != nil {
 			return false, err
 		}
 		if !mark.First() {
 			return false, nil
 		}
-		return true, effect(ctx, native(tx))
+		return true, effect(ctx, tx)
 	})
 	switch {
 	case err == nil:
@@ -91,9 +97,18 @@ func (m *Marks) Do(
 func (m *Marks) DoBatch(
 	ctx context.Context, db *sql.DB, keys []string, effect func(ctx context.Context, tx *sql.Tx, first []int) error, opts ...dedup.Option,
 ) ([]Mark, error) {
-	if err := m.checkDo(ctx, db, effect == nil); err != nil {
+	if err := m.checkDo(ctx, "db", db == nil, effect == nil); err != nil {
 		return nil, err
 	}
+	return m.doBatch(ctx, m.beginIn(db), keys, func(ctx context.Context, tx transaction, first []int) error {
+		return effect(ctx, ofSQL(tx), first)
+	}, opts)
+}
+
+func (m *Marks) doBatch(
+	ctx context.Context, begin beginner, keys []string,
+	effect func(ctx context.Context, tx transaction, first []int) error, opts []dedup.Option,
+) ([]Mark, error) {
 	b, err := m.batchOf(keys, opts)
 	if err != nil {
 		return nil, err
@@ -101,12 +116,12 @@ func (m *Marks) DoBatch(
 	if len(b.places) == 0 {
 		return b.marks, nil
 	}
-	err = transact(ctx, m.beginIn(db), func(tx transaction) (write bool, err error) {
+	err = transact(ctx, begin, func(tx transaction) (write bool, err error) {
 		if _, err := m.markBatch(ctx, tx, b); err != nil {
 			return false, err
 		}
 		if first := firsts(b.marks); len(first) > 0 {
-			return true, effect(ctx, native(tx), first)
+			return true, effect(ctx, tx, first)
 		}
 		return false, nil
 	})
@@ -150,14 +165,14 @@ func firsts(marks []Mark) (first []int) {
 }
 
 // checkDo refuses what no transaction can be begun with.
-func (m *Marks) checkDo(ctx context.Context, db *sql.DB, noEffect bool) error {
+func (m *Marks) checkDo(ctx context.Context, field string, missing, noEffect bool) error {
 	switch {
 	case m.ready() != nil:
 		return m.ready()
 	case ctx == nil:
 		return inputError("ctx", "is nil")
-	case db == nil:
-		return inputError("db", "is nil")
+	case missing:
+		return inputError(field, "is nil")
 	case noEffect:
 		return inputError("effect", "is nil")
 	}

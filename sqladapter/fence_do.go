@@ -41,7 +41,7 @@ func (f *Fence) Do(
 		if found = span.found(stored); found.Start == to {
 			return false, nil // the rollback gives the row's lock back
 		}
-		return true, effect(ctx, native(tx), found.Start)
+		return true, effect(ctx, ofSQL(tx), found.Start)
 	})
 	if err != nil {
 		return Advance{}, err

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -12,6 +13,7 @@ import (
 // nativeTx is a transaction that is not of database/sql.
 type nativeTx struct {
 	id    dedup.ID
+	fresh bool // the INSERT finds nothing
 	asked []string
 }
 
@@ -21,7 +23,7 @@ func (t *nativeTx) QueryContext(context.Context, string, ...any) (*sql.Rows, err
 
 func (t *nativeTx) QueryRows(_ context.Context, query string, _ ...any) (Rows, error) {
 	t.asked = append(t.asked, query)
-	return &nativeRows{id: t.id, ended: len(t.asked) == 1}, nil // the INSERT finds it taken
+	return &nativeRows{id: t.id, ended: len(t.asked) == 1 && !t.fresh}, nil
 }
 
 // nativeRows is one row, of somebody else.
@@ -53,4 +55,43 @@ func TestNativeTx(t *testing.T) {
 	if err != nil || mark.Outcome != dedup.Duplicate || len(tx.asked) != 2 {
 		t.Errorf("mark %v, %v after %d statements", mark.Outcome, err, len(tx.asked))
 	}
+}
+
+// nativeTransaction is what Native begins: commits answers in turn.
+type nativeTransaction struct {
+	nativeTx
+	commits *[]error
+	ended   *int
+}
+
+func (t *nativeTransaction) Commit(context.Context) error   { return shift(t.commits) }
+func (t *nativeTransaction) Rollback(context.Context) error { *t.ended++; return nil }
+
+// A native transaction is run again as one of database/sql is, and always ended.
+func TestNative(t *testing.T) {
+	m := newMarks(t, Postgres)
+	e, err := m.entry("k", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		begun, ended, ran := 0, 0, 0
+		commits := []error{codeError("40001"), safeError(true)}
+		native := Native{Marks: m, Begin: func(_ context.Context, level sql.IsolationLevel) (NativeTransaction, error) {
+			if begun++; begun == 2 {
+				return nil, codeError("57P03")
+			}
+			return &nativeTransaction{nativeTx: nativeTx{id: e.id, fresh: begun < 4}, commits: &commits, ended: &ended}, nil
+		}}
+		mark, err := native.Do(t.Context(), "k", func(_ context.Context, tx NativeTransaction) error {
+			if _, ok := tx.(*nativeTransaction); !ok {
+				t.Errorf("the effect was given %T", tx)
+			}
+			ran++
+			return nil
+		})
+		if err != nil || mark.Outcome != dedup.Duplicate || begun != 4 || ended != 3 || ran != 2 {
+			t.Errorf("Do = %v, %v after %d runs of %d, %d ended", mark.Outcome, err, ran, begun, ended)
+		}
+	})
 }

@@ -115,6 +115,7 @@ func (s *script) next(query string, named []driver.NamedValue) (step, []any) {
 	s.steps = s.steps[1:]
 	if query != st.query && (st.like == "" || !strings.Contains(query, st.like)) {
 		s.t.Errorf("statement\n%s\nwant\n%s", query, st.query+st.like)
+		return step{err: errors.New("script: another statement")}, nil
 	}
 	return st, args
 }

@@ -58,8 +58,8 @@ func beginIn(db *sql.DB, isolation sql.IsolationLevel, guarded bool) beginner {
 	}
 }
 
-// native is the *sql.Tx of a transaction that beginIn has begun.
-func native(tx transaction) *sql.Tx {
+// ofSQL is the *sql.Tx of a transaction that beginIn has begun.
+func ofSQL(tx transaction) *sql.Tx {
 	if g, ok := tx.(*guardedTx); ok {
 		return g.Tx
 	}

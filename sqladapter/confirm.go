@@ -1,0 +1,87 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Verdict is what became of a transaction whose COMMIT was not answered.
+type Verdict uint8
+
+const (
+	// Undecided means that nothing was learnt. Ask again, and acknowledge nothing until then.
+	Undecided Verdict = iota
+	// Committed means that the transaction is committed, mark and effect.
+	Committed
+	// CommittedByAnother means that it was rolled back, and that another transaction with the
+	// same key is committed: the effect is done.
+	CommittedByAnother
+	// NotCommitted means that it was rolled back, for good, and the effect is not done.
+	NotCommitted
+)
+
+// String returns the lower-case name.
+func (v Verdict) String() string {
+	switch v {
+	case Committed:
+		return "committed"
+	case CommittedByAnother:
+		return "committed by another"
+	case NotCommitted:
+		return "not committed"
+	default:
+		return "undecided"
+	}
+}
+
+// Confirm tells what became of a transaction that the caller has sent COMMIT, and that was
+// not answered: the connection was lost, or the context ended. mark is what [Marks.MarkTx] or
+// [Marks.MarkBatchTx] returned for key in that transaction, and was the first. Whoever can run
+// the whole transaction again need not ask; [Marks.Do] does that by itself.
+//
+// It inserts the mark in a transaction of its own, on another connection, and rolls that back
+// in any case. The INSERT waits while a server is still committing, or has not yet noticed
+// that its client has gone; a SELECT would call that absent, and the row appear afterwards.
+// What is waited for is bounded by ctx and the database's lock timeout.
+//
+// The answer is final. It is Undecided exactly when there is an error: [Retryable] tells
+// whether to ask again, and a lock timeout is [dedup.ErrInFlight]. It holds as long as the
+// mark would be kept: ask within the window. A mark that is not a first's is a
+// [*dedup.InputError]. Scope of the options counts, as in MarkTx. Three round trips, four
+// when the mark is there, four more with MySQL.
+func (m *Marks) Confirm(ctx context.Context, db *sql.DB, key string, mark Mark, opts ...dedup.Option) (Verdict, error) {
+	if err := m.checkDo(ctx, "db", db == nil, false); err != nil {
+		return Undecided, err
+	}
+	return m.confirm(ctx, beginIn(db, m.dialect.weakest, m.dialect.guarded), key, mark, opts)
+}
+
+func (m *Marks) confirm(ctx context.Context, begin beginner, key string, mark Mark, opts []dedup.Option) (Verdict, error) {
+	e, err := m.entry(key, opts)
+	if err != nil {
+		return Undecided, err
+	}
+	if !mark.First() || mark.stamp == 0 {
+		return Undecided, inputError("mark", "is not a first's, as MarkTx has returned it")
+	}
+	tx, err := begin(ctx)
+	if err != nil {
+		return Undecided, fmt.Errorf("sqladapter: confirm: %w", err)
+	}
+	defer rollback(ctx, tx)
+	rows, err := m.settle(ctx, tx, []entry{e})
+	if err != nil {
+		return Undecided, unlearnt(err).Err
+	}
+	switch r := rows[e.id]; {
+	case r.ours:
+		return NotCommitted, nil
+	case r.stamp == mark.stamp:
+		return Committed, nil
+	default:
+		return CommittedByAnother, nil
+	}
+}

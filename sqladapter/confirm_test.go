@@ -1,0 +1,79 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// What Confirm answers, and that it never commits.
+func TestConfirm(t *testing.T) {
+	m := newMarks(t, SQLite)
+	mine := Mark{Outcome: dedup.Acquired, stamp: at(1, 9)}
+	absent := step{query: insertText(m), rows: inserted}
+	taken := step{query: insertText(m)}
+	found := func(stamp int64) step {
+		return step{query: loadText(m), rows: func(args []any) [][]driver.Value {
+			return [][]driver.Value{{args[0], stamp, nil, int64(1000), int64(1000), nil}}
+		}}
+	}
+	tests := map[string]struct {
+		steps  []step
+		begins []error
+		want   Verdict
+		err    error
+	}{
+		"ours":               {steps: []step{taken, found(at(1, 9))}, want: Committed},
+		"another's":          {steps: []step{taken, found(at(1, 8))}, want: CommittedByAnother},
+		"of another moment":  {steps: []step{taken, found(at(2, 9))}, want: CommittedByAnother},
+		"nobody's":           {steps: []step{absent}, want: NotCommitted},
+		"rolled back since":  {steps: []step{taken, {query: loadText(m)}, absent}, want: NotCommitted},
+		"wait was cut short": {steps: []step{{query: insertText(m), err: codeError("55P03")}}, err: dedup.ErrInFlight},
+		"no answer":          {steps: []step{{query: insertText(m), err: driver.ErrBadConn}}, err: driver.ErrBadConn},
+		"no connection":      {begins: []error{codeError("57P03")}, err: codeError("57P03")},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			db, s := openScript(t, tt.steps...)
+			s.begins = tt.begins
+			got, err := m.Confirm(t.Context(), db, testKey, mine)
+			if got != tt.want || !errors.Is(err, tt.err) || (err == nil) != (got != Undecided) {
+				t.Errorf("Confirm = %v, %v; want %v, %v", got, err, tt.want, tt.err)
+			}
+			if s.committed != 0 || s.rolledBack != s.begun-len(tt.begins) {
+				t.Errorf("%d begun, %d committed, %d rolled back", s.begun, s.committed, s.rolledBack)
+			}
+		})
+	}
+}
+
+func TestConfirmRefuses(t *testing.T) {
+	m := newMarks(t, SQLite)
+	db, _ := openScript(t) // any statement fails the test
+	mine := Mark{Outcome: dedup.Acquired, stamp: at(1, 9)}
+	for name, tt := range map[string]struct {
+		field string
+		call  func() (Verdict, error)
+	}{
+		"a duplicate": {"mark", func() (Verdict, error) {
+			return m.Confirm(t.Context(), db, "k", Mark{Outcome: dedup.Duplicate, stamp: at(1, 9)})
+		}},
+		"made by hand": {"mark", func() (Verdict, error) { return m.Confirm(t.Context(), db, "k", Mark{Outcome: dedup.Acquired}) }},
+		"empty key":    {"key", func() (Verdict, error) { return m.Confirm(t.Context(), db, "", mine) }},
+		"nil db":       {"db", func() (Verdict, error) { return m.Confirm(t.Context(), nil, "k", mine) }},
+		"nil context":  {"ctx", func() (Verdict, error) { return m.Confirm(nil, db, "k", mine) }}, //nolint:staticcheck // the mistake
+		"zero Marks":   {"Marks", func() (Verdict, error) { return new(Marks).Confirm(t.Context(), db, "k", mine) }},
+		"native, zero": {"Begin", func() (Verdict, error) { return Native{Marks: m}.Confirm(context.Background(), "k", mine) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := tt.call()
+			var input *dedup.InputError
+			if got != Undecided || !errors.As(err, &input) || input.Field != tt.field {
+				t.Errorf("Confirm = %v, %v; want an InputError on %q", got, err, tt.field)
+			}
+		})
+	}
+}

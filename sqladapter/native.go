@@ -1,0 +1,71 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// NativeTransaction is a [NativeTx] that [Native] ends.
+type NativeTransaction interface {
+	NativeTx
+	// Commit may be broken off by its context.
+	Commit(ctx context.Context) error
+	// Rollback is called last in any case, also after Commit, where it does nothing. Its
+	// context ends some seconds later at the latest, and not with the caller's.
+	Rollback(ctx context.Context) error
+}
+
+// Native has [Marks.Do], [Marks.DoBatch] and [Marks.Confirm] for transactions that are not of
+// database/sql. Package sqladapter/pgxv5 is it for pgx. Both fields are required, and it is as
+// safe for concurrent use as they are.
+type Native struct {
+	// Marks as [New] has made them.
+	Marks *Marks
+	// Begin begins a transaction at a level; [sql.LevelDefault] is what the database has set.
+	// A level that the database does not know is an error.
+	Begin func(ctx context.Context, level sql.IsolationLevel) (NativeTransaction, error)
+}
+
+// Do is [Marks.Do]. effect is given what Begin has returned.
+func (n Native) Do(
+	ctx context.Context, key string, effect func(ctx context.Context, tx NativeTransaction) error, opts ...dedup.Option,
+) (Mark, error) {
+	if err := n.Marks.checkDo(ctx, "Begin", n.Begin == nil, effect == nil); err != nil {
+		return Mark{}, err
+	}
+	return n.Marks.do(ctx, n.at(n.Marks.isolation), key, func(ctx context.Context, tx transaction) error {
+		return effect(ctx, tx.(NativeTransaction)) //nolint:forcetypeassert // begin has made it
+	}, opts)
+}
+
+// DoBatch is [Marks.DoBatch]. effect is given what Begin has returned.
+func (n Native) DoBatch(
+	ctx context.Context, keys []string, effect func(ctx context.Context, tx NativeTransaction, first []int) error, opts ...dedup.Option,
+) ([]Mark, error) {
+	if err := n.Marks.checkDo(ctx, "Begin", n.Begin == nil, effect == nil); err != nil {
+		return nil, err
+	}
+	return n.Marks.doBatch(ctx, n.at(n.Marks.isolation), keys, func(ctx context.Context, tx transaction, first []int) error {
+		return effect(ctx, tx.(NativeTransaction), first) //nolint:forcetypeassert // begin has made it
+	}, opts)
+}
+
+// Confirm is [Marks.Confirm].
+func (n Native) Confirm(ctx context.Context, key string, mark Mark, opts ...dedup.Option) (Verdict, error) {
+	if err := n.Marks.checkDo(ctx, "Begin", n.Begin == nil, false); err != nil {
+		return Undecided, err
+	}
+	return n.Marks.confirm(ctx, n.at(n.Marks.dialect.weakest), key, mark, opts)
+}
+
+func (n Native) at(level sql.IsolationLevel) beginner {
+	return func(ctx context.Context) (transaction, error) {
+		tx, err := n.Begin(ctx, level)
+		if err != nil {
+			return nil, err // whatever tx is, it must not be a transaction
+		}
+		return tx, nil
+	}
+}
