@@ -157,7 +157,7 @@ func latePostgres(t *testing.T) *lateCommit {
 func lateMariaDB(t *testing.T) *lateCommit {
 	server := servertest.Private(t, servertest.KindMariaDB)
 	open := func(t *testing.T) *sql.DB { return openDB(t, "mysql", mariadbDSN(t, server.Addr, nil)) }
-	s := newShop(t, engine{"mariadb", sqladapter.MySQL, open})
+	s := newShop(t, engine{name: "mariadb", dialect: sqladapter.MySQL, open: open})
 	admin, err := s.db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
