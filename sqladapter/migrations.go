@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/internal/sqlmigrate"
 )
 
-//go:embed migrations
+//go:embed schema/fence
 var migrationFiles embed.FS
 
 // Migrations are the numbered versions of one component's tables, from 1, under the names that
@@ -43,7 +43,7 @@ func (e *LevelError) Error() string {
 
 // newMigrations takes names that have been checked. Verify may be nil.
 func newMigrations(component string, d Dialect, schema, table string, verify func(ctx context.Context, tx *sql.Tx) error) (*Migrations, error) {
-	files, err := fs.Sub(migrationFiles, "migrations/"+component)
+	files, err := fs.Sub(migrationFiles, "schema/"+component)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,185 @@
+package sql_test
+
+import (
+	"database/sql"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// wantFindings requires these, in any order, each as "severity code", and no other.
+func wantFindings(t *testing.T, db *sql.DB, cfg sqladapter.PreflightConfig, want ...string) {
+	t.Helper()
+	found, err := sqladapter.Preflight(t.Context(), db, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for i, f := range found {
+		got = append(got, f.Severity.String()+" "+string(f.Code))
+		if f.Detail == "" || f.Why == "" || f.Fix == "" || i > 0 && f.Severity > found[i-1].Severity {
+			t.Errorf("finding %d: %s", i, f)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("found %q, want %q:\n%v", got, want, found)
+	}
+}
+
+func execAll(t *testing.T, db *sql.DB, statements ...string) {
+	t.Helper()
+	for _, statement := range statements {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+func TestPreflightPostgres(t *testing.T) {
+	private := servertest.Private(t, servertest.KindPostgres)
+	open := func(mode string) *sql.DB { return openDB(t, "pgx", postgresURL(t, private.Addr, mode)) }
+	db := open("cache_statement")
+	pg := func(tables ...string) sqladapter.PreflightConfig {
+		return sqladapter.PreflightConfig{Dialect: sqladapter.Postgres, Tables: tables}
+	}
+	wantFindings(t, db, pg(), "note idle_in_transaction")
+	execAll(t, db, `ALTER DATABASE onceward SET idle_in_transaction_session_timeout = '1min'`)
+
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.Postgres, Group: "g"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	db = open("cache_statement")
+	if err := marks.Migrate(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	if err := fence.Migrate(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	tables := []string{sqladapter.DefaultTable, sqladapter.DefaultFenceTable}
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec"} {
+		wantFindings(t, open(mode), pg(tables...))
+	}
+	wantFindings(t, open("simple_protocol"), pg(tables...), "warning simple_protocol")
+
+	execAll(t, db,
+		`CREATE COLLATION blind (provider = icu, locale = 'und-u-ks-level2', deterministic = false)`,
+		`CREATE TABLE blind (id text COLLATE blind PRIMARY KEY)`,
+		`CREATE TABLE ordered (id text COLLATE "und-x-icu" UNIQUE)`,
+		`CREATE TABLE plain (id text COLLATE "C" PRIMARY KEY)`,
+		`CREATE UNLOGGED TABLE bare (id uuid, created_at timestamptz)`,
+		`ALTER TABLE onceward_marks SET UNLOGGED`,
+		`DROP INDEX onceward_marks_expiry`)
+	wantFindings(t, open("exec"), pg("blind", "ordered", "plain", "bare", "nowhere", sqladapter.DefaultTable),
+		"fatal collation", "warning collation", "fatal unlogged", "fatal no_unique_index", "warning no_retention_index",
+		"fatal no_table", "fatal unlogged", "warning no_retention_index")
+
+	execAll(t, db, `ALTER SYSTEM SET fsync = off`, `ALTER SYSTEM SET full_page_writes = off`, `SELECT pg_reload_conf()`,
+		`ALTER DATABASE onceward SET synchronous_commit = off`, `ALTER DATABASE onceward SET default_transaction_isolation = 'serializable'`)
+	poll(t, "the settings", func() bool {
+		var off bool
+		if err := db.QueryRowContext(t.Context(), `SELECT current_setting('fsync') = 'off'`).Scan(&off); err != nil {
+			t.Fatal(err)
+		}
+		return off
+	})
+	wantFindings(t, open("exec"), pg(), "fatal fsync", "fatal full_page_writes", "warning synchronous_commit", "note isolation")
+	execAll(t, db, `ALTER DATABASE onceward SET default_transaction_read_only = on`)
+	found, err := sqladapter.Preflight(t.Context(), open("exec"), pg())
+	if err != nil || !slices.ContainsFunc(found, func(f sqladapter.Finding) bool {
+		return f.Code == sqladapter.CodeReadOnly && strings.HasPrefix(f.Server, "127.0.0.1:")
+	}) {
+		t.Errorf("read-only: %v, %v", found, err)
+	}
+}
+
+func TestPreflightMariaDB(t *testing.T) {
+	private := servertest.Private(t, servertest.KindMariaDB)
+	good := func(c *mysql.Config) {
+		c.Params["autocommit"], c.Params["tx_isolation"], c.Params["innodb_lock_wait_timeout"] = "0", "'READ-COMMITTED'", "5"
+	}
+	db := openDB(t, "mysql", mariadbDSN(t, private.Addr, good))
+	my := func(tables ...string) sqladapter.PreflightConfig {
+		return sqladapter.PreflightConfig{Dialect: sqladapter.MySQL, Tables: tables}
+	}
+	execAll(t, db, `SET GLOBAL innodb_flush_log_at_trx_commit = 1`)
+	wantFindings(t, db, my())
+	wantFindings(t, openDB(t, "mysql", mariadbDSN(t, private.Addr, nil)), my(), "note autocommit", "note isolation", "note innodb_lock_wait_timeout")
+	wantFindings(t, openDB(t, "mysql", mariadbDSN(t, private.Addr, func(c *mysql.Config) { good(c); c.ClientFoundRows = true })), my(), "fatal client_found_rows")
+
+	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.MySQL, Group: "g"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.MySQL, Namespace: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, migrate := range []func() error{
+		func() error { return fence.Migrate(t.Context(), db) }, func() error { return marks.Migrate(t.Context(), db) },
+	} {
+		if err := migrate(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantFindings(t, db, my(sqladapter.DefaultFenceTable, sqladapter.DefaultTable))
+	execAll(t, db,
+		`CREATE TABLE blind (id VARCHAR(20) PRIMARY KEY)`,
+		`CREATE TABLE trimmed (id VARCHAR(20) COLLATE utf8mb4_bin, UNIQUE KEY (id))`,
+		`CREATE TABLE bare (id BINARY(16), created_at BIGINT) ENGINE=MyISAM`,
+		`SET GLOBAL innodb_flush_log_at_trx_commit = 2`)
+	wantFindings(t, db, my("blind", "trimmed", "bare", "nowhere"), "warning innodb_flush_log_at_trx_commit",
+		"fatal collation", "warning collation", "fatal engine", "fatal no_unique_index", "warning no_retention_index", "fatal no_table")
+	cfg := my(sqladapter.DefaultFenceTable)
+	cfg.Schema = "information_schema"
+	wantFindings(t, db, cfg, "warning innodb_flush_log_at_trx_commit", "fatal no_table")
+}
+
+func TestPreflightSQLite(t *testing.T) {
+	lite := func(tables ...string) sqladapter.PreflightConfig {
+		return sqladapter.PreflightConfig{Dialect: sqladapter.SQLite, Tables: tables}
+	}
+	file := "file:" + filepath.Join(t.TempDir(), "p.db")
+	open := func(dsn string) *sql.DB { return openDB(t, "sqlite", dsn) }
+	const well = "?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
+	db := open(file + well)
+	wantFindings(t, db, lite())
+	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.SQLite, Group: "g"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, migrate := range []func() error{
+		func() error { return fence.Migrate(t.Context(), db) }, func() error { return marks.Migrate(t.Context(), db) },
+	} {
+		if err := migrate(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantFindings(t, db, lite(sqladapter.DefaultFenceTable, sqladapter.DefaultTable))
+	execAll(t, db, `CREATE TABLE blind (id TEXT COLLATE NOCASE PRIMARY KEY)`, `CREATE TABLE bare (id BLOB, created_at INTEGER)`, `CREATE TABLE counted (id INTEGER PRIMARY KEY)`)
+	wantFindings(t, db, lite("blind", "bare", "counted", "nowhere"), "fatal collation", "fatal no_unique_index", "warning no_retention_index", "fatal no_table")
+
+	wantFindings(t, open(file+"?_pragma=busy_timeout(0)&_pragma=synchronous(NORMAL)"), lite(), "warning busy_timeout", "warning synchronous", "warning txlock")
+	other := "file:" + filepath.Join(t.TempDir(), "q.db")
+	wantFindings(t, open(other+"?_txlock=immediate&_pragma=busy_timeout(10)&_pragma=journal_mode(OFF)&_pragma=synchronous(OFF)"), lite(), "fatal journal_mode", "fatal synchronous")
+	one := open(file + well)
+	one.SetMaxOpenConns(1)
+	wantFindings(t, one, lite(), "note not_seen")
+	wantFindings(t, open("file::memory:?_pragma=busy_timeout(10)"), lite(), "fatal in_memory", "fatal journal_mode")
+}

@@ -1,0 +1,123 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+func codesOf(found []Finding) string {
+	var codes []string
+	for _, f := range found {
+		codes = append(codes, f.Severity.String()+" "+string(f.Code))
+	}
+	return strings.Join(codes, ", ")
+}
+
+// TestSettings: each setting by itself, and nothing of those that are well.
+func TestSettings(t *testing.T) {
+	good := map[string]map[string]string{
+		"postgres": {"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on", "default_transaction_isolation": "read committed",
+			"default_transaction_read_only": "off", "transaction_read_only": "off", "idle_in_transaction_session_timeout": "60000"},
+		"mysql": {"innodb_flush_log_at_trx_commit": "1", "sync_binlog": "1", "log_bin": "ON", "autocommit": "OFF",
+			"innodb_lock_wait_timeout": "5", "tx_isolation": "READ-COMMITTED", "read_only": "OFF"},
+		"sqlite": {"journal_mode": "wal", "synchronous": "2", "busy_timeout": "5000"},
+	}
+	judges := map[string]func(map[string]string) []Finding{"postgres": postgresSettings, "mysql": mysqlSettings, "sqlite": sqliteSettings}
+	for _, tt := range []struct{ engine, set, to, want string }{
+		{"postgres", "", "", ""},
+		{"postgres", "synchronous_commit", "off", "warning synchronous_commit"},
+		{"postgres", "synchronous_commit", "local", ""},
+		{"postgres", "fsync", "off", "fatal fsync"},
+		{"postgres", "full_page_writes", "off", "fatal full_page_writes"},
+		{"postgres", "default_transaction_isolation", "repeatable read", "note isolation"},
+		{"postgres", "default_transaction_isolation", "serializable", "note isolation"},
+		{"postgres", "default_transaction_read_only", "on", "fatal read_only"},
+		{"postgres", "transaction_read_only", "on", "fatal read_only"},
+		{"postgres", "idle_in_transaction_session_timeout", "0", "note idle_in_transaction"},
+		{"mysql", "", "", ""},
+		{"mysql", "innodb_flush_log_at_trx_commit", "2", "warning innodb_flush_log_at_trx_commit"},
+		{"mysql", "sync_binlog", "0", "warning sync_binlog"},
+		{"mysql", "autocommit", "ON", "note autocommit"},
+		{"mysql", "innodb_lock_wait_timeout", "50", "note innodb_lock_wait_timeout"},
+		{"mysql", "tx_isolation", "REPEATABLE-READ", "note isolation"},
+		{"mysql", "transaction_isolation", "SERIALIZABLE", "note isolation"},
+		{"mysql", "read_only", "ON", "fatal read_only"},
+		{"sqlite", "", "", ""},
+		{"sqlite", "journal_mode", "DELETE", ""},
+		{"sqlite", "journal_mode", "off", "fatal journal_mode"},
+		{"sqlite", "journal_mode", "MEMORY", "fatal journal_mode"},
+		{"sqlite", "synchronous", "0", "fatal synchronous"},
+		{"sqlite", "synchronous", "1", "warning synchronous"},
+		{"sqlite", "busy_timeout", "0", "warning busy_timeout"},
+	} {
+		settings := map[string]string{}
+		for name, value := range good[tt.engine] {
+			settings[name] = value
+		}
+		settings[tt.set] = tt.to
+		if got := codesOf(judges[tt.engine](settings)); got != tt.want {
+			t.Errorf("%s, %s = %s: %q, want %q", tt.engine, tt.set, tt.to, got, tt.want)
+		}
+	}
+	log := mysqlSettings(map[string]string{"innodb_flush_log_at_trx_commit": "1", "sync_binlog": "0", "log_bin": "OFF"})
+	if len(log) != 0 {
+		t.Errorf("without a binary log: %v", log)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for want, s := range map[string]shape{
+		"":                                   {unique: 1, plain: 1, aged: true},
+		"fatal no_table":                     {missing: true},
+		"fatal unlogged":                     {unlogged: true, unique: 1},
+		"fatal engine":                       {engine: "MyISAM", unique: 1},
+		"fatal no_unique_index":              {plain: 1, engine: "innodb"},
+		"warning no_retention_index":         {unique: 1, aged: true},
+		"fatal collation, warning collation": {unique: 1, keys: []keyColumn{{"a", "ci", Fatal}, {"b", "bin", Warning}}},
+	} {
+		p := &preflight{}
+		if p.judge("t", s); codesOf(p.found) != want {
+			t.Errorf("%+v: %q, want %q", s, codesOf(p.found), want)
+		}
+	}
+}
+
+func TestAdvices(t *testing.T) {
+	for code, a := range advices {
+		f := finding(code, "x is %d", 7)
+		f.Server = "here"
+		if a.why == "" || a.fix == "" || f.String() != a.severity.String()+": "+string(code)+" at here: x is 7; "+a.why+"; "+a.fix {
+			t.Errorf("%s", f)
+		}
+	}
+	if Severity(9).String() != "severity(9)" {
+		t.Error(Severity(9))
+	}
+}
+
+func TestPreflightRefuses(t *testing.T) {
+	db, _ := openScript(t)
+	for field, call := range map[string]func() ([]Finding, error){
+		"ctx": func() ([]Finding, error) { return Preflight(nil, db, PreflightConfig{Dialect: Postgres}) }, //nolint:staticcheck // nil on purpose
+		"db": func() ([]Finding, error) {
+			return Preflight(context.Background(), (*sql.DB)(nil), PreflightConfig{Dialect: Postgres})
+		},
+		"Dialect": func() ([]Finding, error) { return Preflight(t.Context(), db, PreflightConfig{}) },
+		"Schema": func() ([]Finding, error) {
+			return Preflight(t.Context(), db, PreflightConfig{Dialect: SQLite, Schema: `"`})
+		},
+		"Tables": func() ([]Finding, error) {
+			return Preflight(t.Context(), db, PreflightConfig{Dialect: SQLite, Tables: []string{"a", "b'"}})
+		},
+	} {
+		var input *dedup.InputError
+		if _, err := call(); !errors.As(err, &input) || input.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
