@@ -13,6 +13,7 @@ require (
 	github.com/onceward/onceward/kafkaadapter/franz v0.0.0
 	github.com/onceward/onceward/outbox/franzpub v0.0.0
 	github.com/onceward/onceward/outbox/saramapub v0.0.0
+	github.com/onceward/onceward/sqladapter/pgxv5 v0.0.0
 	github.com/pressly/goose/v3 v3.29.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/twmb/franz-go v1.22.2
@@ -67,3 +68,5 @@ replace github.com/onceward/onceward/kafkaadapter/franz => ../kafkaadapter/franz
 replace github.com/onceward/onceward/outbox/franzpub => ../outbox/franzpub
 
 replace github.com/onceward/onceward/outbox/saramapub => ../outbox/saramapub
+
+replace github.com/onceward/onceward/sqladapter/pgxv5 => ../sqladapter/pgxv5

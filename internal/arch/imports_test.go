@@ -73,7 +73,7 @@ func unshippable(name string, r rule, p pkg) []string {
 		found = append(found, fmt.Sprintf("%s is shipped, and links testing", name))
 	}
 	for _, dep := range p.Deps {
-		if r.role == shipped && slices.ContainsFunc(drivers, func(d string) bool { return within(dep, d) }) {
+		if r.role == shipped && !allowed(dep, r.imports) && slices.ContainsFunc(drivers, func(d string) bool { return within(dep, d) }) {
 			found = append(found, fmt.Sprintf("%s is shipped, and links the driver %s", name, dep))
 		}
 		if name == core && !standard(dep) {

@@ -9,6 +9,7 @@ const (
 	sarama    = "github.com/IBM/sarama"
 	miniredis = "github.com/alicebob/miniredis/v2"
 	franzGo   = "github.com/twmb/franz-go"
+	pgx       = "github.com/jackc/pgx/v5"
 )
 
 // role says who may link a package.
@@ -49,6 +50,9 @@ var table = map[string]rule{
 	"sqladapter": {
 		imports: []string{"dedup", "internal/backoff", "internal/sqlerr", "internal/sqlmigrate", "internal/sqlname"},
 		tests:   []string{"dedup/deduptest", "internal/servertest"},
+	},
+	"sqladapter/pgxv5": {
+		imports: []string{"dedup", "sqladapter", pgx},
 	},
 	"outbox": {
 		imports: []string{"internal/backoff", "internal/sqlerr", "internal/sqlmigrate", "internal/sqlname"},
@@ -103,12 +107,12 @@ var table = map[string]rule{
 
 // libraries are nested modules that users import. They keep the rules of the table; programs and
 // tests may import them, and no other library.
-var libraries = []string{"kafkaadapter/franz", "outbox/franzpub", "outbox/saramapub"}
+var libraries = []string{"kafkaadapter/franz", "outbox/franzpub", "outbox/saramapub", "sqladapter/pgxv5"}
 
 // importers are the nested modules that import libraries.
 var importers = []string{"bench", "cmd", "integration"}
 
-// drivers are database drivers: users bring their own.
+// drivers are database drivers: users bring their own. A package may link the one that its row names.
 var drivers = []string{
 	"github.com/jackc/pgx", "github.com/lib/pq", "github.com/go-sql-driver/mysql",
 	"modernc.org/sqlite", "github.com/mattn/go-sqlite3", "github.com/ncruces/go-sqlite3",

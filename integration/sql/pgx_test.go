@@ -1,0 +1,229 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/pgxv5"
+)
+
+// pgxShop is a shop whose transactions are pgx's own.
+type pgxShop struct {
+	*shop
+	pool *pgxpool.Pool
+}
+
+// forEachMode runs a test with a pool in every query mode of pgx.
+func forEachMode(t *testing.T, test func(t *testing.T, s *pgxShop, mode string), edit ...func(*sqladapter.Config)) {
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			s := newShop(t, postgres("cache_statement"), edit...)
+			test(t, &pgxShop{s, openPool(t, postgresURL(t, servertest.Postgres(t), mode))}, mode)
+		})
+	}
+}
+
+func openPool(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func (s *pgxShop) pgxEffect(ctx context.Context, tx pgx.Tx, message string) error {
+	_, err := tx.Exec(ctx, `INSERT INTO `+s.ledger+` (message) VALUES ($1)`, message)
+	return err
+}
+
+func (s *pgxShop) pgxDo(ctx context.Context, message string, after ...func(tx pgx.Tx) error) (sqladapter.Mark, error) {
+	return pgxv5.Do(ctx, s.marks, s.pool, message, func(ctx context.Context, tx pgx.Tx) error {
+		err := s.pgxEffect(ctx, tx, message)
+		for _, f := range after {
+			err = errors.Join(err, f(tx))
+		}
+		return err
+	})
+}
+
+func (s *pgxShop) pgxDoBatch(ctx context.Context, batch []string) ([]sqladapter.Mark, error) {
+	return pgxv5.DoBatch(ctx, s.marks, s.pool, batch, func(ctx context.Context, tx pgx.Tx, first []int) error {
+		for _, i := range first {
+			if err := s.pgxEffect(ctx, tx, batch[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// TestPgx: first, duplicate with its result, mismatch, failure, and the caller's own
+// transaction with a savepoint.
+func TestPgx(t *testing.T) {
+	forEachMode(t, func(t *testing.T, s *pgxShop, _ string) {
+		mark, err := s.pgxDo(t.Context(), "m", func(tx pgx.Tx) error {
+			return s.marks.SaveResultTx(t.Context(), pgxv5.Wrap(tx), "m", []byte{0, '\'', 0xff})
+		})
+		if err != nil || !mark.First() {
+			t.Fatalf("first: %v, %v", mark.Outcome, err)
+		}
+		if mark, err := s.pgxDo(t.Context(), "m"); err != nil || mark.Outcome != dedup.Duplicate || string(mark.Result) != "\x00'\xff" {
+			t.Errorf("duplicate: %v %q, %v", mark.Outcome, mark.Result, err)
+		}
+		if _, err := s.pgxDo(t.Context(), "bad", func(pgx.Tx) error { return errDomain }); !errors.Is(err, errDomain) {
+			t.Errorf("failure: %v", err)
+		}
+		err = pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
+			mark := func(tx pgx.Tx, want dedup.Outcome, payload string) {
+				got, err := s.marks.MarkTx(t.Context(), pgxv5.Wrap(tx), "own", dedup.WithFingerprint([]byte(payload)))
+				if got.Outcome != want || (err != nil) != (want == dedup.Mismatch) {
+					t.Errorf("own transaction: %v, %v; want %v", got.Outcome, err, want)
+				}
+			}
+			mark(tx, dedup.Acquired, "10 EUR")
+			inner, err := tx.Begin(t.Context()) // a savepoint
+			if err != nil {
+				return err
+			}
+			mark(inner, dedup.Duplicate, "10 EUR")
+			mark(inner, dedup.Mismatch, "99 EUR")
+			return errors.Join(inner.Rollback(t.Context()), s.pgxEffect(t.Context(), tx, "own"))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.wantMark(t, "own", true)
+		s.wantMark(t, "bad", false)
+		s.wantEffects(t, []string{"m", "own"})
+		if n := s.pool.Stat().AcquiredConns(); n != 0 {
+			t.Errorf("%d connections are still in a transaction", n)
+		}
+	})
+}
+
+// TestPgxOverlappingBatches: 8 at a time, in different orders, at the strictest level too.
+func TestPgxOverlappingBatches(t *testing.T) {
+	forEachMode(t, func(t *testing.T, s *pgxShop, _ string) {
+		all := messages(200)
+		var wg sync.WaitGroup
+		for w := range 8 {
+			wg.Go(func() {
+				mine := slices.Clone(all)
+				rng := rand.New(rand.NewPCG(5, uint64(w)))
+				rng.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+				if _, err := s.pgxDoBatch(t.Context(), mine); err != nil {
+					t.Errorf("batch: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		s.wantEffects(t, all)
+	})
+}
+
+// TestPgxSerializable: the level of Config.Isolation reaches the server, and who loses a race
+// there is run again.
+func TestPgxSerializable(t *testing.T) {
+	serializable := func(c *sqladapter.Config) { c.Isolation = sql.LevelSerializable }
+	forEachMode(t, func(t *testing.T, s *pgxShop, _ string) {
+		runs := 0
+		mark, err := s.pgxDo(t.Context(), "m", func(tx pgx.Tx) error {
+			var level string
+			if err := tx.QueryRow(t.Context(), `SHOW transaction_isolation`).Scan(&level); err != nil || level != "serializable" {
+				t.Errorf("level %q, %v", level, err)
+			}
+			if runs++; runs > 1 {
+				return nil
+			}
+			_, err := tx.Exec(t.Context(), `DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '40001'; END $$`)
+			return err
+		})
+		if err != nil || !mark.First() || runs != 2 {
+			t.Errorf("Do = %v, %v after %d runs", mark.Outcome, err, runs)
+		}
+		s.wantEffects(t, []string{"m"})
+	}, serializable)
+}
+
+// TestPgxKilledBackend: the server ends the session between effect and commit.
+func TestPgxKilledBackend(t *testing.T) {
+	forEachMode(t, func(t *testing.T, s *pgxShop, _ string) {
+		runs := 0
+		mark, err := s.pgxDo(t.Context(), "m", func(tx pgx.Tx) error {
+			if runs++; runs == 1 {
+				terminate(t, s.db, int(tx.Conn().PgConn().PID()))
+			}
+			return nil
+		})
+		if err != nil || !mark.First() || runs != 2 {
+			t.Errorf("Do = %v, %v after %d runs; want the second run to be first", mark.Outcome, err, runs)
+		}
+		s.wantEffects(t, []string{"m"})
+	})
+}
+
+// TestPgxLostCommit: COMMIT is cut in each way. Do finds out by itself; who commits alone asks
+// Confirm, which agrees with the database.
+func TestPgxLostCommit(t *testing.T) {
+	forEachMode(t, func(t *testing.T, s *pgxShop, mode string) {
+		cutter, url := newPostgresCutter(t, servertest.Postgres(t))
+		through := &pgxShop{s.shop, openPool(t, postgresURL(t, url, mode))}
+		var all []string
+		for _, how := range []cut{lost, torn, late, undelivered} {
+			done := fmt.Sprintf("do, %v", how)
+			cutter.arm(how, 3)
+			if mark, err := through.pgxDo(t.Context(), done); err != nil || mark.First() != (how == undelivered) {
+				t.Errorf("%s: %v, %v", done, mark.Outcome, err)
+			}
+			alone := fmt.Sprintf("alone, %v", how)
+			mark := through.lose(t, alone, func() { cutter.arm(how, 3) })
+			want := sqladapter.Committed
+			if how == undelivered {
+				want = sqladapter.NotCommitted
+			}
+			if got, err := pgxv5.Confirm(t.Context(), s.marks, s.pool, alone, mark); err != nil || got != want {
+				t.Errorf("%s: Confirm = %v, %v; want %v", alone, got, err, want)
+			}
+			s.wantMark(t, alone, how != undelivered)
+			if all = append(all, done); how != undelivered {
+				all = append(all, alone)
+			}
+		}
+		s.wantEffects(t, all)
+	})
+}
+
+// lose marks in a transaction whose COMMIT is not answered.
+func (s *pgxShop) lose(t *testing.T, message string, arm func()) sqladapter.Mark {
+	t.Helper()
+	tx, err := s.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark, err := s.marks.MarkTx(t.Context(), pgxv5.Wrap(tx), message)
+	if err == nil {
+		err = s.pgxEffect(t.Context(), tx, message)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	arm()
+	if err := tx.Commit(t.Context()); !sqladapter.Retryable(err) {
+		t.Errorf("%s: COMMIT = %v, want it to be lost", message, err)
+	}
+	return mark
+}

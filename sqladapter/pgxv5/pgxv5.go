@@ -1,0 +1,159 @@
+// Package pgxv5 has the marks of package sqladapter in transactions of pgx, version 5.
+//
+//	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: "payments"})
+//	...
+//	_, err = pgxv5.Do(ctx, marks, pool, event.ID, func(ctx context.Context, tx pgx.Tx) error {
+//		_, err := tx.Exec(ctx, `UPDATE account SET ...`) // the effect
+//		return err
+//	})
+//
+// [Do], [DoBatch] and [Confirm] are those of sqladapter, with its repetitions and its answers
+// to a lost COMMIT. In a transaction of your own, wrap it: marks.MarkTx(ctx, pgxv5.Wrap(tx),
+// key), and commit tx yourself. Migrate takes a *sql.DB, which stdlib.OpenDBFromPool of pgx
+// makes of a pool.
+//
+// Every query mode of pgx fits, also that of poolers. An error of Commit that is not the
+// server's leaves open what became of it, whatever pgconn.SafeToRetry says: some versions
+// call a lost COMMIT safe to repeat.
+package pgxv5
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// Beginner begins transactions: *pgxpool.Pool, and *pgx.Conn when nobody else uses it. A
+// connection that is lost stays lost, so a pool alone can run a transaction again.
+type Beginner interface {
+	// BeginTx is that of *pgxpool.Pool.
+	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
+}
+
+// Tx is a pgx.Tx as sqladapter takes it. Make it with [Wrap].
+type Tx struct {
+	// Tx is the transaction; its own methods are for the effect.
+	pgx.Tx
+}
+
+// Wrap makes a transaction of pgx fit for [sqladapter.Marks.MarkTx] and all else that takes a
+// transaction. It does not end it. A nil tx gives nil, which is refused there.
+func Wrap(tx pgx.Tx) *Tx {
+	if v := reflect.ValueOf(tx); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil
+	}
+	return &Tx{tx}
+}
+
+// QueryContext is never called, because there is QueryRows.
+func (*Tx) QueryContext(context.Context, string, ...any) (*sql.Rows, error) {
+	return nil, errors.New("pgxv5: a transaction of pgx has no *sql.Rows")
+}
+
+// QueryRows runs a statement.
+func (t *Tx) QueryRows(ctx context.Context, query string, args ...any) (sqladapter.Rows, error) {
+	found, err := t.Query(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return rows{found}, nil
+}
+
+// rows closes as those of database/sql do. Closing reads what is left, and meets its error.
+type rows struct{ pgx.Rows }
+
+func (r rows) Close() error {
+	r.Rows.Close()
+	return r.Err()
+}
+
+// Do is [sqladapter.Marks.Do] in a transaction of db. A nil db or effect, and marks that New
+// has not made, are a [*dedup.InputError].
+func Do(
+	ctx context.Context, marks *sqladapter.Marks, db Beginner, key string,
+	effect func(ctx context.Context, tx pgx.Tx) error, opts ...dedup.Option,
+) (sqladapter.Mark, error) {
+	if effect == nil {
+		return sqladapter.Mark{}, &dedup.InputError{Field: "effect", Reason: "is nil"}
+	}
+	n, err := native(marks, db)
+	if err != nil {
+		return sqladapter.Mark{}, err
+	}
+	return n.Do(ctx, key, func(ctx context.Context, tx sqladapter.NativeTransaction) error {
+		return effect(ctx, tx.(*Tx).Tx) //nolint:forcetypeassert // begin has made it
+	}, opts...)
+}
+
+// DoBatch is [sqladapter.Marks.DoBatch] in a transaction of db. What is nil is refused as by
+// [Do].
+func DoBatch(
+	ctx context.Context, marks *sqladapter.Marks, db Beginner, keys []string,
+	effect func(ctx context.Context, tx pgx.Tx, first []int) error, opts ...dedup.Option,
+) ([]sqladapter.Mark, error) {
+	if effect == nil {
+		return nil, &dedup.InputError{Field: "effect", Reason: "is nil"}
+	}
+	n, err := native(marks, db)
+	if err != nil {
+		return nil, err
+	}
+	return n.DoBatch(ctx, keys, func(ctx context.Context, tx sqladapter.NativeTransaction, first []int) error {
+		return effect(ctx, tx.(*Tx).Tx, first) //nolint:forcetypeassert // begin has made it
+	}, opts...)
+}
+
+// Confirm is [sqladapter.Marks.Confirm] in a transaction of db, which must be another
+// connection than the one that was lost.
+func Confirm(
+	ctx context.Context, marks *sqladapter.Marks, db Beginner, key string, mark sqladapter.Mark, opts ...dedup.Option,
+) (sqladapter.Verdict, error) {
+	n, err := native(marks, db)
+	if err != nil {
+		return sqladapter.Undecided, err
+	}
+	return n.Confirm(ctx, key, mark, opts...)
+}
+
+func native(marks *sqladapter.Marks, db Beginner) (sqladapter.Native, error) {
+	if v := reflect.ValueOf(db); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return sqladapter.Native{}, &dedup.InputError{Field: "db", Reason: "is nil"}
+	}
+	begin := func(ctx context.Context, level sql.IsolationLevel) (sqladapter.NativeTransaction, error) {
+		opts, err := options(level)
+		if err != nil {
+			return nil, err
+		}
+		tx, err := db.BeginTx(ctx, opts)
+		if err != nil {
+			return nil, err
+		}
+		return &Tx{tx}, nil
+	}
+	return sqladapter.Native{Marks: marks, Begin: begin}, nil
+}
+
+// options: the default leaves it to the server, and is not the strictest level.
+func options(level sql.IsolationLevel) (pgx.TxOptions, error) {
+	switch level {
+	case sql.LevelDefault:
+		return pgx.TxOptions{}, nil
+	case sql.LevelReadUncommitted:
+		return pgx.TxOptions{IsoLevel: pgx.ReadUncommitted}, nil
+	case sql.LevelReadCommitted:
+		return pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, nil
+	case sql.LevelRepeatableRead, sql.LevelSnapshot:
+		return pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, nil
+	case sql.LevelSerializable:
+		return pgx.TxOptions{IsoLevel: pgx.Serializable}, nil
+	default:
+		return pgx.TxOptions{}, &dedup.InputError{Field: "Isolation", Reason: fmt.Sprintf("is %v, which PostgreSQL does not have", level)}
+	}
+}

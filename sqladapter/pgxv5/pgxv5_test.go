@@ -1,0 +1,71 @@
+package pgxv5
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+func TestOptions(t *testing.T) {
+	for level, want := range map[sql.IsolationLevel]pgx.TxIsoLevel{
+		sql.LevelDefault:         "", // a zero value that became the strictest level would fail every race
+		sql.LevelReadUncommitted: pgx.ReadUncommitted,
+		sql.LevelReadCommitted:   pgx.ReadCommitted,
+		sql.LevelRepeatableRead:  pgx.RepeatableRead,
+		sql.LevelSnapshot:        pgx.RepeatableRead,
+		sql.LevelSerializable:    pgx.Serializable,
+	} {
+		if got, err := options(level); err != nil || got.IsoLevel != want {
+			t.Errorf("%v is %q, %v; want %q", level, got.IsoLevel, err, want)
+		}
+	}
+	var input *dedup.InputError
+	if _, err := options(sql.LevelLinearizable); !errors.As(err, &input) || input.Field != "Isolation" {
+		t.Errorf("linearizable: %v", err)
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, pool := t.Context(), (*pgxpool.Pool)(nil)
+	effect := func(context.Context, pgx.Tx) error { return nil }
+	effects := func(context.Context, pgx.Tx, []int) error { return nil }
+	for name, tt := range map[string]struct {
+		field string
+		call  func() error
+	}{
+		"nil pool":          {"db", func() error { _, err := Do(ctx, marks, pool, "k", effect); return err }},
+		"nil db":            {"db", func() error { _, err := Do(ctx, marks, nil, "k", effect); return err }},
+		"nil marks":         {"Marks", func() error { _, err := Do(ctx, nil, &refuser{}, "k", effect); return err }},
+		"nil effect":        {"effect", func() error { _, err := Do(ctx, marks, &refuser{}, "k", nil); return err }},
+		"batch, nil pool":   {"db", func() error { _, err := DoBatch(ctx, marks, pool, []string{"k"}, effects); return err }},
+		"batch, nil effect": {"effect", func() error { _, err := DoBatch(ctx, marks, &refuser{}, []string{"k"}, nil); return err }},
+		"confirm, nil pool": {"db", func() error { _, err := Confirm(ctx, marks, pool, "k", sqladapter.Mark{}); return err }},
+		"confirm, no mark":  {"mark", func() error { _, err := Confirm(ctx, marks, &refuser{}, "k", sqladapter.Mark{}); return err }},
+		"nil transaction":   {"tx", func() error { _, err := marks.MarkTx(ctx, Wrap(nil), "k"); return err }},
+		"nil pointer":       {"tx", func() error { _, err := marks.MarkTx(ctx, Wrap((*pgxpool.Tx)(nil)), "k"); return err }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var input *dedup.InputError
+			if err := tt.call(); !errors.As(err, &input) || input.Field != tt.field {
+				t.Errorf("err = %v, want an InputError on %q", err, tt.field)
+			}
+		})
+	}
+}
+
+var errRefused = errors.New("begun in spite of bad input")
+
+type refuser struct{}
+
+func (*refuser) BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error) { return nil, errRefused }
