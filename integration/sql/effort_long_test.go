@@ -6,10 +6,11 @@ import "time"
 
 // An hour would find more; this is ten minutes.
 const (
-	fireCrashes = 40
-	fireKills   = 200
-	fireEvery   = 30 * time.Millisecond
-	cutRounds   = 1200
+	fireCrashes    = 40
+	fireKills      = 200
+	fireEvery      = 30 * time.Millisecond
+	cutRounds      = 1200
+	stormRotations = 1000
 )
 
 var (

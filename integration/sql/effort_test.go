@@ -6,10 +6,11 @@ import "time"
 
 // How much is done to the databases; under the tag long it is more.
 const (
-	fireCrashes = 2
-	fireKills   = 12 // before, between and after the crashes
-	fireEvery   = 20 * time.Millisecond
-	cutRounds   = 36 // of each way to mark, on each engine and in each mode
+	fireCrashes    = 2
+	fireKills      = 12 // before, between and after the crashes
+	fireEvery      = 20 * time.Millisecond
+	cutRounds      = 36 // of each way to mark, on each engine and in each mode
+	stormRotations = 40
 )
 
 var (

@@ -1,0 +1,223 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/internal/sqlerr"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// stormWindow is as short as rotations allow: each key is delivered on both sides of several.
+const stormWindow = 25 * time.Millisecond
+
+// storm has workers deliver keys that overlap, while the tables under them are rotated as often
+// as their window allows. Its ledger tells when an effect happened: after a window it may
+// happen again, and not before.
+type storm struct {
+	*shop
+	ledger string
+	// mark a message in a transaction.
+	mark func(ctx context.Context, worker int, tx *sql.Tx, message string) (first bool, err error)
+	// rotate when it is time.
+	rotate func(ctx context.Context) (sealed bool, err error)
+
+	rotated, refused atomic.Int64
+	acknowledged     sync.Map // messages
+}
+
+func newStorm(t *testing.T) *storm {
+	s := newShop(t, inGenerations(postgres("cache_statement")), func(c *sqladapter.Config) { c.Window = stormWindow })
+	st := &storm{shop: s, ledger: s.ledger + "_times"}
+	s.exec(t, `CREATE TABLE `+st.ledger+` (message text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())`)
+	t.Cleanup(func() { s.exec(t, `DROP TABLE `+st.ledger) })
+	return st
+}
+
+// TestRotationStorm: no effect is doubled within the window, whatever is rotated meanwhile.
+// Without the look into the generation before, and without the lock, many are.
+func TestRotationStorm(t *testing.T) {
+	for name, tt := range map[string]struct {
+		arm     func(st *storm, t *testing.T)
+		doubles bool
+	}{
+		"marks":                  {(*storm).withMarks, false},
+		"one generation alone":   {(*storm).withoutLook, true},
+		"generations not sealed": {(*storm).withoutLock, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := newStorm(t)
+			tt.arm(st, t)
+			st.run(t, stormRotations)
+			effects, doubled, lost := st.count(t)
+			t.Logf("%d effects in %d generations: %d doubled within the window, %d lost; %d transactions met a rotation",
+				effects, st.rotated.Load(), doubled, lost, st.refused.Load())
+			if lost != 0 || (doubled > 0) != tt.doubles {
+				t.Errorf("want 0 lost, doubled: %v", tt.doubles)
+			}
+		})
+	}
+}
+
+// withMarks: two processes mark, and two others rotate.
+func (st *storm) withMarks(t *testing.T) {
+	short := func(c *sqladapter.Config) { c.Window = stormWindow }
+	processes := []*shop{newRotator(t, st.shop, short), newRotator(t, st.shop, short)}
+	st.mark = func(ctx context.Context, worker int, tx *sql.Tx, message string) (bool, error) {
+		mark, err := processes[worker%2].marks.MarkTx(ctx, tx, message)
+		return mark.First(), err
+	}
+	st.rotate = func(ctx context.Context) (bool, error) { return st.marks.Rotate(ctx, st.db) }
+}
+
+// withoutLook marks in the open generation alone.
+func (st *storm) withoutLook(*testing.T) {
+	st.rotate = func(ctx context.Context) (bool, error) { return st.marks.Rotate(ctx, st.db) }
+	st.mark = func(ctx context.Context, _ int, tx *sql.Tx, message string) (bool, error) {
+		number, err := st.number(ctx, tx)
+		if err != nil {
+			return false, err
+		}
+		return inserted(tx.ExecContext(ctx, `INSERT INTO `+st.open(number)+` (id, stamp) VALUES (md5($1)::uuid, `+stampNow+`) ON CONFLICT DO NOTHING`, message))
+	}
+}
+
+// withoutLock opens the next generation and writes down that it is open; who has read the
+// number before goes on in the last one.
+func (st *storm) withoutLock(t *testing.T) {
+	table := func(number int) string { return st.relation(fmt.Sprintf("_g%d", number)) }
+	st.exec(t, `CREATE TABLE `+table(1)+` (LIKE `+table(0)+` INCLUDING ALL)`)
+	st.rotate = func(ctx context.Context) (sealed bool, err error) {
+		err = st.inTx(ctx, func(tx *sql.Tx) error {
+			number := 0
+			err := tx.QueryRowContext(ctx, fmt.Sprintf(`SELECT generation FROM %s WHERE opened_ms + %d <= %s >> 20 FOR UPDATE SKIP LOCKED`,
+				st.relation("_generation"), stormWindow.Milliseconds(), stampNow)).Scan(&number)
+			if err != nil {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, `CREATE TABLE `+table(number+1)+` (LIKE `+table(0)+` INCLUDING ALL)`); err != nil {
+				return err
+			}
+			sealed = true
+			_, err = tx.ExecContext(ctx, `UPDATE `+st.relation("_generation")+` SET generation = generation + 1, opened_ms = `+stampNow+` >> 20`)
+			return err
+		})
+		if errors.Is(err, sql.ErrNoRows) {
+			err = nil
+		}
+		return sealed, err
+	}
+	st.mark = func(ctx context.Context, _ int, tx *sql.Tx, message string) (bool, error) {
+		number, err := st.number(ctx, tx)
+		if err != nil {
+			return false, err
+		}
+		return inserted(tx.ExecContext(ctx, `INSERT INTO `+table(number)+` (id, stamp) SELECT md5($1)::uuid, 0`+
+			` WHERE NOT EXISTS (SELECT 1 FROM `+table(number-1)+` WHERE id = md5($1)::uuid) ON CONFLICT DO NOTHING`, message))
+	}
+}
+
+const stampNow = `((extract(epoch FROM clock_timestamp()) * 1000)::bigint << 20)`
+
+func (st *storm) number(ctx context.Context, tx *sql.Tx) (number int, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT generation FROM `+st.relation("_generation")).Scan(&number)
+	return number, err
+}
+
+func inserted(res sql.Result, err error) (bool, error) {
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n == 1, err
+}
+
+func (st *storm) run(t *testing.T, rotations int64) {
+	t.Helper()
+	const workers, rotators, recent = 8, 2, 64
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	var turns atomic.Int64
+	var wg sync.WaitGroup
+	over := func() bool { return st.rotated.Load() >= rotations || t.Failed() || ctx.Err() != nil }
+	for w := range workers {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(7, uint64(w)))
+			for !over() {
+				// Each message is new to several workers at once, and comes again later.
+				n := turns.Add(1)/workers - int64(w%2)*rng.Int64N(recent)
+				if err := st.untilAcknowledged(ctx, w, fmt.Sprint(max(n, 0))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range rotators {
+		wg.Go(func() {
+			tick := time.NewTicker(2 * time.Millisecond)
+			defer tick.Stop()
+			for ; !over(); <-tick.C {
+				sealed, err := st.rotate(ctx)
+				if err != nil && !sqladapter.Retryable(err) {
+					t.Error(err)
+				}
+				if sealed {
+					st.rotated.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if st.rotated.Load() < rotations {
+		t.Errorf("%d rotations, want %d", st.rotated.Load(), rotations)
+	}
+}
+
+func (st *storm) untilAcknowledged(ctx context.Context, worker int, message string) (err error) {
+	for range maxDeliveries {
+		err = st.inTx(ctx, func(tx *sql.Tx) error {
+			first, err := st.mark(ctx, worker, tx, message)
+			if err != nil || !first {
+				return err
+			}
+			// Some transactions are slow.
+			_, err = tx.ExecContext(ctx, `INSERT INTO `+st.ledger+` (message) SELECT $1 FROM pg_sleep(0.01 * random() * (random() < 0.3)::int)`, message)
+			return err
+		})
+		if err == nil {
+			st.acknowledged.Store(message, true)
+			return nil
+		}
+		if !sqladapter.Retryable(err) && !sqlerr.NoTable(err) {
+			return err
+		}
+		st.refused.Add(1)
+	}
+	return fmt.Errorf("%s: gave up after %d deliveries: %w", message, maxDeliveries, err)
+}
+
+// count reads the ledger. Lost is what was acknowledged and has no effect.
+func (st *storm) count(t *testing.T) (effects, doubled, lost int) {
+	t.Helper()
+	query := fmt.Sprintf(`SELECT count(*), count(*) FILTER (WHERE gap < interval '%d ms')`+
+		` FROM (SELECT at - lag(at) OVER (PARTITION BY message ORDER BY at) AS gap FROM %s) AS g`, stormWindow.Milliseconds(), st.ledger)
+	if err := st.db.QueryRowContext(t.Context(), query).Scan(&effects, &doubled); err != nil {
+		t.Fatal(err)
+	}
+	had, err := texts(st.db.QueryContext(t.Context(), `SELECT DISTINCT message FROM `+st.ledger))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, message := range had {
+		st.acknowledged.Delete(message)
+	}
+	st.acknowledged.Range(func(any, any) bool { lost++; return true })
+	return effects, doubled, lost
+}
