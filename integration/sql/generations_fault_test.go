@@ -1,6 +1,7 @@
 package sql_test
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"net/url"
@@ -176,7 +177,9 @@ func TestRotatorFrozen(t *testing.T) {
 	}()
 	<-frozen
 	began := time.Now()
-	if mark, err := s.do(t.Context(), "m"); err != nil || mark.Outcome != dedup.Acquired {
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	if mark, err := s.do(ctx, "m"); err != nil || mark.Outcome != dedup.Acquired {
 		t.Errorf("a mark beside a frozen rotator: %v, %v", mark.Outcome, err)
 	}
 	t.Logf("it took %v", time.Since(began))

@@ -33,27 +33,31 @@ type storm struct {
 	acknowledged     sync.Map // messages
 }
 
-func newStorm(t *testing.T) *storm {
-	s := newShop(t, inGenerations(postgres("cache_statement")), func(c *sqladapter.Config) { c.Window = stormWindow })
+func newStorm(t *testing.T, level sql.IsolationLevel) *storm {
+	s := newShop(t, inGenerations(postgres("cache_statement")), func(c *sqladapter.Config) { c.Window, c.Isolation = stormWindow, level })
 	st := &storm{shop: s, ledger: s.ledger + "_times"}
 	s.exec(t, `CREATE TABLE `+st.ledger+` (message text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())`)
 	t.Cleanup(func() { s.exec(t, `DROP TABLE `+st.ledger) })
 	return st
 }
 
-// TestRotationStorm: no effect is doubled within the window, whatever is rotated meanwhile.
-// Without the look into the generation before, and without the lock, many are.
+// TestRotationStorm: no effect is doubled within the window, whatever is rotated meanwhile, at
+// any level. Without the look into the generation before, and without the lock, many are.
 func TestRotationStorm(t *testing.T) {
-	for name, tt := range map[string]struct {
+	for _, tt := range []struct {
+		name    string
 		arm     func(st *storm, t *testing.T)
+		level   sql.IsolationLevel
 		doubles bool
 	}{
-		"marks":                  {(*storm).withMarks, false},
-		"one generation alone":   {(*storm).withoutLook, true},
-		"generations not sealed": {(*storm).withoutLock, true},
+		{"marks/read committed", (*storm).withMarks, sql.LevelReadCommitted, false},
+		{"marks/repeatable read", (*storm).withMarks, sql.LevelRepeatableRead, false},
+		{"marks/serializable", (*storm).withMarks, sql.LevelSerializable, false},
+		{"one generation alone", (*storm).withoutLook, sql.LevelReadCommitted, true},
+		{"generations not sealed", (*storm).withoutLock, sql.LevelReadCommitted, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			st := newStorm(t)
+		t.Run(tt.name, func(t *testing.T) {
+			st := newStorm(t, tt.level)
 			tt.arm(st, t)
 			st.run(t, stormRotations)
 			effects, doubled, lost := st.count(t)

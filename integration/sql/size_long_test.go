@@ -7,32 +7,73 @@ import (
 	"database/sql"
 	"fmt"
 	"testing"
+	"time"
 )
 
 // TestBytesPerKey: what a mark costs on disk, heap and all indexes, of a million marks made in
 // batches of 256.
 func TestBytesPerKey(t *testing.T) {
-	const limit = 101
-	s := newShop(t, postgres("cache_statement"))
-	n := 0
+	for _, tt := range []struct {
+		engine
+		table string
+		limit float64
+	}{
+		{postgres("cache_statement"), "", 101},
+		{inGenerations(postgres("cache_statement")), "_g1_open", 95},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newShop(t, tt.engine)
+			n, took := s.million(t, "message")
+			var heap, total, pk int64
+			table := s.table + tt.table
+			sizes := `SELECT pg_relation_size('` + table + `'), pg_total_relation_size('` + table + `'), pg_relation_size('` + table + `_pkey')`
+			if err := s.db.QueryRowContext(t.Context(), sizes).Scan(&heap, &total, &pk); err != nil {
+				t.Fatal(err)
+			}
+			per := float64(total) / float64(n)
+			t.Logf("%.1f bytes per key: heap %.1f, primary key %.1f; %.1f us for a mark", per, float64(heap)/float64(n), float64(pk)/float64(n), micros(took, n))
+			if per > tt.limit {
+				t.Errorf("%.1f bytes per key, want at most %v", per, tt.limit)
+			}
+		})
+	}
+}
+
+// million marks keys of this kind, in batches of 256.
+func (s *shop) million(t *testing.T, kind string) (n int, took time.Duration) {
+	t.Helper()
+	began := time.Now()
 	for n < 1_000_000 {
 		keys := make([]string, 256)
 		for i := range keys {
-			keys[i] = fmt.Sprintf("message %08d", n+i)
+			keys[i] = fmt.Sprintf("%s %08d", kind, n+i)
 		}
 		n += 256
 		if _, err := s.marks.DoBatch(t.Context(), s.db, keys, func(context.Context, *sql.Tx, []int) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	var heap, total, pk int64
-	sizes := `SELECT pg_relation_size('` + s.table + `'), pg_total_relation_size('` + s.table + `'), pg_relation_size('` + s.table + `_pkey')`
-	if err := s.db.QueryRowContext(t.Context(), sizes).Scan(&heap, &total, &pk); err != nil {
-		t.Fatal(err)
-	}
-	per := float64(total) / float64(n)
-	t.Logf("%.1f bytes per key: heap %.1f, primary key %.1f", per, float64(heap)/float64(n), float64(pk)/float64(n))
-	if per > limit {
-		t.Errorf("%.1f bytes per key, want at most %d", per, limit)
+	return n, time.Since(began)
+}
+
+func micros(took time.Duration, n int) float64 { return float64(took.Microseconds()) / float64(n) }
+
+// TestCostOfRotation: what it costs to look for a million keys in the generation before, to
+// find them there, and to be rid of them.
+func TestCostOfRotation(t *testing.T) {
+	s := newShop(t, inGenerations(postgres("cache_statement")))
+	n, alone := s.million(t, "first")
+	s.exec(t, `UPDATE `+s.relation("_generation")+` SET opened_ms = opened_ms - 86400000`)
+	s.rotate(t, true)
+	_, again := s.million(t, "first")
+	_, beside := s.million(t, "second")
+	t.Logf("a mark takes %.1f us, %.1f beside a million sealed ones, %.1f when it is one of those", micros(alone, n), micros(beside, n), micros(again, n))
+	s.exec(t, `UPDATE `+s.relation("_generation")+` SET opened_ms = opened_ms - 86400000`)
+	began := time.Now()
+	s.rotate(t, true)
+	took := time.Since(began)
+	t.Logf("a rotation that drops %d marks takes %v, which is %.3f us for a mark", n, took, micros(took, n))
+	if micros(took, n) > 1 {
+		t.Errorf("%.3f us for a mark", micros(took, n))
 	}
 }
