@@ -93,7 +93,11 @@ func deadlocked(err error) bool {
 // COMMITTED PostgreSQL refuses losers, and nobody else does.
 func TestCrowd(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
-		for _, level := range levels(e.dialect) {
+		tried := levels(e.dialect)
+		if !slices.Contains([]string{"postgres/cache_statement", "mariadb"}, e.name) {
+			tried = tried[:1] // the modes of a driver do not differ in this
+		}
+		for _, level := range tried {
 			t.Run(level.String(), func(t *testing.T) {
 				s := newShop(t, e, func(c *sqladapter.Config) { c.Isolation = level })
 				c, all := crowd{workers: 8, batch: 200, deliver: s.atomic}, messages(1000)

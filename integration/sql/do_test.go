@@ -94,7 +94,7 @@ func TestDoConcurrently(t *testing.T) {
 			}
 			t.Run(level.String(), func(t *testing.T) {
 				s := newShop(t, e, func(c *sqladapter.Config) { c.Isolation = level })
-				all := messages(20)
+				all := messages(10)
 				var firsts atomic.Int64
 				var wg sync.WaitGroup
 				for range workers {
