@@ -9,3 +9,6 @@ const (
 	soakSeeds = 20
 	soakTime  = 30 * time.Second
 )
+
+// webhookMessages is how many TestWebhooksOnceThroughAKill delivers, to each of its brokers.
+const webhookMessages = 5000

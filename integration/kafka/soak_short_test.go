@@ -9,3 +9,6 @@ const (
 	soakSeeds = 1
 	soakTime  = 8 * time.Second
 )
+
+// webhookMessages is how many TestWebhooksOnceThroughAKill delivers, to each of its brokers.
+const webhookMessages = 2500

@@ -82,7 +82,7 @@ func webhooksOnce(t *testing.T, brokers []string, replicas int16, driver, dsn, p
 	cfg := workerConfig{Brokers: brokers, Group: topic + "-group", Topic: topic, Driver: driver, DSN: dsn, Prefix: prefix}
 	db := ledger(t, cfg)
 	createTopic(t, brokers, topic, webhookPartitions, replicas)
-	records, ids := webhookRecords(payloads(t), 5000)
+	records, ids := webhookRecords(payloads(t), webhookMessages)
 	log := produce(t, brokers, topic, records)
 
 	victimConfig := cfg

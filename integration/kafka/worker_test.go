@@ -169,7 +169,7 @@ func (w *worker) isNew(ctx context.Context, m *kafkaadapter.Message) bool {
 func (w *worker) mayHold(m *kafkaadapter.Message) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.cfg.Hold || w.held != nil || w.done < 300 {
+	if !w.cfg.Hold || w.held != nil || w.done < 100 {
 		return false
 	}
 	w.held = m
