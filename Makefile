@@ -62,6 +62,10 @@ bench-redis: ## the Redis path beside its limits and peers, into bench/results a
 bench-kafka: ## the Kafka adapter beside what binds it, into bench/results and README.md (BENCHFLAGS=-quick)
 	@go -C bench run ./cmd/kafkabench -out results/kafka.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
+.PHONY: bench-outbox
+bench-outbox: ## the outbox's relay on PostgreSQL, into bench/results and README.md (BENCHFLAGS=-quick)
+	@go -C bench run ./cmd/outboxbench -out results/outbox.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
+
 .PHONY: bench-table
 bench-table: ## put the tables of bench/results into README.md
 	@go -C bench run ./cmd/benchtable -write

@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,11 +28,22 @@ type engine struct {
 	dsn     func(t *testing.T) string
 }
 
-func postgres() engine { return engine{"postgres", "pgx", outbox.Postgres, dsnOf(servertest.Postgres)} }
-func mariadb() engine  { return engine{"mariadb", "mysql", outbox.MySQL, dsnOf(servertest.MariaDB)} }
+func postgres() engine {
+	return engine{"postgres", "pgx", outbox.Postgres, dsnOf(servertest.EnvPostgres, servertest.Postgres, servertest.KindPostgres)}
+}
 
-func dsnOf(server func(testing.TB) string) func(*testing.T) string {
-	return func(t *testing.T) string { return server(t) }
+func mariadb() engine {
+	return engine{"mariadb", "mysql", outbox.MySQL, dsnOf(servertest.EnvMariaDB, servertest.MariaDB, servertest.KindMariaDB)}
+}
+
+// dsnOf is the shared server, or one of the test's own where there are only those.
+func dsnOf(env string, shared func(testing.TB) string, own servertest.Kind) func(*testing.T) string {
+	return func(t *testing.T) string {
+		if os.Getenv(env) == "" && os.Getenv(servertest.EnvServers) == "1" {
+			return servertest.Private(t, own).Addr
+		}
+		return shared(t)
+	}
 }
 
 func sqlite() engine {
@@ -44,7 +56,7 @@ func sqlite() engine {
 // text, or inside the statement.
 func postgresIn(mode string) engine {
 	return engine{"postgres/" + mode, "pgx", outbox.Postgres, func(t *testing.T) string {
-		return servertest.Postgres(t) + "&default_query_exec_mode=" + mode
+		return postgres().dsn(t) + "&default_query_exec_mode=" + mode
 	}}
 }
 

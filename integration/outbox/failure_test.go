@@ -46,6 +46,7 @@ func testOneKeyFails(t *testing.T, e engine, careless bool) {
 	h.insert(t, numbered("a", 0), numbered("a", 1), numbered("a", 2))
 	var overtaken atomic.Int64
 	r := h.relay(t, b, few, func(c *outbox.RelayConfig) {
+		c.MaxAttempts = 1 // a broker that refuses nothing parks nothing
 		c.OnError = func(err error) {
 			if errors.Is(err, outbox.ErrOvertaken) {
 				overtaken.Add(1)
@@ -67,7 +68,7 @@ func testOneKeyFails(t *testing.T, e engine, careless bool) {
 	})
 	got, _ := b.got()
 	for _, m := range got {
-		if strings.HasPrefix(m.ID, "a/") && m.ID != "a/0" && !(careless && m.ID == "a/2") {
+		if strings.HasPrefix(m.ID, "a/") && m.ID != "a/0" && (!careless || m.ID != "a/2") {
 			t.Errorf("%s was published before a/1", m.ID)
 		}
 	}

@@ -8,14 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/outbox"
 )
 
 // produce runs 16 producers, each with keys of its own, whose transactions commit after random
 // delays: rows become visible out of the order of their ids. It returns how many messages of
-// each key were committed.
-func (h *house) produce(t *testing.T, each int) map[string]int {
+// each key were committed. Keys begin with prefix.
+func (h *house) produce(t *testing.T, prefix string, each int) map[string]int {
 	t.Helper()
 	const producers, keys = 16, 5
 	var mu sync.Mutex
@@ -29,7 +28,7 @@ func (h *house) produce(t *testing.T, each int) map[string]int {
 				var messages []outbox.Message
 				for range 1 + rnd.IntN(5) {
 					k := rnd.IntN(keys)
-					messages = append(messages, numbered(fmt.Sprintf("p%d-k%d", p, k), next[k]))
+					messages = append(messages, numbered(fmt.Sprintf("%sp%d-k%d", prefix, p, k), next[k]))
 					next[k]++
 				}
 				delay := time.NewTimer(time.Duration(rnd.IntN(3000)) * time.Microsecond)
@@ -44,7 +43,7 @@ func (h *house) produce(t *testing.T, each int) map[string]int {
 			mu.Lock()
 			defer mu.Unlock()
 			for k, n := range next {
-				committed[fmt.Sprintf("p%d-k%d", p, k)] = n
+				committed[fmt.Sprintf("%sp%d-k%d", prefix, p, k)] = n
 			}
 		})
 	}
@@ -61,7 +60,7 @@ func TestFourRelays(t *testing.T) {
 		for range 4 {
 			start(t, h.relay(t, b, func(c *outbox.RelayConfig) { c.BatchSize, c.Workers = 20, 2 }))
 		}
-		committed := h.produce(t, 250)
+		committed := h.produce(t, "", 250)
 		h.drained(t)
 		got, _ := b.got()
 		if tl := judge(got, committed); tl != (tally{}) {
@@ -79,7 +78,7 @@ func TestStandby(t *testing.T) {
 	b.wait(t, 1)
 	second := h.relay(t, b)
 	start(t, second)
-	committed := h.produce(t, 30)
+	committed := h.produce(t, "", 30)
 	committed["first"] = 1
 	h.drained(t)
 	if got := second.Stats(); got.Published != 0 {
@@ -112,7 +111,7 @@ func TestSessionsOfAnotherLevel(t *testing.T) {
 			for range 4 {
 				start(t, h.relay(t, b, func(c *outbox.RelayConfig) { c.DB, c.BatchSize, c.Workers = other, 20, 2 }))
 			}
-			committed := h.produce(t, 100)
+			committed := h.produce(t, "", 100)
 			h.drained(t)
 			got, _ := b.got()
 			if tl := judge(got, committed); tl != (tally{}) {
@@ -174,7 +173,7 @@ func TestManyMessages(t *testing.T) {
 // Two outboxes in one database do not know of each other.
 func TestTablesApart(t *testing.T) {
 	e := postgres()
-	dsn := servertest.Postgres(t)
+	dsn := e.dsn(t)
 	one, two := newHouseAt(t, e, dsn), newHouseAt(t, e, dsn)
 	b := newBroker()
 	start(t, one.relay(t, b))

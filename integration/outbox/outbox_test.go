@@ -97,6 +97,35 @@ func TestOnlyWhatIsCommitted(t *testing.T) {
 	})
 }
 
+// A message with a smaller id is committed while a later one of its shard is being published: it
+// must outlive the deletion of that one.
+func TestCommittedWhileAnotherIsPublished(t *testing.T) {
+	forEachServer(t, func(t *testing.T, e engine) {
+		h := newHouse(t, e)
+		early, err := h.db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.box.InsertTx(t.Context(), early, numbered("a", 0)); err != nil {
+			t.Fatal(err)
+		}
+		b := newBroker()
+		b.before = func(_ context.Context, messages []outbox.Message) error {
+			if messages[0].Topic == "other" {
+				return early.Commit()
+			}
+			return nil
+		}
+		h.insert(t, outbox.Message{ID: "b/0", Topic: "other", Key: []byte("a")})
+		start(t, h.relay(t, b))
+		h.drained(t)
+		got, _ := b.got()
+		if tl := judge(got, map[string]int{"a": 1, "b": 1}); tl != (tally{}) {
+			t.Errorf("%+v of %d", tl, len(got))
+		}
+	})
+}
+
 // A signal wakes a relay that would poll once in an hour, and a relay without a signal polls.
 func TestWakeUp(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {

@@ -20,11 +20,11 @@ type naive struct {
 
 func newNaive(t *testing.T) *naive {
 	t.Helper()
-	n := &naive{openDB(t, "pgx", servertest.Postgres(t)), servertest.Prefix(t)}
+	n := &naive{openDB(t, "pgx", postgres().dsn(t)), servertest.Prefix(t)}
 	n.exec(t, `CREATE TABLE `+n.table+` (id bigserial PRIMARY KEY, topic text NOT NULL, key text NOT NULL, payload text NOT NULL, published_at timestamptz)`)
 	n.exec(t, `CREATE INDEX ON `+n.table+` (id) WHERE published_at IS NULL`)
 	t.Cleanup(func() {
-		if _, err := n.db.Exec(`DROP TABLE ` + n.table); err != nil { //nolint:noctx // the test's context has ended
+		if _, err := n.db.Exec(`DROP TABLE ` + n.table); err != nil {
 			t.Error(err)
 		}
 	})

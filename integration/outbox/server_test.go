@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 
@@ -36,7 +37,7 @@ func TestKilledBackends(t *testing.T) {
 			killed += n
 		}
 	})
-	committed := h.produce(t, 60)
+	committed := h.produce(t, "", 60)
 	close(end)
 	wg.Wait()
 	h.drained(t)
@@ -59,11 +60,7 @@ func TestServerRestarts(t *testing.T) {
 			}
 			committed := map[string]int{}
 			for round := range 3 {
-				for i := range 40 {
-					key := fmt.Sprint("k", i%7, "-", round)
-					h.insert(t, numbered(key, committed[key]))
-					committed[key]++
-				}
+				maps.Copy(committed, h.produce(t, fmt.Sprint("round", round), 20))
 				if round < 2 {
 					server.Kill(1)
 					server.Start(1)

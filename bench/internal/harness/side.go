@@ -38,11 +38,12 @@ const (
 	P50                        // latency of one call, us
 	P99                        // latency of one call, us
 	Messages                   // messages/s of a consumer; more is better
+	Relayed                    // messages/s of a database; more is better
 )
 
 // Unit is the metric's, as rows have it.
 func (m Metric) Unit() string {
-	return [...]string{"keys/s", "ns/key", "us/key", "server CPU us/key", "allocations/key", "us (p50)", "us (p99)", "messages/s"}[m]
+	return [...]string{"keys/s", "ns/key", "us/key", "server CPU us/key", "allocations/key", "us (p50)", "us (p99)", "messages/s", "messages/s"}[m]
 }
 
 // Pair is one row to be: a metric of a side, against that of another.

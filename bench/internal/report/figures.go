@@ -48,8 +48,11 @@ var sideStyle = map[string]chart.Series{
 // figures are those that the rows have something for.
 func figures(r harness.Results) []figure {
 	all := ofRedis(r)
-	if r.Area == areaKafka {
+	switch r.Area {
+	case areaKafka:
 		all = ofKafka(r)
+	case areaOutbox:
+		all = ofOutbox(r)
 	}
 	return slices.DeleteFunc(all, func(f figure) bool { return empty(f.drawer) })
 }

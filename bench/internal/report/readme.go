@@ -20,8 +20,7 @@ const end = "<!-- end of table -->"
 // speed; the page has the rest.
 func Table(r harness.Results) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Commit %s, %s; %sgo-redis %s, Redis %s. Ratios are medians of %s (smallest to largest).\n",
-		r.Commit, r.Machine, sarama(r), r.Versions["go-redis"], r.Versions["redis"], rounds(r))
+	fmt.Fprintf(&b, "Commit %s, %s; %s. Ratios are medians of %s (smallest to largest).\n", r.Commit, r.Machine, clients(r), rounds(r))
 	if len(r.LeftOut) > 0 {
 		fmt.Fprintf(&b, "Left out: %s.\n", strings.Join(r.LeftOut, "; "))
 	}
@@ -52,11 +51,15 @@ func consumers(b *strings.Builder, r harness.Results) {
 	}
 }
 
-func sarama(r harness.Results) string {
-	if v := r.Versions["sarama"]; v != "" {
-		return "sarama " + v + ", "
+// clients are the versions that matter most.
+func clients(r harness.Results) string {
+	var all []string
+	for _, c := range [][2]string{{"sarama", "sarama"}, {"go-redis", "go-redis"}, {"redis", "Redis"}, {"pgx", "pgx"}} {
+		if v := r.Versions[c[0]]; v != "" {
+			all = append(all, c[1]+" "+v)
+		}
 	}
-	return ""
+	return strings.Join(all, ", ")
 }
 
 func verdict(r harness.Row) string {

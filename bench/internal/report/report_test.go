@@ -25,8 +25,9 @@ var areas = map[string]struct {
 	figures int
 	line    string
 }{
-	"redis": {7, "| 256 callers, new keys |"},
-	"kafka": {3, "| 4 partitions, 100 B, 0 % duplicates | adapter, rich |"},
+	"redis":  {7, "| 256 callers, new keys |"},
+	"kafka":  {3, "| 4 partitions, 100 B, 0 % duplicates | adapter, rich |"},
+	"outbox": {2, "| wake-up by polling, median |"},
 }
 
 func resultsFile(area string) string { return filepath.Join(resultsDir, area+".json") }

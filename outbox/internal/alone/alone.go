@@ -29,9 +29,9 @@ func Resend(ctx context.Context, messages []outbox.Message, results []error, sus
 			continue
 		}
 		l := laneOf(&messages[i])
-		keyed := l.key != ""
 		last, some := acknowledged[l]
-		if suspect(err) && ctx.Err() == nil && !(keyed && (failed[l] || some && last > i)) {
+		bound := l.key != "" && (failed[l] || some && last > i)
+		if suspect(err) && ctx.Err() == nil && !bound {
 			if results[i] = send(i); results[i] == nil {
 				continue
 			}

@@ -1,0 +1,87 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/onceward/onceward/outbox"
+)
+
+// printer is a publisher that needs no broker.
+type printer struct{ done func() }
+
+func (p printer) Publish(_ context.Context, messages []outbox.Message) []error {
+	for _, m := range messages {
+		id := m.Headers[len(m.Headers)-1]
+		fmt.Printf("%s: %s, %s %s\n", m.Topic, m.Payload, id.Key, id.Value)
+	}
+	p.done()
+	return nil // all of them are acknowledged
+}
+
+// A booking and the message that tells of it are one transaction. A relay publishes it.
+func Example() {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "shop.db")+"?_txlock=immediate&_pragma=busy_timeout(5000)")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	box, err := outbox.New(outbox.Config{Dialect: outbox.SQLite})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := box.Migrate(ctx, db); err != nil {
+		log.Fatal(err)
+	}
+	if err := bookAndTell(ctx, db, box); err != nil {
+		log.Fatal(err)
+	}
+	relay, err := outbox.NewRelay(outbox.RelayConfig{
+		Outbox: box, DB: db, Publisher: printer{done: cancel},
+		OnPark: func(_ context.Context, p outbox.Parked) { log.Println("not published:", p.ID, p.Reason) },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := relay.Run(ctx); err != nil { // until ctx ends
+		log.Fatal(err)
+	}
+	lag, err := box.Lag(context.Background(), db)
+	fmt.Println(lag.Pending, "left", err)
+	// Output:
+	// bookings: 100 EUR, onceward-id payment-42-booked
+	// 0 left <nil>
+}
+
+func bookAndTell(ctx context.Context, db *sql.DB, box *outbox.Outbox) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()                                                    // after Commit it does nothing
+	if _, err := tx.ExecContext(ctx, `CREATE TABLE booking (amount INTEGER)`); err != nil { // the effect
+		return err
+	}
+	err = box.InsertTx(ctx, tx, outbox.Message{
+		ID: "payment-42-booked", Topic: "bookings", Key: []byte("account-7"), Payload: []byte("100 EUR"),
+	})
+	if err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	box.Notify()
+	return nil
+}

@@ -1,0 +1,53 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/outbox"
+)
+
+// pgxTx is what the documentation of outbox.Tx tells users of pgx to write.
+type pgxTx struct{ pgx.Tx }
+
+func (t pgxTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	tag, err := t.Exec(ctx, query, args...)
+	return driver.RowsAffected(tag.RowsAffected()), err
+}
+
+// A transaction of pgx itself: committed, its messages come; rolled back, they do not.
+func TestNativePgx(t *testing.T) {
+	h := newHouse(t, postgres())
+	conn, err := pgx.Connect(t.Context(), h.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	for _, key := range []string{"committed", "gone"} {
+		tx, err := conn.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.box.InsertTx(t.Context(), pgxTx{tx}, numbered(key, 0), outbox.Message{ID: key + "/1", Topic: "t"}); err != nil {
+			t.Fatal(err)
+		}
+		end := tx.Rollback
+		if key == "committed" {
+			end = tx.Commit
+		}
+		if err := end(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := newBroker()
+	start(t, h.relay(t, b))
+	h.drained(t)
+	got, _ := b.got()
+	if tl := judge(got, map[string]int{"committed": 2}); tl != (tally{}) || len(got) != 2 {
+		t.Errorf("%+v of %d", tl, len(got))
+	}
+}
