@@ -29,8 +29,11 @@
 // # Which transactions
 //
 // The package needs a database/sql transaction and no driver; [Tx] is one method, so
-// what wraps a *sql.Tx (sqlx, bun, gorm's ConnPool, ent's driver) fits too. PostgreSQL,
-// MySQL and MariaDB, and SQLite (3.35 or newer) are supported.
+// what wraps a *sql.Tx fits too: a *sqlx.Tx, the Statement.ConnPool of gorm, the Tx field of a
+// bun.Tx (not bun.Tx, which replaces placeholders by itself, and fails). The other way round
+// those libraries, and ent's driver, can be handed the *sql.Tx that Do has begun. Package
+// sqladapter/pgxv5 is for pgx. PostgreSQL, MySQL and MariaDB, and SQLite (3.35 or newer) are
+// supported.
 //
 // PostgreSQL: READ COMMITTED, the default, is the level to use. At REPEATABLE READ and
 // SERIALIZABLE the loser of a race gets SQLSTATE 40001 instead of an answer and its
