@@ -69,4 +69,10 @@
 // message can still be delivered: the topic's retention, a provider's retry schedule.
 // With [Generations] it is [Marks.Rotate] that removes them, a table at a time.
 // Namespaces that share a table share the longest of their windows; it is on record there.
+//
+// # Effects elsewhere
+//
+// What cannot be in the transaction, a request or a mail, is level Claimed: [Store] is a
+// dedup.Store in a table, for dedup.New. [Store.RunSweeper] keeps the table small, and a
+// [Resolver] finds out about attempts that ended after dedup.Danger without saying how.
 package sqladapter

@@ -118,7 +118,7 @@ func (s *Store) claimFresh(ctx context.Context, reqs []dedup.ClaimRequest, todo 
 	return s.quickly(ctx, todo, answers, reqID(reqs), noSize, func(items []int) ([]*claimRow, int64, error) {
 		picked := pick(reqs, items)
 		return s.rows(ctx, s.db, func() statement { return quick.insertClaims(picked) })
-	}, func(i int, r *claimRow, now int64) dedup.Answer {
+	}, func(_ int, r *claimRow, now int64) dedup.Answer {
 		return dedup.Answer{Outcome: dedup.Acquired, Record: r.view(now)}
 	})
 }

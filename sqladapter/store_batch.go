@@ -123,7 +123,7 @@ func (s *Store) settleIn(ctx context.Context, tx *sql.Tx, op operation, chunk []
 	}
 	var changed []*claimRow
 	for _, i := range chunk {
-		r, write := rowOf(rows, op.id(i)), false
+		r := rowOf(rows, op.id(i))
 		switch {
 		case r.bad != nil:
 			answers[i] = dedup.Answer{Err: r.bad}
@@ -131,10 +131,12 @@ func (s *Store) settleIn(ctx context.Context, tx *sql.Tx, op operation, chunk []
 		case rows[r.id] == nil && op.creates != nil && op.creates(i):
 			return errNoRow
 		}
-		if answers[i], write = op.decide(i, r, now); write && !r.dirty {
+		ans, write := op.decide(i, r, now)
+		if write && !r.dirty {
 			r.dirty = true
 			changed = append(changed, r)
 		}
+		answers[i] = ans
 	}
 	if err := s.exec(ctx, tx, func() statement { return s.dialect.save(changed) }, len(changed)); err != nil {
 		return err

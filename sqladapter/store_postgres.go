@@ -113,19 +113,23 @@ func (d *postgresStore) insertClaims(reqs []*dedup.ClaimRequest) statement {
 }
 
 // finishClaims is decideFinish of keys that are held by who asks. The rows are locked first,
-// in the order of their ids, as everywhere. It does not return the result that it was given.
+// in the order of their ids, as everywhere. They are joined with the parameters once, and
+// by id alone: CASE keeps PostgreSQL, whose statistics are of a moment ago, from believing
+// that few rows are in progress, and comparing all of those with all. It does not return the
+// result that it was given.
 func (d *postgresStore) finishClaims(changes []*dedup.Change) statement {
-	return statement{`WITH v AS MATERIALIZED (SELECT * FROM unnest($1::text::uuid[], $2::text::uuid[], $3::text::smallint[], $4::text::smallint[],` +
+	return statement{`WITH held AS MATERIALIZED (SELECT s.id, ` + postgresClock + ` AS now, v.state, v.flags, v.keep,` +
+		` v.fingerprint, v.origin, v.label, v.result FROM ` + d.names.table + ` AS s` +
+		` JOIN unnest($1::text::uuid[], $2::text::uuid[], $3::text::smallint[], $4::text::smallint[],` +
 		` $5::text::bigint[], $6::text::bytea[], $7::text::bytea[], $8::text::bytea[], $9::text::bytea[])` +
-		` AS v(id, token, state, flags, keep, fingerprint, origin, label, result)),` +
-		` held AS MATERIALIZED (SELECT s.id, ` + postgresClock + ` AS now FROM ` + d.names.table + ` AS s JOIN v USING (id)` +
-		` WHERE s.token = v.token AND s.state = 1 AND s.flags BETWEEN 0 AND ` + strconv.Itoa(flagsKnown) +
-		` AND s.expires > (SELECT ` + postgresClock + `) ORDER BY s.id FOR UPDATE OF s)` +
-		` UPDATE ` + d.names.table + ` AS s SET state = v.state, flags = v.flags, asked = 0, since = held.now, expires = held.now + v.keep,` +
-		` lease_end = least(s.lease_end, held.now), fingerprint = coalesce(v.fingerprint, s.fingerprint),` +
+		` AS v(id, token, state, flags, keep, fingerprint, origin, label, result) USING (id)` +
+		` WHERE CASE WHEN s.token = v.token AND s.state = 1 AND s.flags BETWEEN 0 AND ` + strconv.Itoa(flagsKnown) +
+		` AND s.expires > (SELECT ` + postgresClock + `) THEN true ELSE false END ORDER BY s.id FOR UPDATE OF s)` +
+		` UPDATE ` + d.names.table + ` AS s SET state = v.state, flags = v.flags, asked = 0, since = v.now, expires = v.now + v.keep,` +
+		` lease_end = least(s.lease_end, v.now), fingerprint = coalesce(v.fingerprint, s.fingerprint),` +
 		` origin = coalesce(v.origin, s.origin), label = coalesce(v.label, s.label), steps = NULL, result = v.result` +
-		` FROM v JOIN held USING (id) WHERE s.id = v.id` +
-		` RETURNING ` + postgresLean("s.") + `, held.now`,
+		` FROM held AS v WHERE s.id = v.id` +
+		` RETURNING ` + postgresLean("s.") + `, v.now`,
 		[]any{
 			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return append(b, uuidText(c.ID)...) }),
 			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return append(b, uuidText(dedup.ID(c.Token))...) }),

@@ -51,11 +51,11 @@ func (s *Store) read(ctx context.Context, work func(q querier) error) error {
 }
 
 // exec runs a statement about n rows, unless there are none.
-func (s *Store) exec(ctx context.Context, tx *sql.Tx, make func() statement, n int) error {
+func (s *Store) exec(ctx context.Context, tx *sql.Tx, render func() statement, n int) error {
 	if n == 0 {
 		return nil
 	}
-	st := make()
+	st := render()
 	_, err := tx.ExecContext(ctx, st.text, st.args...)
 	return err
 }
@@ -68,8 +68,8 @@ func (s *Store) load(ctx context.Context, q querier, ids []dedup.ID, lock bool) 
 }
 
 // rows runs a statement that returns rows of the table, each with the clock behind it.
-func (s *Store) rows(ctx context.Context, q querier, make func() statement) (list []*claimRow, now int64, err error) {
-	st := make()
+func (s *Store) rows(ctx context.Context, q querier, render func() statement) (list []*claimRow, now int64, err error) {
+	st := render()
 	rows, err := q.QueryContext(ctx, st.text, st.args...)
 	if err != nil {
 		return nil, 0, err

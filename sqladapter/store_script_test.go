@@ -1,0 +1,196 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// TestGoldenStoreSQL pins every statement of the store; see TestGoldenSQL.
+func TestGoldenStoreSQL(t *testing.T) {
+	for _, d := range []Dialect{Postgres, SQLite, MySQL} {
+		t.Run(d.String(), func(t *testing.T) {
+			s, err := NewStore(new(sql.DB), StoreConfig{Dialect: d, Schema: "Shop", Table: "claims"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Join(storeTexts(s), "\n\n") + "\n"
+			file := filepath.Join("testdata", "store_"+d.String()+".golden.sql")
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("statements differ from %s (run with -update to accept):\n%s", file, got)
+			}
+		})
+	}
+}
+
+// storeTexts are the statements about two rows.
+func storeTexts(s *Store) []string {
+	d, ids := s.dialect, make([]dedup.ID, 2)
+	texts := []string{s.Schema(), d.begin()}
+	for _, st := range []statement{
+		d.insert(ids), d.load(ids, false), d.load(ids, true), d.save([]*claimRow{{}, {}}), d.remove(ids),
+		d.due(true, 9), d.due(false, 9), d.page(dedup.ID{}, "1, 5", 9), {d.forgot(), nil}, {d.countForgets(), nil},
+	} {
+		texts = append(texts, st.text)
+	}
+	if quick, ok := d.(quickDialect); ok {
+		texts = append(texts, quick.insertClaims(make([]*dedup.ClaimRequest, 0)).text, quick.finishClaims(make([]*dedup.Change, 0)).text)
+	}
+	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
+}
+
+var scripted = dedup.Change{ID: dedup.ID{1}, Token: dedup.Token{2}, Lease: time.Minute, Hold: time.Hour}
+
+// heldRow is the live claim of scripted, as a driver returns it.
+func heldRow([]any) [][]driver.Value {
+	now := time.Now().UnixMicro()
+	r := claimRow{
+		id: scripted.ID, token: scripted.Token, state: dedup.StateInProgress,
+		attempt: 1, fence: 7, leaseEnd: now + 1e9, expires: now + 2e9,
+	}
+	row := make([]driver.Value, 0, len(claimColumns)+1)
+	for _, v := range r.args() {
+		row = append(row, v)
+	}
+	return [][]driver.Value{append(row, now)}
+}
+
+var (
+	loads = step{like: "FOR UPDATE", rows: heldRow}
+	saves = step{like: "INSERT INTO", affected: 1}
+)
+
+func scriptStore(t *testing.T, steps ...step) (*Store, *script) {
+	t.Helper()
+	db, s := openScript(t, steps...)
+	store, err := NewStore(db, StoreConfig{Dialect: MySQL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store, s
+}
+
+// TestStoreTransaction lets a renewal meet what transactions meet.
+func TestStoreTransaction(t *testing.T) {
+	deadlock := func(s step) step { s.err = mysqlError(1213); return s }
+	full := saves
+	full.err = mysqlError(1114)
+	tests := map[string]struct {
+		steps   []step
+		commits []error
+		begun   int
+		want    error // nil: held
+	}{
+		"goes well":                 {steps: []step{loads, saves}, begun: 1},
+		"deadlocks twice":           {steps: []step{deadlock(loads), loads, deadlock(saves), loads, saves}, begun: 3},
+		"deadlocks for ever":        {steps: slices.Repeat([]step{deadlock(loads)}, storeTries), begun: storeTries, want: mysqlError(1213)},
+		"is refused by COMMIT":      {steps: []step{loads, saves, loads, saves}, commits: []error{mysqlError(1213)}, begun: 2},
+		"gets no answer to COMMIT":  {steps: []step{loads, saves}, commits: []error{errInvalidConn}, begun: 1, want: errInvalidConn},
+		"finds no room":             {steps: []step{loads, full}, begun: 1, want: dedup.ErrStoreFull},
+		"loses its connection":      {steps: []step{{like: "FOR UPDATE", err: errInvalidConn}}, begun: 1, want: errInvalidConn},
+		"loses it between the rows": {steps: []step{{like: "FOR UPDATE", rows: heldRow, nextErr: errInvalidConn}}, begun: 1, want: errInvalidConn},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, s := scriptStore(t, tt.steps...)
+				s.commits = tt.commits
+				a := store.Renew(t.Context(), []dedup.Change{scripted})[0]
+				if a.Held != (tt.want == nil) || !isError(a.Err, tt.want) {
+					t.Errorf("held=%t, %v; want the error %v", a.Held, a.Err, tt.want)
+				}
+				if s.begun != tt.begun {
+					t.Errorf("%d transactions, want %d", s.begun, tt.begun)
+				}
+				if s.isolation != driver.IsolationLevel(sql.LevelReadCommitted) {
+					t.Errorf("isolation level %v", sql.IsolationLevel(s.isolation))
+				}
+			})
+		})
+	}
+}
+
+var errInvalidConn = errors.New("invalid connection")
+
+// isError compares errors of a server by what they say.
+func isError(err, want error) bool {
+	return errors.Is(err, want) || err != nil && want != nil && strings.Contains(err.Error(), want.Error())
+}
+
+// TestStoreLeavesWithItsContext: no driver has to watch the context of a COMMIT.
+func TestStoreLeavesWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, s := scriptStore(t, loads, saves)
+		hang := make(chan struct{})
+		defer func() { close(hang); synctest.Wait() }()
+		s.commit = func(context.Context) error { <-hang; return nil }
+		cause := errors.New("the worker stops")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		time.AfterFunc(time.Second, func() { cancel(cause) })
+		began := time.Now()
+		a := store.Renew(ctx, []dedup.Change{scripted})[0]
+		if a.Held || !errors.Is(a.Err, cause) || !errors.Is(a.Err, context.Canceled) {
+			t.Errorf("held=%t, %v", a.Held, a.Err)
+		}
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("it has taken %v", took)
+		}
+	})
+}
+
+// TestStoreBadInput: an item that is wrong in itself reaches no database, and fails no other.
+func TestStoreBadInput(t *testing.T) {
+	store, s := scriptStore(t)
+	bad := func(edit func(*dedup.Change)) dedup.Change {
+		c := dedup.Change{State: dedup.StateSucceeded, Window: time.Hour, Lease: time.Minute}
+		edit(&c)
+		return c
+	}
+	fields := []string{"Label", "Fence", "Attempt", "Result", "Window", "State"}
+	answers := store.Finish(t.Context(), []dedup.Change{
+		bad(func(c *dedup.Change) { c.Label = strings.Repeat("x", maxStoredLabel+1) }),
+		bad(func(c *dedup.Change) { c.Fence = 1 << 63 }),
+		bad(func(c *dedup.Change) { c.Attempt = 1 << 31 }),
+		bad(func(c *dedup.Change) { c.Result = make([]byte, DefaultMaxResult+1) }),
+		bad(func(c *dedup.Change) { c.Window = 0 }),
+		bad(func(c *dedup.Change) { c.State = dedup.StateUncertain }),
+	})
+	for i, a := range answers {
+		wantField(t, a.Err, fields[i])
+	}
+	c := bad(func(c *dedup.Change) { c.Steps = make([]byte, maxStoredSteps+1) })
+	wantField(t, store.Renew(t.Context(), []dedup.Change{c})[0].Err, "Steps")
+	wantField(t, store.Forget(t.Context(), make([]dedup.ID, 1), -1)[0], "hold")
+	_, err := store.Sweep(t.Context(), 0)
+	wantField(t, err, "limit")
+	for field, opts := range map[string]ListOptions{
+		"ListOptions.Limit": {Limit: -1}, "ListOptions.States": {States: []dedup.State{9}}, "ListOptions.Cursor": {Cursor: "x"},
+	} {
+		_, err := store.List(t.Context(), opts)
+		wantField(t, err, field)
+	}
+	wantField(t, store.RunSweeper(t.Context(), SweeperConfig{Every: -1}), "SweeperConfig.Every")
+	if s.begun != 0 {
+		t.Errorf("%d transactions", s.begun)
+	}
+}
