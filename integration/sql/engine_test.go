@@ -116,7 +116,7 @@ func forEachPostgres(t *testing.T, test func(t *testing.T, e engine)) {
 	}
 }
 
-func openDB(t *testing.T, driver, dsn string) *sql.DB {
+func openDB(t testing.TB, driver, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
 	if err != nil {

@@ -21,16 +21,16 @@ type storeEngine struct {
 	dialect sqladapter.Dialect
 	driver  string
 	// dsn of a database that other connections of the test can open, too.
-	dsn func(t *testing.T) string
+	dsn func(t testing.TB) string
 }
 
-var storeSQLite = storeEngine{"sqlite", sqladapter.SQLite, "sqlite", func(t *testing.T) string {
+var storeSQLite = storeEngine{"sqlite", sqladapter.SQLite, "sqlite", func(t testing.TB) string {
 	return sqliteDSN(filepath.Join(t.TempDir(), "store.db"), "deferred") + "&_pragma=synchronous(OFF)"
 }}
 
 // storePostgres sets parameters of the connection, as a server's defaults would.
 func storePostgres(name string, params map[string]string) storeEngine {
-	return storeEngine{name, sqladapter.Postgres, "pgx", func(t *testing.T) string {
+	return storeEngine{name, sqladapter.Postgres, "pgx", func(t testing.TB) string {
 		t.Helper()
 		u, err := url.Parse(servertest.Postgres(t))
 		if err != nil {
@@ -47,7 +47,7 @@ func storePostgres(name string, params map[string]string) storeEngine {
 
 // storeMariaDB adds to the DSN.
 func storeMariaDB(name, params string) storeEngine {
-	return storeEngine{name, sqladapter.MySQL, "mysql", func(t *testing.T) string {
+	return storeEngine{name, sqladapter.MySQL, "mysql", func(t testing.TB) string {
 		t.Helper()
 		return servertest.MariaDB(t) + params
 	}}
@@ -59,7 +59,7 @@ func storeEngines() []storeEngine {
 }
 
 // openStore makes a store in a table of its own, and drops it when the test ends.
-func openStore(t *testing.T, e storeEngine) (*sqladapter.Store, *sql.DB, string) {
+func openStore(t testing.TB, e storeEngine) (*sqladapter.Store, *sql.DB, string) {
 	t.Helper()
 	db := openDB(t, e.driver, e.dsn(t))
 	db.SetMaxOpenConns(24)

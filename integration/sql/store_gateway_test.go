@@ -130,8 +130,11 @@ func (j *payJob) pay(ctx context.Context, d *dedup.Deduper, at func(point string
 		}
 		at("before the call")
 		status, receipt, err := call(ctx, http.MethodPost, j.Gateway+"/"+attempt.DownstreamKey("charge"))
-		if err != nil || status != http.StatusOK {
-			return "", fmt.Errorf("charge: %d, %v", status, err)
+		if err == nil && status != http.StatusOK {
+			err = errors.New(http.StatusText(status))
+		}
+		if err != nil {
+			return "", fmt.Errorf("charge: %w", err)
 		}
 		at("after the call")
 		return receipt, nil
@@ -236,7 +239,7 @@ func TestGatewayChargedOnce(t *testing.T) {
 	forEachStore(t, func(t *testing.T, e storeEngine) {
 		g := newGateway(t)
 		dsn := e.dsn(t)
-		e.dsn = func(*testing.T) string { return dsn }
+		e.dsn = func(testing.TB) string { return dsn }
 		store, _, table := openStore(t, e)
 		ctx, stop := context.WithCancelCause(t.Context())
 		var running sync.WaitGroup
@@ -291,7 +294,7 @@ func redeliverPayment(t *testing.T, j *payJob) (receipt string, took time.Durati
 func killedAfterTheCall(t *testing.T, e storeEngine, g *gateway) (*sqladapter.Store, *payJob) {
 	t.Helper()
 	dsn := e.dsn(t)
-	e.dsn = func(*testing.T) string { return dsn }
+	e.dsn = func(testing.TB) string { return dsn }
 	store, _, table := openStore(t, e)
 	j := &payJob{Driver: e.driver, DSN: dsn, Table: table, Dialect: e.dialect, Gateway: g.url, Key: "order", DieAt: "after the call"}
 	j.kill(t)

@@ -1,0 +1,100 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// claimsDB is a store in a database of its own.
+func claimsDB(ctx context.Context) (*sqladapter.Store, func()) {
+	db, err := sql.Open("sqlite", "file::memory:")
+	if err != nil {
+		panic(err)
+	}
+	db.SetMaxOpenConns(1) // of SQLite: there is one writer, and one memory
+	store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: sqladapter.SQLite})
+	if err != nil {
+		panic(err)
+	}
+	if err := store.Migrate(ctx); err != nil { // or by your own tool: see Store.SchemaFiles
+		panic(err)
+	}
+	return store, func() { _ = db.Close() }
+}
+
+// The record is in a database, and the effect is not: a request to a gateway, a mail. Every
+// process that has the table shares its claims.
+func ExampleNewStore() {
+	ctx := context.Background()
+	store, done := claimsDB(ctx)
+	defer done()
+	payments, err := dedup.New(store, dedup.Config{Namespace: "payments", Window: 72 * time.Hour, LeaseTTL: 30 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		res, err := dedup.Do(ctx, payments, "order 4711", func(context.Context) (string, error) {
+			fmt.Println("charging")
+			return "receipt 1", nil
+		})
+		fmt.Println(res.Value, res.Outcome, err)
+	}
+	swept, err := store.Sweep(ctx, 500) // or RunSweeper, in a goroutine of yours
+	fmt.Println(swept, err)
+	// Output:
+	// charging
+	// receipt 1 acquired <nil>
+	// receipt 1 duplicate <nil>
+	// {0 0 0} <nil>
+}
+
+// A worker that dies after dedup.Danger leaves its key uncertain. The resolver asks the
+// gateway about it, by the idempotency key that the worker had given it.
+func ExampleNewResolver() {
+	ctx := context.Background()
+	store, done := claimsDB(ctx)
+	defer done()
+	cfg := dedup.Config{Namespace: "payments", Window: 72 * time.Hour, LeaseTTL: 30 * time.Second}
+	payments, err := dedup.New(store, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	gateway := make(map[string]string)
+	pay := func(ctx context.Context) (string, error) {
+		attempt, _ := dedup.FromContext(ctx)
+		if err := dedup.Danger(ctx); err != nil {
+			return "", dedup.NotBegun(err)
+		}
+		gateway[attempt.DownstreamKey("charge")] = "receipt 1"
+		return "", context.DeadlineExceeded // the answer is lost
+	}
+	_, err = dedup.Do(ctx, payments, "order 4711", pay)
+	fmt.Println(err)
+
+	resolver, err := sqladapter.NewResolver(store, sqladapter.ResolverConfig{
+		Window: cfg.Window,
+		Ask: func(_ context.Context, d sqladapter.Doubt) (dedup.State, []byte, error) {
+			if receipt, charged := gateway[d.DownstreamKey("charge")]; charged {
+				return dedup.StateSucceeded, []byte(receipt), nil
+			}
+			return dedup.StateReleased, nil, nil
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	resolved, err := resolver.Pass(ctx) // or Run, in a goroutine of yours
+	fmt.Println(resolved.Succeeded, err)
+	res, err := dedup.Do(ctx, payments, "order 4711", pay)
+	fmt.Println(res.Value, res.Outcome, err)
+	// Output:
+	// context deadline exceeded
+	// 1 <nil>
+	// receipt 1 duplicate <nil>
+}

@@ -1,0 +1,102 @@
+package sql_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// BenchmarkStore counts keys: fresh ones are claimed and completed, in a batch each, and
+// duplicates are claimed.
+func BenchmarkStore(b *testing.B) {
+	const batch = 256
+	for _, e := range storeEngines() {
+		for _, workers := range []int{1, 8} {
+			b.Run(fmt.Sprintf("%s/fresh/%d", e.name, workers), func(b *testing.B) {
+				store := benchStore(b, e, workers)
+				eachBatch(b, workers, batch, func(reqs []dedup.ClaimRequest) error { return claimAndComplete(store, reqs) })
+			})
+			b.Run(fmt.Sprintf("%s/duplicate/%d", e.name, workers), func(b *testing.B) {
+				store := benchStore(b, e, workers)
+				done := newClaims(batch)
+				if err := claimAndComplete(store, done); err != nil {
+					b.Fatal(err)
+				}
+				eachBatch(b, workers, batch, func([]dedup.ClaimRequest) error {
+					return firstError(store.Claim(context.Background(), done))
+				})
+			})
+		}
+	}
+}
+
+func benchStore(b *testing.B, e storeEngine, workers int) *sqladapter.Store {
+	b.Helper()
+	store, db, _ := openStore(b, e)
+	db.SetMaxOpenConns(workers)
+	if e.dialect == sqladapter.SQLite {
+		db.SetMaxOpenConns(1)
+	}
+	db.SetMaxIdleConns(workers)
+	return store
+}
+
+// eachBatch lets workers run batches of new claims until the benchmark has seen its keys.
+func eachBatch(b *testing.B, workers, batch int, run func([]dedup.ClaimRequest) error) {
+	b.Helper()
+	var mu sync.Mutex
+	left := b.N
+	more := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		left -= batch
+		return left > -batch
+	}
+	b.ResetTimer()
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for more() {
+				if err := run(newClaims(batch)); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "keys/s")
+}
+
+func newClaims(n int) []dedup.ClaimRequest {
+	reqs := make([]dedup.ClaimRequest, n)
+	for i := range reqs {
+		reqs[i] = dedup.ClaimRequest{ID: randomID(), Token: randomToken(), Lease: time.Minute, Hold: time.Hour}
+	}
+	return reqs
+}
+
+func claimAndComplete(store dedup.Store, reqs []dedup.ClaimRequest) error {
+	if err := firstError(store.Claim(context.Background(), reqs)); err != nil {
+		return err
+	}
+	changes := make([]dedup.Change, len(reqs))
+	for i, r := range reqs {
+		changes[i] = dedup.Change{ID: r.ID, Token: r.Token, State: dedup.StateSucceeded, Window: 72 * time.Hour, Landed: true}
+	}
+	return firstError(store.Finish(context.Background(), changes))
+}
+
+func firstError(answers []dedup.Answer) error {
+	for _, a := range answers {
+		if a.Err != nil {
+			return a.Err
+		}
+	}
+	return nil
+}
