@@ -98,7 +98,8 @@ func (d *desk) poll(ctx context.Context) time.Duration {
 		if ctx.Err() == nil {
 			d.relay.cfg.OnError(err)
 		}
-		return max(d.relay.cfg.PollMin, d.relay.cfg.retry().Delay(d.errors-1, 0, nil))
+		// No longer than at other times: when the database is back nobody tells.
+		return min(max(d.relay.cfg.PollMin, d.relay.cfg.retry().Delay(d.errors-1, 0, nil)), d.relay.cfg.PollMax)
 	}
 	d.errors = 0
 	rand.Shuffle(len(busy), func(i, j int) { busy[i], busy[j] = busy[j], busy[i] })
@@ -117,7 +118,12 @@ func (d *desk) poll(ctx context.Context) time.Duration {
 func (r *Relay) busy(ctx context.Context) (shards []int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	rows, err := r.cfg.DB.QueryContext(ctx, r.box.dialect.busy)
+	from, end, err := r.box.fresh(ctx, r.cfg.DB)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: %w", err)
+	}
+	defer end()
+	rows, err := from.QueryContext(ctx, r.box.dialect.busy)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)
 	}

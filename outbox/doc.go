@@ -36,7 +36,7 @@
 // A message that the publisher fails keeps the later ones of its topic and key waiting, and
 // no others, and is tried again with a growing, spread delay; when nothing of a batch is
 // acknowledged its shard waits. A message the broker refuses for what it is ([Reject]) is
-// parked, after RelayConfig.MaxAttempts tries, in a table of its own, and RelayConfig.OnPark
+// parked, when it has failed RelayConfig.MaxAttempts times, in a table of its own, and RelayConfig.OnPark
 // is told; see [Outbox.Parked] and [Outbox.Requeue]. What fails for another reason, such as
 // a broker that is down, is never parked: watch [Outbox.Lag].
 //

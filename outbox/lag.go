@@ -23,15 +23,20 @@ type Lag struct {
 	Oldest time.Duration
 }
 
-// Lag asks the database, in one statement that reads at most a few thousand index entries.
+// Lag asks the database, in one statement (MySQL: in a transaction) that reads at most a few thousand index entries.
 // Alarm on Oldest, which also grows when no relay runs at all, and on Parked.
 func (o *Outbox) Lag(ctx context.Context, db *sql.DB) (Lag, error) {
 	if err := o.checkDB(db); err != nil {
 		return Lag{}, err
 	}
+	from, end, err := o.fresh(ctx, db)
+	if err != nil {
+		return Lag{}, fmt.Errorf("outbox: lag: %w", err)
+	}
+	defer end()
 	var lag Lag
 	var oldest int64
-	if err := db.QueryRowContext(ctx, o.dialect.lag, LagLimit, LagLimit).Scan(&lag.Pending, &lag.Parked, &oldest); err != nil {
+	if err := from.QueryRowContext(ctx, o.dialect.lag, LagLimit, LagLimit).Scan(&lag.Pending, &lag.Parked, &oldest); err != nil {
 		return Lag{}, fmt.Errorf("outbox: lag: %w", err)
 	}
 	lag.Oldest = max(0, time.Duration(oldest)*time.Microsecond)

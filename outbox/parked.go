@@ -31,7 +31,12 @@ func (o *Outbox) Parked(ctx context.Context, db *sql.DB, after int64, limit int)
 	if limit < 1 {
 		return nil, inputError("limit", fmt.Sprintf("is %d, less than 1", limit))
 	}
-	rows, err := db.QueryContext(ctx, o.dialect.parked, after, limit)
+	from, end, err := o.fresh(ctx, db)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: parked: %w", err)
+	}
+	defer end()
+	rows, err := from.QueryContext(ctx, o.dialect.parked, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: parked: %w", err)
 	}

@@ -51,8 +51,9 @@ func NewRelay(cfg RelayConfig) (*Relay, error) {
 // published again: [ErrHeldUp]. A call of the publisher that does not return then either is
 // left behind.
 //
-// It begins with [Outbox.Check] and returns its error, unless that may pass by itself. Later errors are told to RelayConfig.OnError, and the database is asked
-// again. A relay runs once at a time; when Run has returned it may run again.
+// It begins with [Outbox.Check] and returns its error, unless that may pass by itself. Later
+// errors are told to RelayConfig.OnError, and the database is asked again. A relay runs once at
+// a time; when Run has returned it may run again.
 func (r *Relay) Run(ctx context.Context) error {
 	if r == nil || r.box == nil {
 		return inputError("Relay", "is nil or was not made by NewRelay")

@@ -61,9 +61,27 @@ func (r *Relay) serve(ctx context.Context, no int, s *shard, rep *report, delay 
 // locked is a shard that no other relay publishes from.
 type locked struct {
 	tx     *sql.Tx // whose end ends the lock; nil where a lease is held
-	reader interface {
-		QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	reader queryer
+}
+
+// queryer is a pool or a transaction.
+type queryer interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// fresh is where a statement sees what is committed now. On a connection of MySQL with autocommit
+// off, as sqladapter wants it, one outside of a transaction would open one that never ends, and
+// see its snapshot for ever.
+func (o *Outbox) fresh(ctx context.Context, db *sql.DB) (from queryer, end func(), err error) {
+	if o.dialect.kind != MySQL {
+		return db, func() {}, nil
 	}
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return nil, nil, err
+	}
+	return tx, func() { _ = tx.Rollback() }, nil
 }
 
 // end releases what is not committed.

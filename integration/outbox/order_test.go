@@ -121,6 +121,22 @@ func TestSessionsOfAnotherLevel(t *testing.T) {
 	}
 }
 
+// A pool of MySQL with autocommit off, as sqladapter wants it: a statement outside of a
+// transaction would see one snapshot for ever, and a relay no message after the first poll.
+func TestAutocommitOff(t *testing.T) {
+	h := newHouse(t, mariadb())
+	other := *h
+	other.db = openDB(t, "mysql", h.dsn+"&autocommit=0")
+	other.db.SetMaxOpenConns(2) // so that connections are used again
+	b := newBroker()
+	start(t, other.relay(t, b, few))
+	for i := range 3 {
+		other.insert(t, numbered("a", i))
+		b.wait(t, i+1)
+		other.drained(t)
+	}
+}
+
 // The table may be named with its schema and without: it is the same lock.
 func TestOneLockForOneTable(t *testing.T) {
 	h := newHouse(t, postgres())
