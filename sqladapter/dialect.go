@@ -3,7 +3,6 @@ package sqladapter
 import (
 	"database/sql"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -43,10 +42,12 @@ type statement struct {
 
 // dialect holds the statements for one table.
 type dialect struct {
-	// ddl creates what is missing and records the window. The table of marks comes first.
-	ddl string
-	// lock serialises migrations; empty where the engine does it by itself.
-	lock string
+	// form reads the columns of the table of marks, and no row.
+	form string
+	// raise puts a window on record unless that is longer.
+	raise string
+	// texts are what the migrations have beside the names of the table.
+	texts map[string]string
 	// chunk is how many rows a statement takes at once.
 	chunk int
 	// insert the rows whose ids are not taken, and return id and stamp of those.
@@ -95,14 +96,6 @@ const (
 
 var dialects = map[Dialect]func(tableName, time.Duration) *dialect{Postgres: newPostgres, SQLite: newSQLite, MySQL: newMySQL}
 
-// render puts names and the window into DDL. Nothing else is ever written into a statement.
-func render(ddl string, t tableName, window time.Duration) string {
-	return strings.NewReplacer(
-		"{{table}}", t.full, "{{bare}}", t.bare, "{{index}}", t.index, "{{results}}", t.results, "{{meta}}", t.meta,
-		"{{window}}", strconv.FormatInt(windowMillis(window), 10),
-	).Replace(ddl)
-}
-
 // forever is the window of zero on record: the longest that a time.Duration can tell, 292
 // years. So the longest of several windows is the greatest number.
 const forever = int64(1<<63-1) / int64(time.Millisecond)
@@ -114,6 +107,8 @@ func windowMillis(window time.Duration) int64 {
 	}
 	return ceil(window, time.Millisecond)
 }
+
+func windowText(window time.Duration) string { return strconv.FormatInt(windowMillis(window), 10) }
 
 func ceil(d, unit time.Duration) int64 { return int64((d-1)/unit) + 1 }
 

@@ -1,14 +1,10 @@
 package sqladapter
 
 import (
-	_ "embed" // the schema
 	"fmt"
 	"strings"
 	"time"
 )
-
-//go:embed schema/postgres_generations.sql
-var postgresGenerationsSchema string
 
 // generation holds the names of one: its table while it is open and when it is sealed, and the
 // table of its results.
@@ -32,11 +28,11 @@ func (t tableName) sealedBare(number int64) string {
 func newPostgresGenerations(t tableName, window time.Duration) *dialect {
 	d := newPostgres(t, window)
 	zero, one := t.generation(0), t.generation(1)
-	d.ddl = strings.NewReplacer(
-		"{{state}}", t.state, "{{sealed}}", zero.sealed, "{{sealed_results}}", zero.results,
-		"{{open}}", one.open, "{{open_results}}", one.results,
-		"{{marks_view}}", postgresMarksView(t, one.open, zero.sealed), "{{results_view}}", postgresResultsView(t, one, zero),
-	).Replace(render(postgresGenerationsSchema, t, window))
+	d.texts = map[string]string{
+		"state": t.state, "sealed": zero.sealed, "sealed_results": zero.results,
+		"open": one.open, "open_results": one.results,
+		"marks_view": postgresMarksView(t, one.open, zero.sealed), "results_view": postgresResultsView(t, one, zero),
+	}
 	d.kind = postgresKind(t, "v")
 	d.expire = ""
 	return d

@@ -27,7 +27,9 @@ func newMySQL(t tableName, window time.Duration) *dialect {
 	from := `SELECT m.id, m.owner, m.fingerprint, m.created_at, ` + now + `, r.result FROM ` + t.full + ` AS m FORCE INDEX (PRIMARY)` +
 		` LEFT JOIN ` + t.results + ` AS r FORCE INDEX (PRIMARY) ON r.id = m.id WHERE m.id IN (`
 	return &dialect{
-		ddl: render(mysqlSchema, t, window),
+		form: `SELECT id, owner, created_at, fingerprint FROM ` + t.full + ` WHERE 1 = 0`,
+		raise: `INSERT INTO ` + t.meta + ` (one, window_ms) VALUES (1, ` + windowText(window) + `)` +
+			` ON DUPLICATE KEY UPDATE window_ms = GREATEST(window_ms, ` + windowText(window) + `)`,
 		// From 1000 values on MariaDB takes an IN for a table to join, and reads, and locks, every
 		// mark there is (in_predicate_conversion_threshold). It also bounds the text to 120 KB.
 		chunk: 900,

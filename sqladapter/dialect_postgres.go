@@ -40,8 +40,9 @@ func newPostgres(t tableName, window time.Duration) *dialect {
 		return statement{loadMany, []any{idArray(es)}}
 	}
 	return &dialect{
-		ddl:  render(postgresSchema, t, window),
-		lock: `SELECT pg_advisory_xact_lock(hashtextextended('onceward migrate', 0))`,
+		form: `SELECT id, stamp, fingerprint FROM ` + t.full + ` WHERE 1 = 0`,
+		raise: `INSERT INTO ` + t.meta + ` AS m (one, window_ms) VALUES (1, ` + windowText(window) + `)` +
+			` ON CONFLICT (one) DO UPDATE SET window_ms = greatest(m.window_ms, excluded.window_ms)`,
 		// Bounds the parameter text to about 750 KB.
 		chunk:   10_000,
 		insert:  postgresInsert(insert, insertMany),

@@ -14,7 +14,9 @@ func newSQLite(t tableName, window time.Duration) *dialect {
 		` ON CONFLICT (id) DO NOTHING RETURNING id`
 	loaded := func(es []entry) statement { return statement{load, []any{es[0].id[:]}} }
 	return &dialect{
-		ddl:   render(sqliteSchema, t, window),
+		form: `SELECT id, stamp, fingerprint FROM ` + t.full + ` WHERE 1 = 0`,
+		raise: `INSERT INTO ` + t.meta + ` AS m (one, window_ms) VALUES (1, ` + windowText(window) + `)` +
+			` ON CONFLICT (one) DO UPDATE SET window_ms = max(m.window_ms, excluded.window_ms)`,
 		chunk: 1,
 		insert: func(es []entry, salt int64) statement {
 			return statement{insert, []any{es[0].id[:], salt, nullable(es[0].fingerprint)}}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/onceward/onceward/internal/sqlmigrate"
 	"github.com/onceward/onceward/internal/sqlname"
 )
 
@@ -75,7 +76,7 @@ func NewFence(cfg FenceConfig) (*Fence, error) {
 	if err := checkIsolation(cfg.Dialect, cfg.Isolation); err != nil {
 		return nil, err
 	}
-	migrations, err := newMigrations("fence", cfg.Dialect, cfg.Schema, cfg.Table, nil)
+	migrations, err := newMigrations(cfg.Dialect, sqlmigrate.Config{Component: "fence", Schema: cfg.Schema, Table: cfg.Table})
 	if err != nil {
 		return nil, err
 	}

@@ -100,6 +100,7 @@ type Marks struct {
 	retention Retention
 	table     tableName
 	dialect   *dialect
+	versions  *Migrations
 	// generations is nil with another retention.
 	generations *generations
 }
@@ -137,7 +138,8 @@ func New(cfg Config) (*Marks, error) {
 	if m.retention == Generations {
 		m.useGenerations()
 	}
-	return m, nil
+	m.versions, err = m.newMigrations(cfg)
+	return m, err
 }
 
 func checkRetention(cfg Config) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/internal/sqlmigrate"
 )
 
-//go:embed schema/fence
+//go:embed schema/fence schema/marks schema/generations
 var migrationFiles embed.FS
 
 // Migrations are the numbered versions of one component's tables, from 1, under the names that
@@ -41,15 +41,14 @@ func (e *LevelError) Error() string {
 	return "sqladapter: " + (&sqlmigrate.LevelError{Component: e.Component, Table: e.Table, Has: e.Has, Needs: e.Needs}).Error()
 }
 
-// newMigrations takes names that have been checked. Verify may be nil.
-func newMigrations(component string, d Dialect, schema, table string, verify func(ctx context.Context, tx *sql.Tx) error) (*Migrations, error) {
-	files, err := fs.Sub(migrationFiles, "schema/"+component)
+// newMigrations takes names that have been checked.
+func newMigrations(d Dialect, cfg sqlmigrate.Config) (*Migrations, error) {
+	files, err := fs.Sub(migrationFiles, "schema/"+cfg.Component)
 	if err != nil {
 		return nil, err
 	}
-	versions, err := sqlmigrate.New(sqlmigrate.Config{
-		Files: files, Component: component, Dialect: sqlmigrate.Dialect(d.String()), Schema: schema, Table: table, Verify: verify,
-	})
+	cfg.Files, cfg.Dialect = files, sqlmigrate.Dialect(d.String())
+	versions, err := sqlmigrate.New(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("sqladapter: %w", err)
 	}

@@ -239,7 +239,9 @@ func TestMySQLCheck(t *testing.T) {
 		"a shorter window": {[]step{gone, {query: m.dialect.window, rows: func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }}}, "call Migrate"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			db, s := openScript(t, tt.steps...)
+			one := func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }
+			level := []step{{like: "information_schema.tables", rows: one}, {like: "SELECT version", rows: one}}
+			db, s := openScript(t, append(level, tt.steps...)...)
 			err := m.Check(t.Context(), db)
 			if (err == nil) != (tt.fails == "") || err != nil && !strings.Contains(err.Error(), tt.fails) || s.committed != 0 {
 				t.Errorf("Check = %v, want %q", err, tt.fails)

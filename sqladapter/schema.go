@@ -1,35 +1,55 @@
 package sqladapter
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
-	_ "embed" // the schema of each dialect
+	"errors"
 	"fmt"
-	"strings"
+	"time"
+
+	"github.com/onceward/onceward/internal/sqlerr"
+	"github.com/onceward/onceward/internal/sqlmigrate"
 )
 
-//go:embed schema/postgres.sql
-var postgresSchema string
+// newMigrations has the versions of the tables, and looks at what it has made before that is on
+// record.
+func (m *Marks) newMigrations(cfg Config) (*Migrations, error) {
+	component := "marks"
+	if m.retention == Generations {
+		component = "generations"
+	}
+	texts := map[string]string{"raise_window": m.dialect.raise}
+	for name, text := range m.dialect.texts {
+		texts[name] = text
+	}
+	return newMigrations(cfg.Dialect, sqlmigrate.Config{
+		Component: component, Schema: cfg.Schema, Table: cmp.Or(cfg.Table, DefaultTable), Texts: texts,
+		Verify: func(ctx context.Context, tx *sql.Tx) error { return m.checkForm(ctx, tx) },
+	})
+}
 
-//go:embed schema/sqlite.sql
-var sqliteSchema string
+// Migrations are the versions of the tables; nil when m was not made by New. Those of
+// [Generations] are not those of [Deletes], which are other tables.
+func (m *Marks) Migrations() *Migrations {
+	if m == nil {
+		return nil
+	}
+	return m.versions
+}
 
-//go:embed schema/mysql.sql
-var mysqlSchema string
-
-// Schema returns the DDL that [Marks.Migrate] runs, for those whose own tool does it.
-// Every statement is idempotent and ends with a semicolon at the end of a line.
+// Schema returns the statements that make the tables and put Config.Window on record, for those
+// who keep their schema by hand. Each ends with a semicolon at the end of a line.
 func (m *Marks) Schema() string {
 	if m.ready() != nil {
 		return ""
 	}
-	return m.dialect.ddl
+	return m.versions.SQL()
 }
 
-// Migrate creates the tables and their index unless they exist, and puts Config.Window on
-// record where it is longer than what is there, all in one transaction. Several processes
-// may call it at once. A table of another form, an older one of this package's own included,
-// is refused and left as it is. It does not create Config.Schema.
+// Migrate is [Migrations.Up], and puts Config.Window on record where it is longer than what is
+// there. Several processes may call it at once. A table of another form, an older one of this
+// package's own included, is refused and left as it is. It does not create Config.Schema.
 //
 // With MySQL it refuses a connection that reports the rows it has found for those it has
 // changed (clientFoundRows in the DSN), because a duplicate would look new, and a table whose
@@ -41,24 +61,57 @@ func (m *Marks) Migrate(ctx context.Context, db *sql.DB) error {
 	if db == nil {
 		return inputError("db", "is nil")
 	}
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
+	if err := m.checkKind(ctx, db); err != nil {
 		return fmt.Errorf("sqladapter: migrate: %w", err)
 	}
-	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
-	if err := m.migrate(ctx, tx); err != nil {
+	if err := m.versions.Up(ctx, db); err != nil {
+		return m.whyNot(ctx, db, err)
+	}
+	if err := m.checkForm(ctx, db); err != nil {
+		return fmt.Errorf("sqladapter: migrate: %w", err)
+	}
+	if err := m.raiseWindow(ctx, db); err != nil {
 		return err
-	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("sqladapter: migrate: %w", err)
 	}
 	return m.probe(ctx, db)
 }
 
-// Check tells whether the tables are there, in this package's form and with a window that is
-// long enough, and refuses what [Marks.Migrate] refuses. It is for those who migrate with
-// their own tool, to be called at start. It leaves nothing behind. Two round trips; three
-// with PostgreSQL, with MySQL seven.
+// whyNot looks for a table of another form when a migration has failed: what its statements say
+// of one does not tell. The table may be missing, or the server gone; then that is no reason.
+func (m *Marks) whyNot(ctx context.Context, db *sql.DB, err error) error {
+	var level *LevelError
+	if errors.As(err, &level) {
+		return err
+	}
+	rows, form := db.QueryContext(ctx, m.dialect.form)
+	if form == nil {
+		form = rows.Close()
+	}
+	if form == nil || sqlerr.NoTable(form) || sqlerr.Transient(form) {
+		return err
+	}
+	return fmt.Errorf("sqladapter: migrate: %w", m.otherForm(err))
+}
+
+// raiseWindow writes only where it must: who may only mark may call Migrate, too.
+func (m *Marks) raiseWindow(ctx context.Context, db *sql.DB) error {
+	if window, err := m.recordedWindow(ctx, db); err == nil && m.longEnough(window) {
+		return nil
+	}
+	if _, err := db.ExecContext(ctx, m.dialect.raise); err != nil {
+		return fmt.Errorf("sqladapter: migrate: %w", err)
+	}
+	return nil
+}
+
+func (m *Marks) longEnough(recorded time.Duration) bool {
+	return recorded >= recordedForever || m.window > 0 && recorded >= m.window
+}
+
+// Check tells whether the tables are there, in the version that this program needs
+// ([*LevelError]), in this package's form and with a window that is long enough, and refuses what
+// [Marks.Migrate] refuses. It is for those who migrate with their own tool, to be called at
+// start. It leaves nothing behind. Four round trips; five with PostgreSQL, with MySQL nine.
 func (m *Marks) Check(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
 		return err
@@ -69,6 +122,9 @@ func (m *Marks) Check(ctx context.Context, db *sql.DB) error {
 	if err := m.checkKind(ctx, db); err != nil {
 		return fmt.Errorf("sqladapter: check: %w", err)
 	}
+	if err := m.versions.Check(ctx, db); err != nil {
+		return err
+	}
 	if err := m.checkForm(ctx, db); err != nil {
 		return fmt.Errorf("sqladapter: check: %w", err)
 	}
@@ -76,57 +132,20 @@ func (m *Marks) Check(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	if window < m.window || window < recordedForever && m.window == 0 {
+	if !m.longEnough(window) {
 		return inputError("Window", fmt.Sprintf("is %v, and on record for %s is %v; call Migrate", m.window, m.table.full, window))
 	}
 	return m.probe(ctx, db)
 }
 
-// migrate reads a mark as soon as the tables are there for certain: what comes after
-// would fail on another form, too, but not say why. The lock comes first, because CREATE
-// TABLE IF NOT EXISTS fails in PostgreSQL when two sessions find the table missing at the
-// same time.
-func (m *Marks) migrate(ctx context.Context, tx *sql.Tx) error {
-	if m.dialect.lock != "" {
-		if _, err := tx.ExecContext(ctx, m.dialect.lock); err != nil {
-			return fmt.Errorf("sqladapter: migrate: %w", err)
-		}
-	}
-	if err := m.checkKind(ctx, tx); err != nil {
-		return fmt.Errorf("sqladapter: migrate: %w", err)
-	}
-	for i, text := range m.migration() {
-		if _, err := tx.ExecContext(ctx, text); err != nil {
-			return fmt.Errorf("sqladapter: migrate: %w", err)
-		}
-		if i != tablesRead-1 {
-			continue
-		}
-		if err := m.checkForm(ctx, tx); err != nil {
-			return fmt.Errorf("sqladapter: migrate: %w", err)
-		}
-	}
-	return nil
-}
-
-// tablesRead is how many of the first statements create what a mark is read from.
-const tablesRead = 2
-
 // checkForm reads a mark that cannot exist.
 func (m *Marks) checkForm(ctx context.Context, tx Tx) error {
 	if _, err := queryRows(ctx, tx, m.dialect.peek(make([]entry, 1)), scanLoaded); err != nil {
-		return fmt.Errorf("table %s is not a table of marks, or one of an older form; drop it, or name another: %w", m.table.full, err)
+		return m.otherForm(err)
 	}
 	return nil
 }
 
-// migration is one statement each: prepared statements hold no more than one.
-func (m *Marks) migration() []string {
-	var texts []string
-	for _, s := range strings.SplitAfter(m.dialect.ddl, ";\n") {
-		if s = strings.TrimSpace(s); s != "" {
-			texts = append(texts, s)
-		}
-	}
-	return texts
+func (m *Marks) otherForm(err error) error {
+	return fmt.Errorf("table %s is not a table of marks, or one of an older form; drop it, or name another: %w", m.table.full, err)
 }

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func TestGoldenSQL(t *testing.T) {
 				t.Fatal(err)
 			}
 			sql := m.dialect
-			parts := append([]string{sql.lock}, m.migration()...)
+			parts := []string{m.Schema(), sql.raise}
 			parts = append(parts, insertText(m), loadText(m), insertManyText(m), loadManyText(m), peek(m), sql.window, sql.setWindow, sql.expire, sql.save(entry{}, []byte("result")).text)
 			parts = append(parts, sql.forget(make([]entry, 2))...)
 			wantGolden(t, d.String(), parts)
@@ -106,25 +107,36 @@ func TestNew(t *testing.T) {
 
 func TestMigrate(t *testing.T) {
 	m := newMarks(t, Postgres)
-	check := step{query: loadText(m)}
+	one := func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }
+	hour := func([]any) [][]driver.Value { return [][]driver.Value{{int64(3_600_000)}} }
 	kind := step{query: m.dialect.kind, rows: func([]any) [][]driver.Value { return [][]driver.Value{{int64(0)}} }}
-	steps := []step{{query: m.dialect.lock}, kind, {query: m.migration()[0]}, {query: m.migration()[1]}, check}
-	for _, text := range m.migration()[2:] {
-		steps = append(steps, step{query: text})
-	}
-	if len(steps) != 8 || !strings.Contains(steps[7].query, "3600000") {
-		t.Fatalf("want lock, kind, three tables, index and window, got %d statements", len(steps))
-	}
-	db, s := openScript(t, steps...)
-	if err := m.Migrate(t.Context(), db); err != nil || s.committed != 1 {
+	check, window := step{query: loadText(m)}, step{query: m.dialect.window, rows: hour}
+	none, there, level := step{like: "to_regclass"}, step{like: "to_regclass", rows: one}, step{like: "SELECT version", rows: one}
+	begun := []step{{like: "pg_advisory_xact_lock"}, {like: `IF NOT EXISTS "onceward_migrations"`}, there}
+	fresh := slices.Concat([]step{kind, none}, begun, []step{
+		{like: "SELECT version"}, {like: `"onceward_marks" (`}, {like: `"onceward_marks_results" (`}, {like: "CREATE INDEX"},
+		{like: `"onceward_marks_meta" (`}, {query: m.dialect.raise}, check, {like: "VALUES ('marks', 'onceward_marks', 1)"},
+	}, begun, []step{level, check, window})
+	db, s := openScript(t, fresh...)
+	if err := m.Migrate(t.Context(), db); err != nil || s.committed != 2 {
 		t.Error(err)
 	}
-	check.err = codeError("42703")
-	foreign, s := openScript(t, append(steps[:4:4], check)...)
+	done := []step{kind, there, level, check}
+	longer := step{query: m.dialect.window, rows: func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }}
+	db, s = openScript(t, append(done, longer, step{query: m.dialect.raise})...)
+	if err := m.Migrate(t.Context(), db); err != nil || s.begun != 0 {
+		t.Errorf("a longer window than before: %v", err)
+	}
+	foreign, s := openScript(t, append(slices.Concat([]step{kind, none}, begun), step{like: "SELECT version"},
+		step{like: `"onceward_marks" (`}, step{like: `"onceward_marks_results" (`}, step{like: "CREATE INDEX", err: codeError("42703")}, step{query: m.dialect.form, err: codeError("42703")})...)
 	if err := m.Migrate(t.Context(), foreign); err == nil || !strings.Contains(err.Error(), `"onceward_marks" is not a table of marks`) || s.committed != 0 {
 		t.Errorf("a table with other columns: %v", err)
 	}
-	if new(Marks).Schema() != "" || m.Schema() != m.dialect.ddl {
+	refused, _ := openScript(t, kind, step{like: "to_regclass", err: codeError("42501")}, step{query: m.dialect.form, err: codeError("42P01")})
+	if err := m.Migrate(t.Context(), refused); err == nil || strings.Contains(err.Error(), "form") {
+		t.Errorf("no right to: %v", err)
+	}
+	if new(Marks).Schema() != "" || (*Marks)(nil).Migrations() != nil || !strings.Contains(m.Schema(), m.dialect.raise) {
 		t.Error("Schema is not what Migrate runs")
 	}
 }

@@ -167,9 +167,12 @@ func newShop(t *testing.T, e engine, edit ...func(*sqladapter.Config)) *shop {
 	return s
 }
 
-// drop removes what Migrate has made.
+// drop removes what Migrate has made, and what a test has put in its place.
 func (s *shop) drop(t *testing.T) {
 	t.Helper()
+	if err := s.marks.Migrations().To(context.WithoutCancel(t.Context()), s.db, 0); err != nil {
+		t.Error(err)
+	}
 	if s.dialect == sqladapter.Postgres {
 		s.dropGenerations(t)
 	}

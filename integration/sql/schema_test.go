@@ -96,6 +96,38 @@ func TestMigrateSchema(t *testing.T) {
 	})
 }
 
+// TestMigrateDownUp: down with what is there, and up again from nothing; the level is told.
+func TestMigrateDownUp(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		if _, err := s.deliver(t.Context(), "m", nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.marks.Check(t.Context(), s.db); err != nil {
+			t.Error(err)
+		}
+		if err := s.marks.Migrations().To(t.Context(), s.db, 0); err != nil {
+			t.Fatal(err)
+		}
+		var level *sqladapter.LevelError
+		if err := s.marks.Check(t.Context(), s.db); !errors.As(err, &level) || level.Has != 0 || level.Needs != 1 || level.Table != s.table {
+			t.Errorf("Check = %v, want a LevelError", err)
+		}
+		if _, err := s.deliver(t.Context(), "m", nil); err == nil {
+			t.Error("there are no tables, and a message was delivered")
+		}
+		if err := s.marks.Migrate(t.Context(), s.db); err != nil {
+			t.Fatal(err)
+		}
+		if first, err := s.deliver(t.Context(), "m", nil); err != nil || !first {
+			t.Errorf("from nothing: first is %v, %v", first, err)
+		}
+		if err := s.marks.Check(t.Context(), s.db); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestMigrateRefuses: somebody else's table under our name is left alone, and so is one of
 // an older form.
 func TestMigrateRefuses(t *testing.T) {

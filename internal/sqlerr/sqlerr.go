@@ -14,6 +14,7 @@ import (
 	"io"
 	"net"
 	"reflect"
+	"strings"
 )
 
 // State is the SQLSTATE of PostgreSQL in err, or empty.
@@ -97,7 +98,11 @@ func Doomed(err error) bool {
 func NoSavepoint(err error) bool { return MySQL(err) == myNoSavepoint }
 
 // NoTable reports that a statement names a table that does not exist.
-func NoTable(err error) bool { return State(err) == pgNoTable || MySQL(err) == myNoTable }
+func NoTable(err error) bool {
+	const generic = 1 // SQLite has no number for it, but a text
+	return State(err) == pgNoTable || MySQL(err) == myNoTable ||
+		SQLite(err) == generic && strings.Contains(err.Error(), "no such table")
+}
 
 // Transient reports whether a transaction that failed with err may succeed when it is run
 // again from BEGIN: after a serialization failure, a deadlock, a lock timeout, SQLite's busy

@@ -87,6 +87,9 @@ func TestErrors(t *testing.T) {
 	if !NoSavepoint(wrap(my(1305))) || NoSavepoint(my(1213)) || NoSavepoint(nil) {
 		t.Error("1305 alone says that a savepoint is gone")
 	}
+	if lite := liteError(1); NoTable(lite) || !NoTable(wrap(fmt.Errorf("no such table: x: %w", lite))) {
+		t.Error("a table of SQLite")
+	}
 	if !NoTable(wrap(my(1146))) || !NoTable(join(pgError("42P01"))) || NoTable(my(1305)) || NoTable(pgError("42703")) || NoTable(nil) {
 		t.Error("1146 and 42P01 alone say that there is no such table")
 	}

@@ -3,6 +3,7 @@ package sqlmigrate
 import (
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/onceward/onceward/internal/sqlname"
 )
@@ -11,10 +12,11 @@ import (
 type names struct {
 	dialect       Dialect
 	schema, table string
+	texts         map[string]string
 }
 
 func newNames(cfg Config) names {
-	return names{dialect: cfg.Dialect, schema: cfg.Schema, table: cfg.Table}
+	return names{dialect: cfg.Dialect, schema: cfg.Schema, table: cfg.Table, texts: cfg.Texts}
 }
 
 var placeholder = regexp.MustCompile(`\{\{(table|bare|index)(?::([a-z0-9_]{1,40}))?\}\}`)
@@ -23,6 +25,9 @@ var braces = regexp.MustCompile(`\{\{[^{}\n]*\}?\}?`)
 
 // fill puts the names in, and refuses braces that mean nothing.
 func (n names) fill(text string) (string, error) {
+	for name, sql := range n.texts {
+		text = strings.ReplaceAll(text, "{{"+name+"}}", sql)
+	}
 	filled := placeholder.ReplaceAllStringFunc(text, func(found string) string {
 		part := placeholder.FindStringSubmatch(found)
 		return n.one(part[1], part[2])

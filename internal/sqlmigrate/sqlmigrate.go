@@ -57,6 +57,9 @@ type Config struct {
 	Schema string
 	// Table is what {{table}} stands for.
 	Table string
+	// Texts are further placeholders, {{name}} in lower case, and the SQL that they stand for. It
+	// is put in as it is.
+	Texts map[string]string
 	// Verify, if set, runs after the statements of the newest version and before that is
 	// recorded, in the same transaction. Its error undoes the version, but for MySQL, which
 	// has committed its statements; it is not recorded there either.

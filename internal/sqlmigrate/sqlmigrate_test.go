@@ -114,9 +114,10 @@ func TestPlaceholders(t *testing.T) {
 		{Postgres, "S", "n", "{{table}} {{bare}} {{index:_i}} {{table:_r}} {{bare:_r}}", `"S"."n" "n" "n_i" "S"."n_r" "n_r"`},
 		{SQLite, "S", "n", "{{table}} {{bare}} {{index:_i}} {{table:_r}} {{bare:_r}}", `"S"."n" "n" "S"."n_i" "S"."n_r" "n_r"`},
 		{MySQL, "S", "n", "{{table}} {{bare}} {{index:_i}} {{table:_r}} {{bare:_r}}", "`S`.`n` `n` `n_i` `S`.`n_r` `n_r`"},
+		{Postgres, "", "n", "{{limit}} rows of {{table}}", `7 rows of "n"`},
 		{Postgres, "", long, "{{table:_r}}", `"` + long[:52] + `_73dcf996_r"`},
 	} {
-		got, err := (names{tt.dialect, tt.schema, tt.table}).fill(tt.text)
+		got, err := (names{dialect: tt.dialect, schema: tt.schema, table: tt.table, texts: map[string]string{"limit": "7"}}).fill(tt.text)
 		if err != nil || got != tt.want {
 			t.Errorf("%s %s.%s: %s, %v\nwant %s", tt.dialect, tt.schema, tt.table, got, err, tt.want)
 		}

@@ -1,5 +1,3 @@
-
-
 -- One row per mark: an operation whose effect was committed together with this row.
 -- id is the first 128 bits of SHA-256 over (namespace, scope, key), in binary: a collation
 -- would make different keys equal. owner is 63 random bits of the statement that wrote the
@@ -26,8 +24,14 @@ CREATE TABLE IF NOT EXISTS `Shop`.`marks_meta` (
     window_ms BIGINT  NOT NULL
 ) ENGINE=InnoDB;
 
-INSERT INTO `Shop`.`marks_meta` (one, window_ms) VALUES (1, 9223372036854)
-    ON DUPLICATE KEY UPDATE window_ms = GREATEST(window_ms, 9223372036854);
+INSERT INTO `Shop`.`marks_meta` (one, window_ms) VALUES (1, 9223372036854) ON DUPLICATE KEY UPDATE window_ms = GREATEST(window_ms, 9223372036854);
+
+CREATE TABLE IF NOT EXISTS `Shop`.`onceward_migrations` (component VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, table_name VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, version INT NOT NULL, PRIMARY KEY (component, table_name)) ENGINE=InnoDB;
+
+INSERT INTO `Shop`.`onceward_migrations` (component, table_name, version) VALUES ('marks', 'marks', 1) ON DUPLICATE KEY UPDATE version = 1;
+
+
+INSERT INTO `Shop`.`marks_meta` (one, window_ms) VALUES (1, 9223372036854) ON DUPLICATE KEY UPDATE window_ms = GREATEST(window_ms, 9223372036854)
 
 INSERT INTO `Shop`.`marks` (id, owner, fingerprint) VALUES (x'00000000000000000000000000000000', 0, NULL) ON DUPLICATE KEY UPDATE id = id
 

@@ -1,5 +1,3 @@
-SELECT pg_advisory_xact_lock(hashtextextended('onceward migrate', 0))
-
 -- One row per mark: an operation whose effect was committed together with this row.
 -- id is the first 128 bits of SHA-256 over (namespace, scope, key): uuid is the smallest
 -- fixed binary column, it has no collation, and the key itself is never stored.
@@ -28,8 +26,14 @@ CREATE TABLE IF NOT EXISTS "Shop"."marks_meta" (
     window_ms bigint   NOT NULL CHECK (window_ms > 0)
 );
 
-INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 9223372036854)
-    ON CONFLICT (one) DO UPDATE SET window_ms = greatest(m.window_ms, excluded.window_ms);
+INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 9223372036854) ON CONFLICT (one) DO UPDATE SET window_ms = greatest(m.window_ms, excluded.window_ms);
+
+CREATE TABLE IF NOT EXISTS "Shop"."onceward_migrations" (component text COLLATE "C" NOT NULL, table_name text COLLATE "C" NOT NULL, version integer NOT NULL, PRIMARY KEY (component, table_name));
+
+INSERT INTO "Shop"."onceward_migrations" (component, table_name, version) VALUES ('marks', 'marks', 1) ON CONFLICT (component, table_name) DO UPDATE SET version = excluded.version;
+
+
+INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 9223372036854) ON CONFLICT (one) DO UPDATE SET window_ms = greatest(m.window_ms, excluded.window_ms)
 
 INSERT INTO "Shop"."marks" (id, stamp, fingerprint) VALUES ($1::uuid, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20 | $2::bigint), $3::bytea) ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp
 

@@ -40,8 +40,12 @@ CREATE TABLE IF NOT EXISTS "Shop"."marks_meta" (
     window_ms bigint   NOT NULL CHECK (window_ms > 0)
 );
 
-INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 3600000)
-    ON CONFLICT (one) DO UPDATE SET window_ms = greatest(m.window_ms, excluded.window_ms);
+INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 3600000) ON CONFLICT (one) DO UPDATE SET window_ms = greatest(m.window_ms, excluded.window_ms);
+
+CREATE TABLE IF NOT EXISTS "Shop"."onceward_migrations" (component text COLLATE "C" NOT NULL, table_name text COLLATE "C" NOT NULL, version integer NOT NULL, PRIMARY KEY (component, table_name));
+
+INSERT INTO "Shop"."onceward_migrations" (component, table_name, version) VALUES ('generations', 'marks', 1) ON CONFLICT (component, table_name) DO UPDATE SET version = excluded.version;
+
 
 SELECT generation FROM "Shop"."marks_generation"
 

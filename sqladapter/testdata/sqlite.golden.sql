@@ -1,5 +1,3 @@
-
-
 -- One row per mark: an operation whose effect was committed together with this row.
 -- id is the first 128 bits of SHA-256 over (namespace, scope, key), so that the key
 -- itself is never stored. stamp is the clock in milliseconds since 1970 times 2^20, and
@@ -27,8 +25,14 @@ CREATE TABLE IF NOT EXISTS "Shop"."marks_meta" (
     window_ms INTEGER NOT NULL CHECK (window_ms > 0)
 );
 
-INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 9223372036854)
-    ON CONFLICT (one) DO UPDATE SET window_ms = max(m.window_ms, excluded.window_ms);
+INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 9223372036854) ON CONFLICT (one) DO UPDATE SET window_ms = max(m.window_ms, excluded.window_ms);
+
+CREATE TABLE IF NOT EXISTS "Shop"."onceward_migrations" (component TEXT NOT NULL, table_name TEXT NOT NULL, version INTEGER NOT NULL, PRIMARY KEY (component, table_name)) WITHOUT ROWID;
+
+INSERT INTO "Shop"."onceward_migrations" (component, table_name, version) VALUES ('marks', 'marks', 1) ON CONFLICT (component, table_name) DO UPDATE SET version = excluded.version;
+
+
+INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 9223372036854) ON CONFLICT (one) DO UPDATE SET window_ms = max(m.window_ms, excluded.window_ms)
 
 INSERT INTO "Shop"."marks" (id, stamp, fingerprint) VALUES (?1, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) << 20 | ?2, ?3) ON CONFLICT (id) DO NOTHING RETURNING id, stamp
 

@@ -8,20 +8,19 @@ CREATE TABLE IF NOT EXISTS {{table}} (
     owner       BIGINT UNSIGNED NOT NULL,
     created_at  BIGINT          NOT NULL DEFAULT (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000),
     fingerprint VARBINARY(17)   NULL,
-    KEY {{index}} (created_at)
+    KEY {{index:_expiry}} (created_at)
 ) ENGINE=InnoDB;
 
 -- What effects have returned, of those marks that have something: apart, so that the table
 -- every message goes through stays small.
-CREATE TABLE IF NOT EXISTS {{results}} (
+CREATE TABLE IF NOT EXISTS {{table:_results}} (
     id     BINARY(16) NOT NULL PRIMARY KEY,
     result LONGBLOB   NOT NULL
 ) ENGINE=InnoDB;
 
 -- One row: how long marks are kept, the longest that any user of the table has asked for.
-CREATE TABLE IF NOT EXISTS {{meta}} (
+CREATE TABLE IF NOT EXISTS {{table:_meta}} (
     one       TINYINT NOT NULL PRIMARY KEY,
     window_ms BIGINT  NOT NULL
 ) ENGINE=InnoDB;
-INSERT INTO {{meta}} (one, window_ms) VALUES (1, {{window}})
-    ON DUPLICATE KEY UPDATE window_ms = GREATEST(window_ms, {{window}});
+{{raise_window}};

@@ -11,18 +11,17 @@ CREATE TABLE IF NOT EXISTS {{table}} (
 
 -- What effects have returned, of those marks that have something: apart, so that the table
 -- every message goes through stays small.
-CREATE TABLE IF NOT EXISTS {{results}} (
+CREATE TABLE IF NOT EXISTS {{table:_results}} (
     id     BLOB NOT NULL PRIMARY KEY,
     result BLOB NOT NULL
 );
 
 -- Serves retention alone: the oldest marks, in steps of 1024 ms.
-CREATE INDEX IF NOT EXISTS {{index}} ON {{bare}} (stamp >> 30);
+CREATE INDEX IF NOT EXISTS {{index:_expiry}} ON {{bare}} (stamp >> 30);
 
 -- One row: how long marks are kept, the longest that any user of the table has asked for.
-CREATE TABLE IF NOT EXISTS {{meta}} (
+CREATE TABLE IF NOT EXISTS {{table:_meta}} (
     one       INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
     window_ms INTEGER NOT NULL CHECK (window_ms > 0)
 );
-INSERT INTO {{meta}} AS m (one, window_ms) VALUES (1, {{window}})
-    ON CONFLICT (one) DO UPDATE SET window_ms = max(m.window_ms, excluded.window_ms);
+{{raise_window}};

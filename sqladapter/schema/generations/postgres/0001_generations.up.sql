@@ -33,9 +33,8 @@ END
 $onceward$;
 
 -- One row: how long marks are kept, the longest that any user of the table has asked for.
-CREATE TABLE IF NOT EXISTS {{meta}} (
+CREATE TABLE IF NOT EXISTS {{table:_meta}} (
     one       smallint NOT NULL PRIMARY KEY CHECK (one = 1),
     window_ms bigint   NOT NULL CHECK (window_ms > 0)
 );
-INSERT INTO {{meta}} AS m (one, window_ms) VALUES (1, {{window}})
-    ON CONFLICT (one) DO UPDATE SET window_ms = greatest(m.window_ms, excluded.window_ms);
+{{raise_window}};

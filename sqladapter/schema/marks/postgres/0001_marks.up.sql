@@ -11,19 +11,18 @@ CREATE TABLE IF NOT EXISTS {{table}} (
 
 -- What effects have returned, of those marks that have something: apart, so that the table
 -- every message goes through stays small.
-CREATE TABLE IF NOT EXISTS {{results}} (
+CREATE TABLE IF NOT EXISTS {{table:_results}} (
     id     uuid  NOT NULL PRIMARY KEY,
     result bytea NOT NULL
 );
 
 -- Serves retention alone: the oldest marks. In steps of 1024 ms, so that equal entries
 -- share a posting list.
-CREATE INDEX IF NOT EXISTS {{index}} ON {{table}} ((stamp >> 30));
+CREATE INDEX IF NOT EXISTS {{index:_expiry}} ON {{table}} ((stamp >> 30));
 
 -- One row: how long marks are kept, the longest that any user of the table has asked for.
-CREATE TABLE IF NOT EXISTS {{meta}} (
+CREATE TABLE IF NOT EXISTS {{table:_meta}} (
     one       smallint NOT NULL PRIMARY KEY CHECK (one = 1),
     window_ms bigint   NOT NULL CHECK (window_ms > 0)
 );
-INSERT INTO {{meta}} AS m (one, window_ms) VALUES (1, {{window}})
-    ON CONFLICT (one) DO UPDATE SET window_ms = greatest(m.window_ms, excluded.window_ms);
+{{raise_window}};
