@@ -94,7 +94,7 @@ func (m *Marks) wantGone(ctx context.Context, db *sql.DB, e []entry) error {
 
 // exec runs a statement of a dialect that counts rows. checkTx has seen that it can.
 func exec(ctx context.Context, tx Tx, s statement) (int64, error) {
-	res, err := tx.(ExecTx).ExecContext(ctx, s.text, s.args...) //nolint:forcetypeassert // see above
+	res, err := tx.(ExecTx).ExecContext(ctx, s.text, s.args...) //nolint:errcheck,forcetypeassert // see above
 	if err != nil {
 		return 0, err
 	}

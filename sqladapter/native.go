@@ -36,7 +36,7 @@ func (n Native) Do(
 		return Mark{}, err
 	}
 	return n.Marks.do(ctx, n.at(n.Marks.isolation), key, func(ctx context.Context, tx transaction) error {
-		return effect(ctx, tx.(NativeTransaction)) //nolint:forcetypeassert // begin has made it
+		return effect(ctx, tx.(NativeTransaction)) //nolint:errcheck,forcetypeassert // begin has made it
 	}, opts)
 }
 
@@ -48,7 +48,7 @@ func (n Native) DoBatch(
 		return nil, err
 	}
 	return n.Marks.doBatch(ctx, n.at(n.Marks.isolation), keys, func(ctx context.Context, tx transaction, first []int) error {
-		return effect(ctx, tx.(NativeTransaction), first) //nolint:forcetypeassert // begin has made it
+		return effect(ctx, tx.(NativeTransaction), first) //nolint:errcheck,forcetypeassert // begin has made it
 	}, opts)
 }
 

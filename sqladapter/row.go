@@ -26,7 +26,7 @@ func query(ctx context.Context, tx Tx, s statement) (Rows, error) {
 	if native, ok := tx.(NativeTx); ok {
 		return native.QueryRows(ctx, s.text, s.args...)
 	}
-	rows, err := tx.QueryContext(ctx, s.text, s.args...)
+	rows, err := tx.QueryContext(ctx, s.text, s.args...) //nolint:rowserrcheck // by who reads them
 	if err != nil {
 		return nil, err // a nil *sql.Rows would not be a nil Rows
 	}

@@ -63,7 +63,7 @@ func ofSQL(tx transaction) *sql.Tx {
 	if g, ok := tx.(*guardedTx); ok {
 		return g.Tx
 	}
-	return tx.(sqlTx).Tx //nolint:forcetypeassert // there is no third
+	return tx.(sqlTx).Tx //nolint:errcheck,forcetypeassert // there is no third
 }
 
 // transact runs work in a transaction until one try ends for certain, and commits when work

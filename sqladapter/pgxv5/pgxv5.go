@@ -88,7 +88,7 @@ func Do(
 		return sqladapter.Mark{}, err
 	}
 	return n.Do(ctx, key, func(ctx context.Context, tx sqladapter.NativeTransaction) error {
-		return effect(ctx, tx.(*Tx).Tx) //nolint:forcetypeassert // begin has made it
+		return effect(ctx, tx.(*Tx).Tx) //nolint:errcheck,forcetypeassert // begin has made it
 	}, opts...)
 }
 
@@ -106,7 +106,7 @@ func DoBatch(
 		return nil, err
 	}
 	return n.DoBatch(ctx, keys, func(ctx context.Context, tx sqladapter.NativeTransaction, first []int) error {
-		return effect(ctx, tx.(*Tx).Tx, first) //nolint:forcetypeassert // begin has made it
+		return effect(ctx, tx.(*Tx).Tx, first) //nolint:errcheck,forcetypeassert // begin has made it
 	}, opts...)
 }
 
