@@ -21,7 +21,8 @@ func unlearnt(err error) Mark {
 // Retryable reports whether the whole transaction, from BEGIN, may succeed when it is
 // run again: after a serialization failure, a deadlock, a lock timeout, SQLite's busy
 // and locked, a server that is starting or stopping, and a lost connection, also when it
-// was lost during COMMIT. Never repeat the failed statement alone.
+// was lost during COMMIT; and when the table of marks was rotated. Never repeat the failed
+// statement alone.
 //
 // It answers true for a lost COMMIT because the repeated transaction meets its own mark;
 // that holds only when MarkTx and the effect are in it. It is false for bad input, a

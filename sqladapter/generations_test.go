@@ -66,7 +66,7 @@ func TestLearnsOfRotations(t *testing.T) {
 			t.Fatal(err)
 		}
 		mark, err := m.MarkTx(t.Context(), tx, testKey)
-		if !errors.Is(err, want) || mark.First() != (want == nil) || Retryable(err) != (want == gone) {
+		if !errors.Is(err, want) || mark.First() != (want == nil) || Retryable(err) != errors.Is(want, gone) {
 			t.Errorf("mark %d: %v, %v; want %v", i+1, mark.Outcome, err, want)
 		}
 		_ = tx.Rollback()

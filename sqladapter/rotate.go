@@ -38,9 +38,10 @@ var lockPause = backoff.Policy{Kind: backoff.Equal, Base: 500 * time.Millisecond
 //
 // To seal a generation it needs a moment without any transaction that has marked in it. It
 // waits 50 ms for that moment, during which other marks wait, too, gives up, lets them go on,
-// and tries again, three times, waiting twice as long each time. When a transaction is left
-// hanging, nothing is sealed, and marks go on; the error is [Retryable], and the next call
-// tries again. All of a rotation is one transaction: a rotator that dies leaves nothing half
+// and tries again, three times, waiting twice as long each time. A mark whose own lock_timeout
+// is shorter than that may be told that its key is in flight. When a transaction is left hanging, or a
+// backup goes on for hours, nothing is sealed, and marks go on; the error is [Retryable], and
+// the next call tries again. All of a rotation is one transaction: a rotator that dies leaves nothing half
 // done. One that freezes is cut off by the server after a second.
 //
 // The role that calls it becomes the owner of the new tables: use the role that marks, or give

@@ -10,7 +10,7 @@ const (
 	fireKills      = 200
 	fireEvery      = 30 * time.Millisecond
 	cutRounds      = 1200
-	stormRotations = 1000
+	stormRotations = 600
 )
 
 var (

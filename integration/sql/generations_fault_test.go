@@ -161,10 +161,10 @@ func terminateAll(t *testing.T, admin *sql.DB, name string) {
 func TestRotatorFrozen(t *testing.T) {
 	s := newShop(t, inGenerations(postgres("cache_statement")))
 	frozen, thaw := make(chan struct{}), make(chan struct{})
+	var once sync.Once
 	rotator, _ := newFaultyRotator(t, s, func(what string, do func() error) error {
 		if strings.Contains(what, "UPDATE") { // what follows the rename
-			close(frozen)
-			<-thaw
+			once.Do(func() { close(frozen); <-thaw })
 		}
 		return do()
 	})

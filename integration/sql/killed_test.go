@@ -31,6 +31,7 @@ const victimTask = "ONCEWARD_TEST_SQL_VICTIM"
 type victim struct {
 	Driver, DSN   string
 	Dialect       sqladapter.Dialect
+	Retention     sqladapter.Retention
 	Table, Ledger string
 	Way           string
 	Batch         []string
@@ -44,23 +45,26 @@ type killable struct {
 	name, driver string
 	dialect      sqladapter.Dialect
 	dsn          func(t *testing.T) string
+	retention    sqladapter.Retention
 }
 
 func killables() []killable {
 	all := []killable{
-		{"sqlite", "sqlite", sqladapter.SQLite, func(t *testing.T) string {
+		{name: "sqlite", driver: "sqlite", dialect: sqladapter.SQLite, dsn: func(t *testing.T) string {
 			return sqliteDSN(filepath.Join(t.TempDir(), "marks.db"), "immediate")
 		}},
-		{"mariadb", "mysql", sqladapter.MySQL, func(t *testing.T) string {
+		{name: "mariadb", driver: "mysql", dialect: sqladapter.MySQL, dsn: func(t *testing.T) string {
 			return mariadbDSN(t, servertest.MariaDB(t), nil)
 		}},
 	}
 	for _, mode := range killedModes {
-		all = append(all, killable{"postgres/" + mode, "pgx", sqladapter.Postgres, func(t *testing.T) string {
+		all = append(all, killable{name: "postgres/" + mode, driver: "pgx", dialect: sqladapter.Postgres, dsn: func(t *testing.T) string {
 			return postgresURL(t, servertest.Postgres(t), mode)
 		}})
 	}
-	return all
+	generations := all[len(all)-1]
+	generations.name, generations.retention = generations.name+"+generations", sqladapter.Generations
+	return append(all, generations)
 }
 
 // TestKilledAtEveryStatement: a process is killed with SIGKILL before and after each
@@ -75,8 +79,11 @@ func TestKilledAtEveryStatement(t *testing.T) {
 		for _, w := range ways {
 			t.Run(e.name+"/"+w.name, func(t *testing.T) {
 				t.Parallel()
-				v := victim{Driver: e.driver, DSN: e.dsn(t), Dialect: e.dialect, Way: w.name}
-				s := newShop(t, engine{name: e.name, dialect: e.dialect, open: func(t *testing.T) *sql.DB { return openDB(t, e.driver, v.DSN) }})
+				v := victim{Driver: e.driver, DSN: e.dsn(t), Dialect: e.dialect, Retention: e.retention, Way: w.name}
+				s := newShop(t, engine{
+					name: e.name, dialect: e.dialect, retention: e.retention,
+					open: func(t *testing.T) *sql.DB { return openDB(t, e.driver, v.DSN) },
+				})
 				v.Table, v.Ledger = s.table, s.ledger
 				all := s.killEverywhere(t, v, w)
 				s.wantEffects(t, all)
@@ -182,7 +189,7 @@ func (v victim) rehearse(t *testing.T) (steps []string) {
 }
 
 func (v victim) shop(t *testing.T, tell teller) *shop {
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: v.Dialect, Namespace: "shop", Table: v.Table})
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: v.Dialect, Namespace: "shop", Table: v.Table, Retention: v.Retention, Window: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
