@@ -60,7 +60,7 @@
 // MarkTx included. Its INSERT waits for a backend that is still committing, so it finds
 // the mark when the first try succeeded and runs the effect when it did not. A plain
 // SELECT would not do: it can say "absent" while the commit is under way. Do does all of
-// this by itself.
+// this by itself; [Marks.Confirm] only asks, for those who cannot run it again.
 //
 // # How long
 //
