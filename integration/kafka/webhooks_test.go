@@ -139,7 +139,7 @@ func ledger(t *testing.T, cfg workerConfig) *sql.DB {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for _, table := range []string{"effects", "marks"} {
+		for _, table := range []string{"effects", "marks", "marks_results", "marks_meta"} {
 			_, _ = db.Exec("DROP TABLE " + cfg.Prefix + table)
 		}
 	})

@@ -4,10 +4,10 @@ package sql_test
 
 import "time"
 
-// An hour would find more; this is ten minutes.
+// A day would find more; this is minutes.
 const (
-	fireCrashes    = 40
-	fireKills      = 200
+	fireCrashes    = 20
+	fireKills      = 100
 	fireEvery      = 30 * time.Millisecond
 	cutRounds      = 1200
 	stormRotations = 600

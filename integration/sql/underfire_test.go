@@ -23,7 +23,8 @@ type battlefield struct {
 	// crashes are ways to bring the server down at once.
 	crashes []func(*servertest.Server)
 	// deadlocks may happen when a transaction rolls back: InnoDB leaves those who have waited
-	// for its rows with locks of the gaps, in which they then insert. They are to be handled.
+	// for its rows with locks of the gaps, in which they then insert. They are run again, by
+	// DoBatch or with the next delivery.
 	deadlocks bool
 }
 
