@@ -83,11 +83,8 @@ func (m *Marks) whyNot(ctx context.Context, db *sql.DB, err error) error {
 	if errors.As(err, &level) {
 		return err
 	}
-	rows, form := db.QueryContext(ctx, m.dialect.form)
-	if form == nil {
-		form = rows.Close()
-	}
-	if form == nil || sqlerr.NoTable(form) || sqlerr.Transient(form) {
+	form := db.QueryRowContext(ctx, m.dialect.form).Scan()
+	if errors.Is(form, sql.ErrNoRows) || sqlerr.NoTable(form) || sqlerr.Transient(form) {
 		return err
 	}
 	return fmt.Errorf("sqladapter: migrate: %w", m.otherForm(err))

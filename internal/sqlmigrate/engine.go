@@ -46,7 +46,7 @@ func newEngine(cfg Config) (*engine, error) {
 	case SQLite:
 		return sqlite(cfg), nil
 	}
-	return nil, fmt.Errorf("Dialect %q is none of postgres, mysql, sqlite", cfg.Dialect)
+	return nil, fmt.Errorf("field Dialect %q is none of postgres, mysql, sqlite", cfg.Dialect)
 }
 
 // common is for those who know ON CONFLICT.

@@ -100,15 +100,15 @@ func New(cfg Config) (*Migrations, error) {
 func (c *Config) check() error {
 	switch {
 	case c.Files == nil:
-		return errors.New("Files is nil")
+		return errors.New("field Files is nil")
 	case !sqlname.Valid(c.Component):
-		return errors.New("Component " + sqlname.Form)
+		return errors.New("field Component " + sqlname.Form)
 	case !sqlname.Valid(c.Table):
-		return errors.New("Table " + sqlname.Form)
+		return errors.New("field Table " + sqlname.Form)
 	case c.Table == Table:
-		return errors.New("Table is " + Table + ", where versions are recorded")
+		return errors.New("field Table is " + Table + ", where versions are recorded")
 	case c.Schema != "" && !sqlname.Valid(c.Schema):
-		return errors.New("Schema " + sqlname.Form)
+		return errors.New("field Schema " + sqlname.Form)
 	}
 	return nil
 }
