@@ -119,6 +119,20 @@ func TestRotate(t *testing.T) {
 				t.Error(err)
 			}
 			s.wantFirst(t, "fourth week", false)
+
+			// Whatever the tables are called by now, the way down finds them, and the way up
+			// begins anew.
+			if err := s.marks.Migrations().To(t.Context(), s.db, 0); err != nil {
+				t.Fatal(err)
+			}
+			if left := append(s.relations(t, "r"), s.relations(t, "v")...); len(left) > 0 {
+				t.Errorf("left are %q", left)
+			}
+			if err := s.marks.Migrate(t.Context(), s.db); err != nil {
+				t.Fatal(err)
+			}
+			s.wantFirst(t, "fourth week", true)
+			s.wantFirst(t, "fourth week", false)
 		})
 	}
 }
