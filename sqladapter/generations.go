@@ -20,7 +20,7 @@ const (
 	// and which have no index by age. [Marks.Rotate] seals the open one when it is a window
 	// old, opens the next, and drops the one that is not looked at any more: expiry costs
 	// nothing per row, and leaves nothing to vacuum. A mark looks into two tables in place of
-	// one, which makes it dearer. PostgreSQL only.
+	// one, which costs the server about a sixth more. PostgreSQL only.
 	//
 	// A rotation is learnt from an error, for which [Retryable] is true: [Marks.Do] and
 	// [Marks.DoBatch] run their transactions again, and so must who uses MarkTx. The name in

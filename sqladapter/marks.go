@@ -41,8 +41,8 @@ type Config struct {
 	// Default: zero, which keeps marks for ever.
 	Window time.Duration
 	// Retention is how expired marks are removed: [Deletes] or [Generations]. A table stays
-	// with the one it was made for. Generations are for PostgreSQL, need a Window, and are
-	// worth it from some ten million marks on. Default: Deletes.
+	// with the one it was made for. Generations are for PostgreSQL, need a Window, and are for
+	// tables so large that deletes, and the vacuum behind them, are felt. Default: Deletes.
 	Retention Retention
 	// ResultLimit bounds what [Marks.SaveResultTx] keeps, in bytes. Default: 262144, which is
 	// 256 KiB.
