@@ -2,6 +2,7 @@ package sqladapter
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 
@@ -9,8 +10,8 @@ import (
 )
 
 // MarkBatchTx is [Marks.MarkTx] for many keys in one statement, and a second one when
-// there are duplicates (SQLite: one or two for each key). The marks are in the order of
-// the requests.
+// there are duplicates (SQLite: for every 250 keys). The marks are in the order of the
+// requests.
 //
 // One bad request does not fail the batch: its Mark carries Err, as does a mismatch. A
 // key that occurs twice is marked once; the later ones are duplicates of the first. An
@@ -29,7 +30,7 @@ func (m *Marks) MarkBatchTx(ctx context.Context, tx Tx, reqs []dedup.Request) ([
 		return nil, err
 	}
 	b := m.newBatch(reqs)
-	if len(b.places) == 0 {
+	if len(b.order) == 0 {
 		return b.marks, nil
 	}
 	if err := m.checkOpen(ctx, tx); err != nil {
@@ -53,43 +54,54 @@ func (m *Marks) markBatch(ctx context.Context, tx Tx, b *batch) ([]Mark, error) 
 type batch struct {
 	marks   []Mark
 	entries []entry
-	places  map[dedup.ID][]int // positions of the requests for an id, ascending
+	// order has the positions of the good requests, by id; of one id ascending.
+	order []int
 }
 
 func (m *Marks) newBatch(reqs []dedup.Request) *batch {
 	b := &batch{
 		marks:   make([]Mark, len(reqs)),
 		entries: make([]entry, len(reqs)),
-		places:  make(map[dedup.ID][]int, len(reqs)),
+		order:   make([]int, 0, len(reqs)),
 	}
-	for i, req := range reqs {
-		e, err := m.digest(req)
+	for i := range reqs {
+		e, err := m.digest(reqs[i])
 		if err != nil {
 			b.marks[i].Err = err
 			continue
 		}
 		b.entries[i] = e
-		b.places[e.id] = append(b.places[e.id], i)
+		b.order = append(b.order, i)
 	}
+	slices.SortFunc(b.order, func(i, j int) int {
+		return cmp.Or(bytes.Compare(b.entries[i].id[:], b.entries[j].id[:]), i-j)
+	})
 	return b
 }
 
 // sorted returns the first entry of every id in ascending order. Two transactions that
 // insert overlapping ids in different orders each hold what the other waits for.
 func (b *batch) sorted() []entry {
-	es := make([]entry, 0, len(b.places))
-	for _, places := range b.places {
-		es = append(es, b.entries[places[0]])
+	es := make([]entry, 0, len(b.order))
+	for n, i := range b.order {
+		if b.isFirst(n) {
+			es = append(es, b.entries[i])
+		}
 	}
-	slices.SortFunc(es, func(a, b entry) int { return bytes.Compare(a.id[:], b.id[:]) })
 	return es
+}
+
+// isFirst tells whether no request before the n-th of the order has its id.
+func (b *batch) isFirst(n int) bool {
+	return n == 0 || b.entries[b.order[n-1]].id != b.entries[b.order[n]].id
 }
 
 // judge: of several requests for an id the first position alone can be the one that runs.
 func (b *batch) judge(rows map[dedup.ID]row) {
-	for id, r := range rows {
-		for n, i := range b.places[id] {
-			b.marks[i] = judge(r, b.entries[i].fingerprint, n == 0 && r.ours)
+	for n, i := range b.order {
+		e := &b.entries[i]
+		if r, ok := rows[e.id]; ok {
+			b.marks[i] = judge(r, e.fingerprint, r.ours && b.isFirst(n))
 		}
 	}
 }

@@ -112,12 +112,12 @@ func TestMarkBatchTxFailsAsAWhole(t *testing.T) {
 	}
 }
 
-// TestMarkBatchTxSQLite: one statement for each key, in ascending order.
+// TestMarkBatchTxSQLite: one statement for all keys, in ascending order, and one for those that
+// were there.
 func TestMarkBatchTxSQLite(t *testing.T) {
 	m := newMarks(t, SQLite)
 	tx, s := beginScript(t,
-		step{query: insertText(m), rows: inserted},
-		step{query: insertText(m)},
+		step{query: insertManyText(m), rows: inserted},
 		step{query: loadText(m), rows: stored(dedup.Fingerprint{})},
 	)
 	marks, err := m.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "a"}, {Key: "b"}})
@@ -127,7 +127,11 @@ func TestMarkBatchTxSQLite(t *testing.T) {
 	if marks[0].First() == marks[1].First() {
 		t.Errorf("marks = %+v", marks)
 	}
-	if slices.Compare(s.args[0][0].([]byte), s.args[1][0].([]byte)) >= 0 {
+	first, second := s.args[0][0].([]byte), s.args[0][3].([]byte)
+	if slices.Compare(first, second) >= 0 {
 		t.Error("ids are not in ascending order")
+	}
+	if len(s.args[1]) != 1 || !slices.Equal(s.args[1][0].([]byte), second) {
+		t.Errorf("it asks for %x, want the one that was not inserted", s.args[1])
 	}
 }

@@ -3,8 +3,7 @@ package sqladapter
 import (
 	"database/sql"
 	"encoding/hex"
-	"fmt"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -34,8 +33,10 @@ func newMySQL(t tableName, window time.Duration) *dialect {
 		// mark there is (in_predicate_conversion_threshold). It also bounds the text to 120 KB.
 		chunk: 900,
 		insert: func(es []entry, salt int64) statement {
-			values := listOf(es, func(e entry) string {
-				return fmt.Sprintf(`(%s, %d, %s)`, hexLiteral(e.id[:]), salt, fingerprintLiteral(e.fingerprint))
+			owner := `, ` + strconv.FormatInt(salt, 10) + `, `
+			values := listOf(es, func(b []byte, e *entry) []byte {
+				b = append(appendHex(append(b, '('), e.id[:]), owner...)
+				return append(appendFingerprint(b, e.fingerprint), ')')
 			})
 			return statement{text: into + values + ` ON DUPLICATE KEY UPDATE id = id`}
 		},
@@ -67,22 +68,29 @@ func newMySQL(t tableName, window time.Duration) *dialect {
 }
 
 func idLiterals(es []entry) string {
-	return listOf(es, func(e entry) string { return hexLiteral(e.id[:]) })
+	return listOf(es, func(b []byte, e *entry) []byte { return appendHex(b, e.id[:]) })
 }
 
-func hexLiteral(b []byte) string { return `x'` + hex.EncodeToString(b) + `'` }
+func hexLiteral(b []byte) string { return string(appendHex(nil, b)) }
 
-func fingerprintLiteral(f dedup.Fingerprint) string {
+func appendHex(b, value []byte) []byte {
+	return append(hex.AppendEncode(append(b, `x'`...), value), '\'')
+}
+
+func appendFingerprint(b []byte, f dedup.Fingerprint) []byte {
 	if f == (dedup.Fingerprint{}) {
-		return "NULL"
+		return append(b, "NULL"...)
 	}
-	return hexLiteral(f[:])
+	return appendHex(b, f[:])
 }
 
-func listOf(es []entry, text func(entry) string) string {
-	parts := make([]string, len(es))
-	for i, e := range es {
-		parts[i] = text(e)
+func listOf(es []entry, text func([]byte, *entry) []byte) string {
+	b := make([]byte, 0, 72*len(es)) // of an id, an owner and NULL
+	for i := range es {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = text(b, &es[i])
 	}
-	return strings.Join(parts, ", ")
+	return string(b)
 }

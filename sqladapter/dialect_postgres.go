@@ -3,8 +3,6 @@ package sqladapter
 import (
 	"database/sql"
 	"encoding/hex"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -29,8 +27,11 @@ func newPostgres(t tableName, window time.Duration) *dialect {
 	columns := `SELECT uuid_send(m.id), m.stamp, m.fingerprint, m.stamp >> 20, ` + now + `, r.result FROM ` + t.full + ` AS m`
 	results := ` LEFT JOIN ` + t.results + ` AS r ON r.id = m.id`
 	load := columns + results + ` WHERE m.id = $1::uuid`
-	// A join: = ANY would compare every row of a small table with every id.
-	loadMany := columns + ` JOIN unnest($1::text::uuid[]) AS b(id) ON b.id = m.id` + results
+	// OFFSET 0 keeps the planner to one look into the index for each id. A plan that was made when
+	// the table was small would otherwise read all of it, for as long as a connection keeps it.
+	loadMany := `SELECT uuid_send(b.id), f.stamp, f.fingerprint, f.stamp >> 20, ` + now + `, f.result` +
+		` FROM unnest($1::text::uuid[]) AS b(id) CROSS JOIN LATERAL (SELECT m.stamp, m.fingerprint, r.result FROM ` + t.full + ` AS m` +
+		results + ` WHERE m.id = b.id OFFSET 0) AS f`
 	save := `INSERT INTO ` + t.results + ` (id, result) SELECT id, $2::bytea FROM ` + t.full + ` WHERE id = $1::uuid` +
 		` ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id)`
 	loaded := func(es []entry) statement {
@@ -79,33 +80,40 @@ func postgresInsert(one, many string) func([]entry, int64) statement {
 
 // uuidText is the form every version of PostgreSQL and every driver reads as uuid.
 func uuidText(id dedup.ID) string {
-	return fmt.Sprintf("%x-%x-%x-%x-%x", id[0:4], id[4:6], id[6:8], id[8:10], id[10:16])
+	return string(appendUUID(make([]byte, 0, 36), id))
+}
+
+func appendUUID(b []byte, id dedup.ID) []byte {
+	for i, part := range [][]byte{id[0:4], id[4:6], id[6:8], id[8:10], id[10:16]} {
+		if i > 0 {
+			b = append(b, '-')
+		}
+		b = hex.AppendEncode(b, part)
+	}
+	return b
 }
 
 // idArray is an array literal, since database/sql has no arrays.
 func idArray(es []entry) string {
-	return arrayOf(es, 37, func(e entry) string { return uuidText(e.id) })
+	return arrayOf(es, 37, func(b []byte, e *entry) []byte { return appendUUID(b, e.id) })
 }
 
 func fingerprintArray(es []entry) string {
-	return arrayOf(es, 35, func(e entry) string {
+	return arrayOf(es, 35, func(b []byte, e *entry) []byte {
 		if e.fingerprint == (dedup.Fingerprint{}) {
-			return "NULL"
+			return append(b, "NULL"...)
 		}
-		return hex.EncodeToString(e.fingerprint[:])
+		return hex.AppendEncode(b, e.fingerprint[:])
 	})
 }
 
-func arrayOf(es []entry, size int, text func(entry) string) string {
-	var b strings.Builder
-	b.Grow(2 + size*len(es))
-	b.WriteByte('{')
-	for i, e := range es {
+func arrayOf(es []entry, size int, text func([]byte, *entry) []byte) string {
+	b := append(make([]byte, 0, 2+size*len(es)), '{')
+	for i := range es {
 		if i > 0 {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
-		b.WriteString(text(e))
+		b = text(b, &es[i])
 	}
-	b.WriteByte('}')
-	return b.String()
+	return string(append(b, '}'))
 }

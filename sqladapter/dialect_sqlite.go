@@ -1,25 +1,39 @@
 package sqladapter
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
-// newSQLite has no statement for many rows: inside the process single statements are
-// faster than multi-row ones, and one writer at a time cannot deadlock.
+// newSQLite takes many rows at once: inside the process a query is dear, even when its statement
+// is prepared, and the rows of it are not. One writer at a time cannot deadlock.
 func newSQLite(t tableName, window time.Duration) *dialect {
 	const now = `CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)`
-	insert := `INSERT INTO ` + t.full + ` (id, stamp, fingerprint) VALUES (?1, ` + now + ` << 20 | ?2, ?3)` +
-		` ON CONFLICT (id) DO NOTHING RETURNING id, stamp`
-	load := `SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, ` + now + `, r.result FROM ` + t.full + ` AS m` +
-		` LEFT JOIN ` + t.results + ` AS r ON r.id = m.id WHERE m.id = ?1`
+	into := `INSERT INTO ` + t.full + ` (id, stamp, fingerprint) VALUES `
+	from := `SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, ` + now + `, r.result FROM ` + t.full + ` AS m` +
+		` LEFT JOIN ` + t.results + ` AS r ON r.id = m.id WHERE m.id IN (`
 	save := `INSERT INTO ` + t.results + ` (id, result) SELECT id, ?2 FROM ` + t.full + ` WHERE id = ?1` +
 		` ON CONFLICT (id) DO NOTHING RETURNING id`
-	loaded := func(es []entry) statement { return statement{load, []any{es[0].id[:]}} }
+	loaded := func(es []entry) statement {
+		args := make([]any, len(es))
+		for i := range es {
+			args[i] = es[i].id[:]
+		}
+		return statement{from + strings.TrimSuffix(strings.Repeat(`?, `, len(es)), `, `) + `)`, args}
+	}
 	return &dialect{
 		form: `SELECT id, stamp, fingerprint FROM ` + t.full + ` WHERE 1 = 0`,
 		raise: `INSERT INTO ` + t.meta + ` AS m (one, window_ms) VALUES (1, ` + windowText(window) + `)` +
 			` ON CONFLICT (one) DO UPDATE SET window_ms = max(m.window_ms, excluded.window_ms)`,
-		chunk: 1,
+		// Bounds the parameters to some hundred: SQLite may be built to take no more than 999.
+		chunk: 250,
 		insert: func(es []entry, salt int64) statement {
-			return statement{insert, []any{es[0].id[:], salt, nullable(es[0].fingerprint)}}
+			const first, more = `(?1, ` + now + ` << 20 | ?2, ?3)`, `, (?, ` + now + ` << 20 | ?2, ?)`
+			args := append(make([]any, 0, 1+2*len(es)), es[0].id[:], salt, nullable(es[0].fingerprint))
+			for i := range es[1:] {
+				args = append(args, es[1+i].id[:], nullable(es[1+i].fingerprint))
+			}
+			return statement{into + first + strings.Repeat(more, len(es)-1) + ` ON CONFLICT (id) DO NOTHING RETURNING id, stamp`, args}
 		},
 		salt:   saltBits,
 		load:   loaded,

@@ -93,7 +93,7 @@ func (m *Marks) do(
 //
 // The scope of the options holds for all keys; a fingerprint is a [*dedup.InputError],
 // because it is of one payload: [Marks.MarkBatchTx] takes one for each. Four round trips
-// and those of effect, one more when some are duplicates (SQLite: one or two for each key).
+// and those of effect, one more when some are duplicates (SQLite: for every 250 keys).
 func (m *Marks) DoBatch(
 	ctx context.Context, db *sql.DB, keys []string, effect func(ctx context.Context, tx *sql.Tx, first []int) error, opts ...dedup.Option,
 ) ([]Mark, error) {
@@ -113,7 +113,7 @@ func (m *Marks) doBatch(
 	if err != nil {
 		return nil, err
 	}
-	if len(b.places) == 0 {
+	if len(b.order) == 0 {
 		return b.marks, nil
 	}
 	err = transact(ctx, begin, func(tx transaction) (write bool, err error) {

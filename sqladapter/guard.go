@@ -82,7 +82,7 @@ func newID() (id dedup.ID) {
 }
 
 func (m *Marks) wantGone(ctx context.Context, db *sql.DB, e []entry) error {
-	rows, err := queryRows(ctx, db, m.dialect.peek(e), scanLoaded)
+	rows, err := queryRows(ctx, db, m.dialect.peek(e), 1, (*columns).loaded)
 	if err != nil {
 		return fmt.Errorf("sqladapter: probe: %w", err)
 	}

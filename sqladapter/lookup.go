@@ -19,7 +19,7 @@ func (m *Marks) Lookup(ctx context.Context, q Tx, key string, opts ...dedup.Opti
 	if isNil(q) {
 		return Mark{}, false, inputError("q", "is nil")
 	}
-	rows, err := queryRows(ctx, q, m.dialect.peek([]entry{e}), scanLoaded)
+	rows, err := queryRows(ctx, q, m.dialect.peek([]entry{e}), 1, (*columns).loaded)
 	if err != nil {
 		return Mark{}, false, unlearnt(err).Err
 	}

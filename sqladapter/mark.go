@@ -128,7 +128,7 @@ func (m *Marks) settle(ctx context.Context, tx Tx, left []entry) (map[dedup.ID]r
 	for range maxRounds {
 		for _, ask := range []func() ([]row, error){
 			func() ([]row, error) { return d.insertRows(ctx, tx, left, salt) },
-			func() ([]row, error) { return queryRows(ctx, tx, d.load(left), scanLoaded) },
+			func() ([]row, error) { return queryRows(ctx, tx, d.load(left), len(left), (*columns).loaded) },
 		} {
 			rows, err := ask()
 			if err != nil {
@@ -169,13 +169,16 @@ func (d *dialect) insertRows(ctx context.Context, tx Tx, es []entry, salt int64)
 	if d.counts {
 		return d.insertCounted(ctx, tx, es, salt)
 	}
-	rows, err := queryRows(ctx, tx, d.insert(es, salt), scanInserted)
+	rows, err := queryRows(ctx, tx, d.insert(es, salt), len(es), (*columns).inserted)
 	if err != nil {
 		return nil, err
 	}
-	bound := map[dedup.ID]dedup.Fingerprint{}
+	var bound map[dedup.ID]dedup.Fingerprint
 	for _, e := range es {
 		if e.fingerprint != (dedup.Fingerprint{}) {
+			if bound == nil {
+				bound = make(map[dedup.ID]dedup.Fingerprint, len(es))
+			}
 			bound[e.id] = e.fingerprint
 		}
 	}

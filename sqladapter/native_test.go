@@ -38,7 +38,7 @@ func (r *nativeRows) Close() error { return nil }
 
 func (r *nativeRows) Scan(dest ...any) error {
 	r.ended = true
-	*dest[0].(*[]byte), *dest[1].(*int64) = r.id[:], at(1, 0) //nolint:forcetypeassert // as scanLoaded has them
+	*dest[0].(*[]byte), *dest[1].(*int64) = r.id[:], at(1, 0) //nolint:forcetypeassert // as columns has them
 	return nil
 }
 

@@ -53,6 +53,6 @@ func (m *Marks) change(ctx context.Context, tx Tx, s statement) (int64, error) {
 	if m.dialect.counts {
 		return exec(ctx, tx, s)
 	}
-	rows, err := queryRows(ctx, tx, s, scanID)
+	rows, err := queryRows(ctx, tx, s, 1, (*columns).idAlone)
 	return int64(len(rows)), err
 }

@@ -63,7 +63,7 @@ func (m *Marks) expire(ctx context.Context, db *sql.DB, ticks, limit int64) (int
 		return 0, fmt.Errorf("sqladapter: delete expired: %w", err)
 	}
 	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
-	rows, err := queryRows(ctx, tx, statement{m.dialect.expire, []any{ticks, limit}}, scanID)
+	rows, err := queryRows(ctx, tx, statement{m.dialect.expire, []any{ticks, limit}}, int(min(limit, forgetAtOnce)), (*columns).idAlone)
 	if err != nil {
 		return 0, fmt.Errorf("sqladapter: delete expired: %w", err)
 	}

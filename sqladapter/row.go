@@ -33,9 +33,9 @@ func query(ctx context.Context, tx Tx, s statement) (Rows, error) {
 	return rows, nil
 }
 
-// queryRows reads all rows and closes them before it returns: the next statement of the
-// transaction needs the connection. An INSERT can fail as late as Close.
-func queryRows(ctx context.Context, tx Tx, s statement, scan func(Rows) (row, error)) (found []row, err error) {
+// queryRows reads all rows, about as many as expected, and closes them before it returns: the
+// next statement of the transaction needs the connection. An INSERT can fail as late as Close.
+func queryRows(ctx context.Context, tx Tx, s statement, expected int, read func(*columns, Rows, *row) error) (found []row, err error) {
 	rows, err := query(ctx, tx, s)
 	if err != nil {
 		return nil, err
@@ -45,52 +45,52 @@ func queryRows(ctx context.Context, tx Tx, s statement, scan func(Rows) (row, er
 			found, err = nil, closeErr
 		}
 	}()
+	found = make([]row, 0, expected)
+	var c columns
 	for rows.Next() {
-		r, err := scan(rows)
-		if err != nil {
+		found = append(found, row{})
+		if err := read(&c, rows, &found[len(found)-1]); err != nil {
 			return nil, err
 		}
-		found = append(found, r)
 	}
 	// A broken connection ends the loop just as the last row does.
 	return found, rows.Err()
 }
 
-// scanInserted reads a row that has just been written: id and stamp.
-func scanInserted(rows Rows) (row, error) {
-	var id []byte
-	r := row{ours: true}
-	if err := rows.Scan(&id, &r.stamp); err != nil {
-		return row{}, err
-	}
-	r.at = time.UnixMilli(r.stamp >> saltBits).UTC()
-	return r, r.setColumns(id, nil)
+// columns is what rows are scanned into; one serves all rows of a query.
+type columns struct {
+	id, fingerprint []byte
+	stamp, at, now  int64
 }
 
-// scanLoaded reads a row that was found, as load returns it.
-func scanLoaded(rows Rows) (row, error) {
-	var id, fingerprint []byte
-	var r row
-	var at, now int64
-	if err := rows.Scan(&id, &r.stamp, &fingerprint, &at, &now, &r.result); err != nil {
-		return row{}, err
+// inserted reads a row that has just been written: id and stamp.
+func (c *columns) inserted(rows Rows, r *row) error {
+	if err := rows.Scan(&c.id, &c.stamp); err != nil {
+		return err
+	}
+	r.ours, r.stamp, r.at = true, c.stamp, time.UnixMilli(c.stamp>>saltBits).UTC()
+	return r.setColumns(c.id, nil)
+}
+
+// loaded reads a row that was found, as load returns it.
+func (c *columns) loaded(rows Rows, r *row) error {
+	if err := rows.Scan(&c.id, &c.stamp, &c.fingerprint, &c.at, &c.now, &r.result); err != nil {
+		return err
 	}
 	if len(r.result) == 0 {
 		r.result = nil // some drivers do not tell an empty one from NULL
 	}
-	r.at = time.UnixMilli(at).UTC()
-	r.age = max(0, time.Duration(now-at)*time.Millisecond)
-	return r, r.setColumns(id, fingerprint)
+	r.stamp, r.at = c.stamp, time.UnixMilli(c.at).UTC()
+	r.age = max(0, time.Duration(c.now-c.at)*time.Millisecond)
+	return r.setColumns(c.id, c.fingerprint)
 }
 
-// scanID reads an id alone.
-func scanID(rows Rows) (row, error) {
-	var id []byte
-	var r row
-	if err := rows.Scan(&id); err != nil {
-		return row{}, err
+// idAlone reads nothing else.
+func (c *columns) idAlone(rows Rows, r *row) error {
+	if err := rows.Scan(&c.id); err != nil {
+		return err
 	}
-	return r, r.setColumns(id, nil)
+	return r.setColumns(c.id, nil)
 }
 
 func (r *row) setColumns(id, fingerprint []byte) error {

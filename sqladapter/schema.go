@@ -137,7 +137,7 @@ func (m *Marks) Check(ctx context.Context, db *sql.DB) error {
 
 // checkForm reads a mark that cannot exist.
 func (m *Marks) checkForm(ctx context.Context, tx Tx) error {
-	if _, err := queryRows(ctx, tx, m.dialect.peek(make([]entry, 1)), scanLoaded); err != nil {
+	if _, err := queryRows(ctx, tx, m.dialect.peek(make([]entry, 1)), 1, (*columns).loaded); err != nil {
 		return m.otherForm(err)
 	}
 	return nil

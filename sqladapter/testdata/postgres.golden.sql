@@ -41,7 +41,7 @@ SELECT uuid_send(m.id), m.stamp, m.fingerprint, m.stamp >> 20, (SELECT (extract(
 
 INSERT INTO "Shop"."marks" (id, stamp, fingerprint) SELECT b.id, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20 | $2::bigint), decode(b.fingerprint, 'hex') FROM unnest($1::text::uuid[], $3::text::text[]) AS b(id, fingerprint) ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp
 
-SELECT uuid_send(m.id), m.stamp, m.fingerprint, m.stamp >> 20, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), r.result FROM "Shop"."marks" AS m JOIN unnest($1::text::uuid[]) AS b(id) ON b.id = m.id LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id
+SELECT uuid_send(b.id), f.stamp, f.fingerprint, f.stamp >> 20, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), f.result FROM unnest($1::text::uuid[]) AS b(id) CROSS JOIN LATERAL (SELECT m.stamp, m.fingerprint, r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id = b.id OFFSET 0) AS f
 
 SELECT uuid_send(m.id), m.stamp, m.fingerprint, m.stamp >> 20, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id = $1::uuid
 

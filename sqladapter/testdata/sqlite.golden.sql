@@ -36,13 +36,13 @@ INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 9223372036854) 
 
 INSERT INTO "Shop"."marks" (id, stamp, fingerprint) VALUES (?1, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) << 20 | ?2, ?3) ON CONFLICT (id) DO NOTHING RETURNING id, stamp
 
-SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id = ?1
+SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id IN (?)
 
-INSERT INTO "Shop"."marks" (id, stamp, fingerprint) VALUES (?1, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) << 20 | ?2, ?3) ON CONFLICT (id) DO NOTHING RETURNING id, stamp
+INSERT INTO "Shop"."marks" (id, stamp, fingerprint) VALUES (?1, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) << 20 | ?2, ?3), (?, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) << 20 | ?2, ?) ON CONFLICT (id) DO NOTHING RETURNING id, stamp
 
-SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id = ?1
+SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id IN (?, ?)
 
-SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id = ?1
+SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id IN (?)
 
 SELECT window_ms FROM "Shop"."marks_meta"
 
