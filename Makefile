@@ -66,6 +66,10 @@ bench-kafka: ## the Kafka adapter beside what binds it, into bench/results and R
 bench-outbox: ## the outbox's relay on PostgreSQL, into bench/results and README.md (BENCHFLAGS=-quick)
 	@go -C bench run ./cmd/outboxbench -out results/outbox.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
+.PHONY: bench-sql
+bench-sql: ## records and effects in PostgreSQL, MariaDB and SQLite, into bench/results and README.md (BENCHFLAGS=-quick)
+	@go -C bench run ./cmd/sqlbench -out results/sql.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
+
 .PHONY: bench-table
 bench-table: ## put the tables of bench/results into README.md
 	@go -C bench run ./cmd/benchtable -write

@@ -20,7 +20,8 @@
 # (and a user of few rights), redis-sentinel (primary, replica, 3 Sentinels).
 #
 # Environment: ONCEWARD_RUN (run directory; default $TMPDIR/onceward-servers), ONCEWARD_PORT_BASE
-# (default 26300), ONCEWARD_KAFKA_VERSION, ONCEWARD_REDIS_SERVER, ONCEWARD_POSTGRES_BIN.
+# (default 26300), ONCEWARD_POSTGRES_OPTIONS and ONCEWARD_MARIADB_OPTIONS (more arguments of those
+# servers, which win over ours), ONCEWARD_KAFKA_VERSION, ONCEWARD_REDIS_SERVER, ONCEWARD_POSTGRES_BIN.
 set -euo pipefail
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -44,9 +44,10 @@ postgres_prepare() {
 # to a stranger by now; PostgreSQL would then refuse to start. Our caller knows that ours is dead.
 postgres_launch() {
   rm -f "$1/$2/data/postmaster.pid"
+  # shellcheck disable=SC2086 # ONCEWARD_POSTGRES_OPTIONS is several arguments
   spawn "$1" "$2" postgres env -C / "$(postgres_bin)/postgres" -D "$1/$2/data" -p "$(cat "$1/port")" \
     -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c max_connections=200 \
-    -c shared_buffers=32MB -c logging_collector=off
+    -c shared_buffers=32MB -c logging_collector=off ${ONCEWARD_POSTGRES_OPTIONS:-}
 }
 # postgres_sweep DIR: a killed server also leaves its shared memory segment, which outlives all of
 # its processes; the lock file's seventh line names it. (A restart would have taken it over.)
@@ -85,11 +86,12 @@ SQL
 # The socket's name is relative to the data directory: a full path could exceed the 107 bytes that
 # a socket's name may have.
 mariadb_launch() {
+  # shellcheck disable=SC2086 # ONCEWARD_MARIADB_OPTIONS is several arguments
   spawn "$1" "$2" mysql "$(command -v mariadbd || echo /usr/sbin/mariadbd)" --no-defaults \
     --datadir="$1/$2/data" --socket=sock --pid-file=pid --bind-address=127.0.0.1 \
     --port="$(cat "$1/port")" --init-file="$1/$2/init.sql" --skip-name-resolve --skip-log-bin \
     --max-connections=200 --performance-schema=OFF --innodb-buffer-pool-size=32M \
-    --innodb-log-file-size=16M
+    --innodb-log-file-size=16M ${ONCEWARD_MARIADB_OPTIONS:-}
 }
 mariadb_ready() {
   mariadb --no-defaults -h 127.0.0.1 -P "$(cat "$1/port")" -uonceward -ponceward onceward \

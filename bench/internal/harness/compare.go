@@ -24,6 +24,9 @@ func (g Group) row(p Pair, samples map[string][]Sample) Row {
 	if p.Or != "" {
 		other = slower(other, pick(samples[p.Or], p.Metric))
 	}
+	if p.And != "" {
+		other = together(other, pick(samples[p.And], p.Metric))
+	}
 	r := Row{
 		Name: p.Name, Value: Median(mine), Unit: p.Metric.Unit(), Against: p.Against, Rounds: len(mine),
 		Goal: p.Goal.String(), Workload: g.Workload, Side: p.Side, X: g.X,
@@ -59,6 +62,17 @@ func slower(a, b []float64) []float64 {
 		least[i] = min(a[i], b[i])
 	}
 	return least
+}
+
+// together is the rate, round by round, of who does what a and b do, one after the other.
+func together(a, b []float64) []float64 {
+	rates := make([]float64, min(len(a), len(b)))
+	for i := range rates {
+		if a[i] != 0 && b[i] != 0 {
+			rates[i] = 1 / (1/a[i] + 1/b[i])
+		}
+	}
+	return rates
 }
 
 // Figures of a Sample that rows have beside their metric.

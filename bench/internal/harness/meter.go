@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"time"
 )
@@ -11,7 +12,7 @@ import (
 type Sample struct {
 	Rate     float64 // keys/s
 	ClientUS float64 // CPU of this process, us per key
-	ServerUS float64 // CPU of Redis's thread, us per key; 0: unknown
+	ServerUS float64 // CPU of the server (Redis: of its thread), us per key; 0: unknown
 	BrokerUS float64 // CPU of the broker's process, us per key; 0: unknown
 	BusyUS   float64 // CPU of everything on this machine, us per key; 0: unknown
 	Allocs   float64 // per key
@@ -27,6 +28,8 @@ func (s Sample) of(m Metric) float64 {
 		return per(1e6, s.Rate)
 	case ServerMicros:
 		return s.ServerUS
+	case CPUMicros:
+		return s.ClientUS + s.ServerUS
 	case Allocs:
 		return s.Allocs
 	case P50:
@@ -47,7 +50,8 @@ func per(unit, rate float64) float64 {
 
 // Meter times a side.
 type Meter struct {
-	// ServerCPU returns the CPU time that Redis's thread has used. Nil: unknown.
+	// ServerCPU returns the CPU time that the server has used: Redis's thread, or all processes
+	// of a database. Nil: unknown.
 	ServerCPU func(context.Context) (time.Duration, error)
 	// BrokerCPU returns the CPU time that the broker's process has used. Nil: unknown.
 	BrokerCPU func(context.Context) (time.Duration, error)
@@ -69,7 +73,9 @@ func (m Meter) Time(ctx context.Context, s Side, keys []string) (Sample, error) 
 	if err != nil {
 		return Sample{}, err
 	}
-	if err := s.Run(ctx, t); err != nil {
+	// The label tells in a profile whose work it was: goroutines inherit it.
+	pprof.Do(ctx, pprof.Labels("side", s.Name), func(ctx context.Context) { err = s.Run(ctx, t) })
+	if err != nil {
 		return Sample{}, err
 	}
 	after, err := m.Read(ctx)

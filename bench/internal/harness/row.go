@@ -38,7 +38,7 @@ type Row struct {
 	Side      string  `json:"side,omitempty"`      // who did the work
 	X         float64 `json:"x"`                   // the parameter that the family varies
 	ClientUS  float64 `json:"client_us,omitempty"` // CPU microseconds per key of this process
-	ServerUS  float64 `json:"server_us,omitempty"` // CPU microseconds per key of Redis's thread
+	ServerUS  float64 `json:"server_us,omitempty"` // CPU microseconds per key of Redis's thread, or of the database
 	BrokerUS  float64 `json:"broker_us,omitempty"` // CPU microseconds per message of the broker's process
 	BusyUS    float64 `json:"busy_us,omitempty"`   // CPU microseconds per message of the whole machine, other programs included
 	Allocs    float64 `json:"allocs,omitempty"`    // heap allocations per key of this process

@@ -73,7 +73,7 @@ func (r Runner) group(ctx context.Context, g Group, index, total int) ([]Row, er
 			return nil, err
 		}
 	}
-	return g.rows(s, samples), nil
+	return append(g.rows(s, samples), s.Rows...), nil
 }
 
 // round times every side once.
@@ -110,15 +110,16 @@ func (r Runner) calibrate(ctx context.Context, s Setup, side Side) (int, error) 
 		_, err := side.External(ctx)
 		return 0, err
 	}
+	least := max(s.MinKeys, side.MinKeys)
 	// From few keys on, because a side may take milliseconds for each; the first timing opens
 	// the connections.
-	n := s.roundUp(max(min(most, 64), s.MinKeys))
+	n := s.roundUp(max(min(most, 64), least))
 	for range 2 {
 		sample, err := r.Meter.Time(ctx, side, s.keys(n))
 		if err != nil {
 			return 0, err
 		}
-		n = s.roundUp(max(min(most, max(n/2, int(sample.Rate*r.Budget.Seconds()))), s.MinKeys))
+		n = s.roundUp(max(min(most, max(n/2, int(sample.Rate*r.Budget.Seconds()))), least))
 	}
 	return n, nil
 }

@@ -21,6 +21,8 @@ type Side struct {
 	Prepare func(context.Context, *Timing) error
 	// Run does the work on all keys of the timing.
 	Run func(context.Context, *Timing) error
+	// MinKeys of one timing of this side, where the setup's are fewer.
+	MinKeys int
 	// External measures elsewhere, such as in another program, and replaces Run.
 	External func(context.Context) (Sample, error)
 }
@@ -33,17 +35,18 @@ const (
 	Rate         Metric = iota // keys/s; more is better
 	Nanos                      // wall time, ns per key
 	Micros                     // wall time, us per key
-	ServerMicros               // CPU of Redis's thread, us per key
+	ServerMicros               // CPU of the server, us per key
 	Allocs                     // heap allocations per key
 	P50                        // latency of one call, us
 	P99                        // latency of one call, us
 	Messages                   // messages/s of a consumer; more is better
 	Relayed                    // messages/s of a database; more is better
+	CPUMicros                  // CPU of client and server together, us per key
 )
 
 // Unit is the metric's, as rows have it.
 func (m Metric) Unit() string {
-	return [...]string{"keys/s", "ns/key", "us/key", "server CPU us/key", "allocations/key", "us (p50)", "us (p99)", "messages/s", "messages/s"}[m]
+	return [...]string{"keys/s", "ns/key", "us/key", "server CPU us/key", "allocations/key", "us (p50)", "us (p99)", "messages/s", "messages/s", "CPU us/key"}[m]
 }
 
 // Pair is one row to be: a metric of a side, against that of another.
@@ -53,7 +56,10 @@ type Pair struct {
 	Against string // a side's name; empty: compared with nothing
 	// Or is another side: in each round the slower of the two is what counts, and the row
 	// names the one that was slower in the median.
-	Or     string
+	Or string
+	// And is another side: in each round what counts is the rate of who does the work of both,
+	// one after the other.
+	And    string
 	Text   string // how the row calls Against; default: its name
 	Metric Metric
 	Goal   Goal
@@ -89,6 +95,8 @@ type Setup struct {
 	MaxKeys int
 	// Keys makes the keys of a timing. Nil: fresh ones.
 	Keys func(n int) []string
+	// Rows that were known when it was opened; they come after those of the pairs.
+	Rows []Row
 	// Close may be nil.
 	Close func()
 }

@@ -43,6 +43,13 @@ var sideStyle = map[string]chart.Series{
 	"Redis batches, seen-only":  {Color: 2, Dashed: true},
 	bareLoop:                    {Color: 7, Dashed: true},
 	"naive SET NX, effect, SET": {Color: 6},
+
+	"effect alone, batched":                {Color: 7, Dashed: true},
+	"record alone, batched":                {Color: 1, Dashed: true},
+	"record + effect, handler per batch":   {Color: 0, Bold: true},
+	"record + effect, handler per message": {Color: 4},
+	"offset fence + effect, batched":       {Color: 2, Bold: true},
+	"a transaction per message, by hand":   {Color: 6},
 }
 
 // figures are those that the rows have something for.
@@ -53,6 +60,8 @@ func figures(r harness.Results) []figure {
 		all = ofKafka(r)
 	case areaOutbox:
 		all = ofOutbox(r)
+	case areaSQL:
+		all = ofSQL(r)
 	}
 	return slices.DeleteFunc(all, func(f figure) bool { return empty(f.drawer) })
 }

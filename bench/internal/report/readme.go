@@ -25,8 +25,12 @@ func Table(r harness.Results) string {
 		fmt.Fprintf(&b, "Left out: %s.\n", strings.Join(r.LeftOut, "; "))
 	}
 	b.WriteByte('\n')
-	if r.Area == areaKafka {
+	switch r.Area {
+	case areaKafka:
 		consumers(&b, r)
+		return b.String()
+	case areaSQL:
+		records(&b, r)
 		return b.String()
 	}
 	b.WriteString("| work | beside | reached | goal | |\n|---|---|---|---|---|\n")
@@ -54,7 +58,9 @@ func consumers(b *strings.Builder, r harness.Results) {
 // clients are the versions that matter most.
 func clients(r harness.Results) string {
 	var all []string
-	for _, c := range [][2]string{{"sarama", "sarama"}, {"go-redis", "go-redis"}, {"redis", "Redis"}, {"pgx", "pgx"}} {
+	for _, c := range [][2]string{{"sarama", "sarama"}, {"go-redis", "go-redis"}, {"redis", "Redis"}, {"pgx", "pgx"}, {"go-sql-driver", "go-sql-driver"},
+		{"PostgreSQL", "PostgreSQL"}, {"MariaDB", "MariaDB"}, {"SQLite", "SQLite"},
+	} {
 		if v := r.Versions[c[0]]; v != "" {
 			all = append(all, c[1]+" "+v)
 		}

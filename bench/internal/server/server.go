@@ -73,7 +73,7 @@ func private(ctx context.Context, port int) (*Server, error) {
 		program = "redis-server"
 	}
 	if port == 0 {
-		free, err := freePort(ctx)
+		free, err := FreePort(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +136,8 @@ func (s *Server) wait(ctx context.Context, gone <-chan struct{}, exit *error) er
 	}
 }
 
-func freePort(ctx context.Context) (int, error) {
+// FreePort returns a port of loopback that nobody listens on now.
+func FreePort(ctx context.Context) (int, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, fmt.Errorf("server: %w", err)

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"runtime/pprof"
+)
+
+// profile starts the profiles that are asked for; end writes them.
+func profile(cpu, memory string) (end func() error, err error) {
+	var file *os.File
+	if memory != "" {
+		runtime.MemProfileRate = 64 << 10 // finer than the usual 512 KiB: runs are short
+	}
+	if cpu != "" {
+		if file, err = os.Create(cpu); err != nil {
+			return nil, err
+		}
+		if err := pprof.StartCPUProfile(file); err != nil {
+			return nil, errors.Join(err, file.Close())
+		}
+	}
+	return func() error {
+		var failed error
+		if file != nil {
+			pprof.StopCPUProfile()
+			failed = file.Close()
+		}
+		if memory != "" {
+			failed = errors.Join(failed, writeAllocations(memory))
+		}
+		return failed
+	}, nil
+}
+
+func writeAllocations(path string) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(pprof.Lookup("allocs").WriteTo(file, 0), file.Close())
+}
