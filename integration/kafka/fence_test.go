@@ -119,6 +119,9 @@ func (s *fencedShop) load() (all []effect) {
 		}
 		all = append(all, e)
 	}
+	if rows.Err() != nil {
+		return nil
+	}
 	return all
 }
 
