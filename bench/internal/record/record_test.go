@@ -137,7 +137,7 @@ func (silent) Done(harness.Group, []harness.Row)      {}
 // The groups run from their first connection to their last table.
 func TestGroupsRun(t *testing.T) {
 	onServers(t, func(t *testing.T, s *database.Server) {
-		e := &Env{Servers: []*database.Server{s}, Fill: 2000, Live: 200, Turns: 1}
+		e := &Env{Servers: []*database.Server{s}, Fill: 2000, Live: 1100, Turns: 1}
 		groups, leftOut := e.Match(e.Groups(), regexp.MustCompile("bytes|retention|window|^(SQLite, 1|.*, 8) connections?, batch 256"))
 		if len(leftOut) != 3 {
 			t.Errorf("left out %q, want the two others and what the adapter has not", leftOut)

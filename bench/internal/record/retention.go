@@ -33,11 +33,16 @@ var insertAged = map[sqladapter.Dialect]func(table string) string{
 	},
 }
 
+// agedAtOnce is how deep MySQL and MariaDB let a query go.
+const agedAtOnce = 1000
+
 // age inserts n marks of which the first was made at from.
 func (g *ground) age(ctx context.Context, table string, n int, from time.Time) error {
-	_, err := g.db.ExecContext(ctx, insertAged[g.server.Dialect](table), n, from.UnixMilli())
-	if err != nil {
-		return fmt.Errorf("record: aged marks: %w", err)
+	insert := insertAged[g.server.Dialect](table)
+	for done := 0; done < n; done += agedAtOnce {
+		if _, err := g.db.ExecContext(ctx, insert, min(agedAtOnce, n-done), from.UnixMilli()+int64(done)); err != nil {
+			return fmt.Errorf("record: aged marks: %w", err)
+		}
 	}
 	return nil
 }
