@@ -84,7 +84,7 @@ func sqliteEffect(table string) effect {
 		create: `CREATE TABLE ` + table + ` (id INTEGER PRIMARY KEY, message TEXT NOT NULL, account INTEGER NOT NULL, payload TEXT NOT NULL)`,
 		one:    insert,
 		many: func(ctx context.Context, q querier, keys []string) error {
-			//nolint:forcetypeassert // pools and transactions both have it
+			//nolint:errcheck,forcetypeassert // pools and transactions both have it
 			one, err := q.(interface {
 				PrepareContext(context.Context, string) (*sql.Stmt, error)
 			}).PrepareContext(ctx, insert)
