@@ -92,7 +92,7 @@ var table = map[string]rule{
 
 	"internal/backoff":     {},
 	"internal/sqlerr":      {},
-	"internal/sqlmigrate":  {imports: []string{"internal/sqlerr", "internal/sqlname"}},
+	"internal/sqlmigrate":  {imports: []string{"internal/backoff", "internal/sqlerr", "internal/sqlname"}},
 	"internal/sqlname":     {},
 	"internal/redisscript": {imports: []string{goRedis}, tests: []string{"internal/redistest", "internal/servertest", miniredis}},
 

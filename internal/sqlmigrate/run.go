@@ -4,6 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/internal/sqlerr"
 )
 
 // Up applies what is missing, up to version to. Several processes may call it at once: one does
@@ -45,8 +49,22 @@ type next struct {
 // plan tells the step from the version that is there, or false when there is none to take.
 type plan func(has int) (next, bool)
 
-// run takes steps until there is none. What the version is, is read again under the lock.
+// again spreads those who have met each other at the start.
+var again = backoff.Policy{Base: 20 * time.Millisecond, Cap: 500 * time.Millisecond}
+
+// run takes steps until there is none, and begins anew after what may pass by itself: SQLite
+// refuses some of those who open a new file at once without letting them wait.
 func (m *Migrations) run(ctx context.Context, db *sql.DB, p plan) error {
+	for try := 0; ; try++ {
+		err := m.steps(ctx, db, p)
+		if try == 5 || !sqlerr.Transient(err) || backoff.Sleep(ctx, again.Delay(try, 0, nil)) != nil {
+			return err
+		}
+	}
+}
+
+// steps reads again under the lock what the version is.
+func (m *Migrations) steps(ctx context.Context, db *sql.DB, p plan) error {
 	has, err := m.known(ctx, db)
 	if err != nil {
 		return err
