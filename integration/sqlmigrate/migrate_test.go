@@ -209,3 +209,33 @@ func TestReader(t *testing.T) {
 	}
 	s.has(3)
 }
+
+// TestNothingLeftOpen: a connection goes back to its pool without a transaction, so that the next
+// one may begin theirs at a level of their own.
+func TestNothingLeftOpen(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newStore(t, e)
+		s.db.SetMaxOpenConns(1)
+		for _, step := range []struct {
+			name string
+			do   func() error
+		}{
+			{"Check without tables", func() error { _ = s.Check(t.Context(), s.db); return nil }},
+			{"Up", func() error { return s.Up(t.Context(), s.db, 3) }},
+			{"Up with nothing to do", func() error { return s.Up(t.Context(), s.db, 3) }},
+			{"Check", func() error { return s.Check(t.Context(), s.db) }},
+			{"Down", func() error { return s.Down(t.Context(), s.db, 0) }},
+		} {
+			if err := step.do(); err != nil {
+				t.Fatalf("%s: %v", step.name, err)
+			}
+			tx, err := s.db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelSerializable})
+			if err != nil {
+				t.Fatalf("after %s: %v", step.name, err)
+			}
+			if err := tx.Rollback(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

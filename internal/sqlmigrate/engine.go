@@ -30,6 +30,10 @@ type engine struct {
 	before []string
 	// lock holds others off for all steps, where a transaction cannot. It is nil elsewhere.
 	lock func(ctx context.Context, conn *sql.Conn) (unlock func(), err error)
+	// transact says that reads need a transaction. On a connection of MySQL with autocommit off,
+	// one outside of a transaction opens one that stays open when the connection goes back to
+	// its pool, and whoever gets it then cannot begin one with an isolation level (1568).
+	transact bool
 	// done reports that a statement has failed because it was done before.
 	done func(error) bool
 }
@@ -124,6 +128,7 @@ func mysql(cfg Config) *engine {
 		}
 		return unlock, nil
 	}
+	e.transact = true
 	e.done = func(err error) bool {
 		const duplicateColumn, duplicateIndex, nothingToDrop = 1060, 1061, 1091
 		n := sqlerr.MySQL(err)

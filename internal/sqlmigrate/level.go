@@ -27,9 +27,26 @@ func (e *LevelError) Error() string {
 	return fmt.Sprintf("table %s is newer than this program: %s has version %d, this program knows %d", e.Table, e.Component, e.Has, e.Needs)
 }
 
+// beginner is a pool or a connection: what is not in a transaction yet.
+type beginner interface {
+	BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
+}
+
 // Version that is recorded, zero for none. It changes nothing and needs no right but to read.
-// Two round trips.
+// Two round trips, and two more on MySQL for a transaction.
 func (m *Migrations) Version(ctx context.Context, db Queryer) (int, error) {
+	if pool, ok := db.(beginner); ok && m.engine.transact {
+		tx, err := pool.BeginTx(ctx, nil)
+		if err != nil {
+			return 0, m.wrap(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		db = tx
+	}
+	return m.version(ctx, db)
+}
+
+func (m *Migrations) version(ctx context.Context, db Queryer) (int, error) {
 	var there, found int
 	err := db.QueryRowContext(ctx, m.engine.exists).Scan(&there)
 	if err == nil {
