@@ -3,6 +3,7 @@ package redisadapter_test
 import (
 	"crypto/rand"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -86,11 +87,17 @@ func frozen(t *testing.T, server *servertest.Server, replicas []int, store, othe
 		}
 		return true
 	})
-	for i, a := range store.Claim(t.Context(), fresh) {
-		if a.Outcome != dedup.Acquired || !a.Mine {
-			t.Errorf("claim %d with the replica: %+v", i, a)
+	eventually(t, "the claims", func() bool {
+		for i, a := range store.Claim(t.Context(), fresh) {
+			if a.Err == nil && (a.Outcome != dedup.Acquired || !a.Mine) {
+				t.Errorf("claim %d with the replica: %+v", i, a)
+			}
+			if a.Err != nil {
+				return false // on a busy machine it may take a replica longer than Timeout
+			}
 		}
-	}
+		return true
+	})
 }
 
 func randomID() (id dedup.ID) {
@@ -106,11 +113,17 @@ func freshRequests(n int) []dedup.ClaimRequest {
 	return reqs
 }
 
+// claimed sends the same claims again while the replica takes longer than Timeout.
 func claimed(t *testing.T, store *redisadapter.Store, n int) []dedup.Change {
 	t.Helper()
 	reqs := freshRequests(n)
 	changes := make([]dedup.Change, n)
-	for i, a := range store.Claim(t.Context(), reqs) {
+	var answers []dedup.Answer
+	eventually(t, "claims that a replica has", func() bool {
+		answers = store.Claim(t.Context(), reqs)
+		return !slices.ContainsFunc(answers, func(a dedup.Answer) bool { return errors.Is(a.Err, redisadapter.ErrNotDurable) })
+	})
+	for i, a := range answers {
 		if a.Outcome != dedup.Acquired {
 			t.Fatalf("%+v", a)
 		}
