@@ -107,12 +107,14 @@ func exec(ctx context.Context, tx Tx, s statement) (int64, error) {
 // is never committed.
 type guardedTx struct {
 	*sql.Tx
-	conn *sql.Conn
+	conn      *sql.Conn
+	committed bool
 }
 
 const (
 	autocommitOff  = `SET @onceward_autocommit = @@autocommit, autocommit = 0`
 	autocommitBack = `SET autocommit = @onceward_autocommit`
+	rollbackNow    = `ROLLBACK`
 )
 
 func beginGuarded(ctx context.Context, db *sql.DB, opts *sql.TxOptions) (*guardedTx, error) {
@@ -144,22 +146,30 @@ func (g *guardedTx) Commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return g.Tx.Commit()
+	err = g.Tx.Commit()
+	g.committed = err == nil
+	return err
 }
 
 // Rollback gives the connection back as it was, also after Commit.
+//
+// The transaction must have ended before autocommit is put back: switched on, autocommit commits
+// it. When its context ends database/sql rolls back by itself, in a goroutine of its own, and
+// answers here that it is done before it is. So the server is told once more.
 func (g *guardedTx) Rollback(ctx context.Context) error {
-	var err error
-	if g.Tx != nil {
-		err = g.Tx.Rollback()
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitGrace)
 	defer cancel()
-	if _, err := g.conn.ExecContext(ctx, autocommitBack); err != nil {
-		discard(g.conn)
-		return err
+	restore := []string{autocommitBack}
+	if g.Tx != nil && g.Tx.Rollback() != nil && !g.committed {
+		restore = []string{rollbackNow, autocommitBack}
 	}
-	return errors.Join(err, g.conn.Close())
+	for _, text := range restore {
+		if _, err := g.conn.ExecContext(ctx, text); err != nil {
+			discard(g.conn)
+			return err
+		}
+	}
+	return g.conn.Close()
 }
 
 // discard closes a connection that must not go back to its pool.

@@ -204,6 +204,26 @@ func TestMySQLDo(t *testing.T) {
 	}
 }
 
+// Prevents: a call that is cancelled commits half an effect, and its mark. Autocommit that is
+// switched on again commits what is open, and database/sql, which rolls back by itself when the
+// context ends, says that it is done before it is.
+func TestMySQLDoCancelledRollsBackFirst(t *testing.T) {
+	m := newMarks(t, MySQL)
+	insert := step{like: `INSERT INTO`, exec: func(string) int64 { return 1 }}
+	synctest.Test(t, func(t *testing.T) {
+		db, s := openScript(t, guarded(insert, step{query: rollbackNow}, step{query: autocommitBack})...)
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := m.Do(ctx, db, testKey, func(ctx context.Context, _ *sql.Tx) error {
+			cancel()
+			synctest.Wait() // for database/sql
+			return ctx.Err()
+		})
+		if !errors.Is(err, context.Canceled) || s.committed != 0 {
+			t.Errorf("Do = %v, with %d commits", err, s.committed)
+		}
+	})
+}
+
 // A session whose autocommit could not be restored does not go back to its pool.
 func TestMySQLDoDiscardsItsSession(t *testing.T) {
 	m := newMarks(t, MySQL)

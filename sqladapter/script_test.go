@@ -72,6 +72,10 @@ func (s *script) Prepare(string) (driver.Stmt, error) {
 	return nil, errors.New("the script does not prepare")
 }
 func (s *script) Close() error { return nil }
+
+// ResetSession and IsValid keep a connection whose transaction was cancelled, as drivers do.
+func (s *script) ResetSession(context.Context) error { return nil }
+func (s *script) IsValid() bool                      { return true }
 func (s *script) Begin() (driver.Tx, error) {
 	return nil, errors.New("the script begins under a context")
 }
