@@ -75,6 +75,43 @@ func (m *Marks) probe(ctx context.Context, db *sql.DB) error {
 	return m.wantGone(ctx, db, e)
 }
 
+// alone runs statements that read, and stand by themselves on a pool. With MySQL they get a
+// transaction: on a connection with autocommit off, as Preflight advises, they would begin one
+// that nobody ends. Whoever gets the connection next would read what was there when it began, and
+// could not choose a level (1568).
+func alone(ctx context.Context, q Tx, guarded bool, work func(q Tx) error) error {
+	p, pool := q.(interface {
+		BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
+		SetMaxOpenConns(n int)
+	})
+	if !guarded || !pool {
+		return work(q)
+	}
+	tx, err := p.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	return work(tx)
+}
+
+func (m *Marks) alone(ctx context.Context, q Tx, work func(q Tx) error) error {
+	return alone(ctx, q, m.dialect.guarded, work)
+}
+
+// write runs one statement that stands by itself, and commits it: see alone.
+func (m *Marks) write(ctx context.Context, db *sql.DB, s statement) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
+	if _, err := exec(ctx, tx, s); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
 // newID is one that nobody has.
 func newID() (id dedup.ID) {
 	_, _ = rand.Read(id[:])
@@ -82,7 +119,11 @@ func newID() (id dedup.ID) {
 }
 
 func (m *Marks) wantGone(ctx context.Context, db *sql.DB, e []entry) error {
-	rows, err := queryRows(ctx, db, m.dialect.peek(e), 1, (*columns).loaded)
+	var rows []row
+	err := m.alone(ctx, db, func(q Tx) (err error) {
+		rows, err = queryRows(ctx, q, m.dialect.peek(e), 1, (*columns).loaded)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("sqladapter: probe: %w", err)
 	}

@@ -11,6 +11,8 @@ import (
 const longLockWait = 30
 
 func preflightMySQL(ctx context.Context, p *preflight) error {
+	// With autocommit off what is asked here opens a transaction, which must not go to the pool.
+	defer func() { _, _ = p.conn.ExecContext(context.WithoutCancel(ctx), rollbackNow) }()
 	if _, err := p.scan(ctx, `SELECT CONCAT(@@hostname, ':', @@port)`, nil, &p.server); err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ const forgetAtOnce = 1000
 
 func (m *Marks) recordedWindow(ctx context.Context, db *sql.DB) (time.Duration, error) {
 	var millis int64
-	err := db.QueryRowContext(ctx, m.dialect.window).Scan(&millis)
+	err := m.alone(ctx, db, func(q Tx) error { return scanOne(ctx, q, m.dialect.window, &millis) })
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return 0, fmt.Errorf("sqladapter: %s has no window on record; call Migrate", m.table.full)
@@ -104,7 +104,7 @@ const recordedForever = time.Duration(forever) * time.Millisecond
 
 // SetWindow puts Config.Window on record for the whole table, also when it is shorter than
 // the one that is there. Call it once, by hand, when no user of the table needs the longer
-// one any more: what it had kept may be deleted at once. One round trip.
+// one any more: what it had kept may be deleted at once. Three round trips.
 func (m *Marks) SetWindow(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (m *Marks) SetWindow(ctx context.Context, db *sql.DB) error {
 	if db == nil {
 		return inputError("db", "is nil")
 	}
-	if _, err := db.ExecContext(ctx, m.dialect.setWindow, windowMillis(m.window)); err != nil {
+	if err := m.write(ctx, db, statement{m.dialect.setWindow, []any{windowMillis(m.window)}}); err != nil {
 		return fmt.Errorf("sqladapter: set window of %s: %w", m.table.full, err)
 	}
 	return nil

@@ -2,6 +2,8 @@ package sqladapter
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -31,6 +33,22 @@ func query(ctx context.Context, tx Tx, s statement) (Rows, error) {
 		return nil, err // a nil *sql.Rows would not be a nil Rows
 	}
 	return rows, nil
+}
+
+// scanOne reads one row; sql.ErrNoRows says that there is none.
+func scanOne(ctx context.Context, tx Tx, text string, dest ...any) (err error) {
+	rows, err := query(ctx, tx, statement{text: text})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	if rows.Next() {
+		return rows.Scan(dest...)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	return sql.ErrNoRows
 }
 
 // queryRows reads all rows, about as many as expected, and closes them before it returns: the

@@ -1,0 +1,85 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// TestMariaDBAutocommitOff: Preflight advises pools whose connections have autocommit off. A
+// statement outside of a transaction opens one there, whose writes nobody commits, and which goes
+// back to the pool open. So none of the calls that take a pool may leave one: the next cannot
+// begin one at a level of its own (error 1568), and is not told what was committed since.
+func TestMariaDBAutocommitOff(t *testing.T) {
+	s := newShop(t, mariadb(), func(c *sqladapter.Config) { c.Window = time.Minute })
+	off := openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(c *mysql.Config) { c.Params["autocommit"] = "0" }))
+	off.SetMaxOpenConns(1)
+	marks := func(window time.Duration) *sqladapter.Marks {
+		m, err := sqladapter.New(sqladapter.Config{
+			Dialect: sqladapter.MySQL, Namespace: "shop", Table: s.table, Window: window, Isolation: sql.LevelReadCommitted,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.MySQL, Group: "g", Table: s.table + "_fence"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { s.exec(t, `DROP TABLE IF EXISTS `+s.table+`_fence`) }()
+	for _, call := range []struct {
+		name string
+		do   func(ctx context.Context) error
+		want time.Duration // the window that is on record afterwards
+	}{
+		{"Migrate, as it is", func(ctx context.Context) error { return marks(time.Minute).Migrate(ctx, off) }, time.Minute},
+		{"Migrate, a longer window", func(ctx context.Context) error { return marks(time.Hour).Migrate(ctx, off) }, time.Hour},
+		{"Check", func(ctx context.Context) error { return marks(time.Hour).Check(ctx, off) }, time.Hour},
+		{"SetWindow", func(ctx context.Context) error { return marks(time.Minute).SetWindow(ctx, off) }, time.Minute},
+		{"Do", func(ctx context.Context) error {
+			_, err := marks(time.Minute).Do(ctx, off, "m", func(context.Context, *sql.Tx) error { return nil })
+			return err
+		}, time.Minute},
+		{"Lookup", func(ctx context.Context) error {
+			_, _, err := marks(time.Minute).Lookup(ctx, off, "m")
+			return err
+		}, time.Minute},
+		{"DeleteExpired", func(ctx context.Context) error {
+			_, err := marks(time.Minute).DeleteExpired(ctx, off, 10)
+			return err
+		}, time.Minute},
+		{"Preflight", func(ctx context.Context) error {
+			_, err := sqladapter.Preflight(ctx, off, sqladapter.PreflightConfig{Dialect: sqladapter.MySQL, Tables: []string{s.table}})
+			return err
+		}, time.Minute},
+		{"Fence.Migrate", func(ctx context.Context) error { return fence.Migrate(ctx, off) }, time.Minute},
+		{"Fence.Lookup", func(ctx context.Context) error {
+			_, _, err := fence.Lookup(ctx, off, sqladapter.Position{Topic: "t", TopicID: "i"})
+			return err
+		}, time.Minute},
+	} {
+		t.Run(call.name, func(t *testing.T) {
+			if err := call.do(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			tx, err := off.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelSerializable})
+			if err != nil {
+				_, _ = off.ExecContext(t.Context(), `ROLLBACK`)
+				t.Errorf("a transaction was left open: %v", err)
+			} else if err := tx.Rollback(); err != nil {
+				t.Error(err)
+			}
+			var millis int64
+			if err := s.db.QueryRowContext(t.Context(), `SELECT window_ms FROM `+s.table+`_meta`).Scan(&millis); err != nil || millis != call.want.Milliseconds() {
+				t.Errorf("window on record: %d ms, %v; want %v", millis, err, call.want)
+			}
+		})
+	}
+}
