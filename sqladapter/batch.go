@@ -10,7 +10,7 @@ import (
 )
 
 // MarkBatchTx is [Marks.MarkTx] for many keys in one statement, and a second one when
-// there are duplicates (SQLite: for every 250 keys). The marks are in the order of the
+// there are duplicates. The marks are in the order of the
 // requests.
 //
 // One bad request does not fail the batch: its Mark carries Err, as does a mismatch. A

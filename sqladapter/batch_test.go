@@ -117,7 +117,7 @@ func TestMarkBatchTxFailsAsAWhole(t *testing.T) {
 func TestMarkBatchTxSQLite(t *testing.T) {
 	m := newMarks(t, SQLite)
 	tx, s := beginScript(t,
-		step{query: insertManyText(m), rows: inserted},
+		step{query: insertManyText(m), rows: func(args []any) [][]driver.Value { return inserted(args)[:1] }},
 		step{query: loadText(m), rows: stored(dedup.Fingerprint{})},
 	)
 	marks, err := m.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "a"}, {Key: "b"}})
@@ -127,11 +127,25 @@ func TestMarkBatchTxSQLite(t *testing.T) {
 	if marks[0].First() == marks[1].First() {
 		t.Errorf("marks = %+v", marks)
 	}
-	first, second := s.args[0][0].([]byte), s.args[0][3].([]byte)
+	ids := s.args[0][0].([]byte)
+	first, second := ids[:16], ids[16:]
+	if s.args[0][2] != nil {
+		t.Errorf("fingerprints %x, where there are none", s.args[0][2])
+	}
 	if slices.Compare(first, second) >= 0 {
 		t.Error("ids are not in ascending order")
 	}
 	if len(s.args[1]) != 1 || !slices.Equal(s.args[1][0].([]byte), second) {
 		t.Errorf("it asks for %x, want the one that was not inserted", s.args[1])
+	}
+}
+
+// TestFingerprintsOfSQLite: they stand in the order of the ids, and zeros where there is none.
+func TestFingerprintsOfSQLite(t *testing.T) {
+	es := []entry{{id: dedup.ID{1}}, {id: dedup.ID{2}, fingerprint: dedup.Fingerprint{7}}}
+	want := make([]byte, 34)
+	want[17] = 7
+	if got, _ := fingerprintBlob(es).([]byte); !slices.Equal(got, want) {
+		t.Errorf("%x, want %x", got, want)
 	}
 }

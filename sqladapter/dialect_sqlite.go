@@ -1,39 +1,41 @@
 package sqladapter
 
 import (
-	"strings"
+	"slices"
 	"time"
+
+	"github.com/onceward/onceward/dedup"
 )
 
-// newSQLite takes many rows at once: inside the process a query is dear, even when its statement
-// is prepared, and the rows of it are not. One writer at a time cannot deadlock.
+// newSQLite takes many rows at once, as one blob of ids and one of fingerprints: inside the process
+// a parameter is dear, and so is a text that has to be read again because it is as long as the
+// batch. One writer at a time cannot deadlock.
 func newSQLite(t tableName, window time.Duration) *dialect {
-	const now = `CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)`
-	into := `INSERT INTO ` + t.full + ` (id, stamp, fingerprint) VALUES `
-	from := `SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, ` + now + `, r.result FROM ` + t.full + ` AS m` +
-		` LEFT JOIN ` + t.results + ` AS r ON r.id = m.id WHERE m.id IN (`
+	const (
+		now  = `CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)`
+		list = `WITH RECURSIVE b(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM b WHERE (i + 1) * 16 < length(?1)) `
+		id   = `substr(?1, i * 16 + 1, 16)`
+	)
+	into := `INSERT INTO ` + t.full + ` (id, stamp, fingerprint) `
+	tail := ` ON CONFLICT (id) DO NOTHING RETURNING id, stamp`
+	one := into + `VALUES (?1, ` + now + ` << 20 | ?2, ?3)` + tail
+	// WHERE true keeps ON CONFLICT from being read as a part of a join.
+	many := into + list + `SELECT ` + id + `, (SELECT ` + now + `) << 20 | ?2, nullif(substr(?3, i * 17 + 1, 17), zeroblob(17)) FROM b WHERE true` + tail
+	load := list + `SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, ` + now + `, r.result FROM ` + t.full + ` AS m` +
+		` LEFT JOIN ` + t.results + ` AS r ON r.id = m.id WHERE m.id IN (SELECT ` + id + ` FROM b)`
 	save := `INSERT INTO ` + t.results + ` (id, result) SELECT id, ?2 FROM ` + t.full + ` WHERE id = ?1` +
 		` ON CONFLICT (id) DO NOTHING RETURNING id`
-	loaded := func(es []entry) statement {
-		args := make([]any, len(es))
-		for i := range es {
-			args[i] = es[i].id[:]
-		}
-		return statement{from + strings.TrimSuffix(strings.Repeat(`?, `, len(es)), `, `) + `)`, args}
-	}
+	loaded := func(es []entry) statement { return statement{load, []any{idBlob(es)}} }
 	return &dialect{
 		form: `SELECT id, stamp, fingerprint FROM ` + t.full + ` WHERE 1 = 0`,
 		raise: `INSERT INTO ` + t.meta + ` AS m (one, window_ms) VALUES (1, ` + windowText(window) + `)` +
 			` ON CONFLICT (one) DO UPDATE SET window_ms = max(m.window_ms, excluded.window_ms)`,
-		// Bounds the parameters to some hundred: SQLite may be built to take no more than 999.
-		chunk: 250,
+		chunk: 10_000,
 		insert: func(es []entry, salt int64) statement {
-			const first, more = `(?1, ` + now + ` << 20 | ?2, ?3)`, `, (?, ` + now + ` << 20 | ?2, ?)`
-			args := append(make([]any, 0, 1+2*len(es)), es[0].id[:], salt, nullable(es[0].fingerprint))
-			for i := range es[1:] {
-				args = append(args, es[1+i].id[:], nullable(es[1+i].fingerprint))
+			if len(es) == 1 {
+				return statement{one, []any{es[0].id[:], salt, nullable(es[0].fingerprint)}}
 			}
-			return statement{into + first + strings.Repeat(more, len(es)-1) + ` ON CONFLICT (id) DO NOTHING RETURNING id, stamp`, args}
+			return statement{many, []any{idBlob(es), salt, fingerprintBlob(es)}}
 		},
 		salt:   saltBits,
 		load:   loaded,
@@ -50,4 +52,26 @@ func newSQLite(t tableName, window time.Duration) *dialect {
 		},
 		save: func(e entry, result []byte) statement { return statement{save, []any{e.id[:], result}} },
 	}
+}
+
+// idBlob is all ids in a row.
+func idBlob(es []entry) []byte {
+	ids := make([]byte, 0, len(es)*len(dedup.ID{}))
+	for i := range es {
+		ids = append(ids, es[i].id[:]...)
+	}
+	return ids
+}
+
+// fingerprintBlob is all fingerprints in a row, or nil when there are none. Zeros are no
+// fingerprint.
+func fingerprintBlob(es []entry) any {
+	if !slices.ContainsFunc(es, func(e entry) bool { return e.fingerprint != dedup.Fingerprint{} }) {
+		return nil
+	}
+	all := make([]byte, 0, len(es)*len(dedup.Fingerprint{}))
+	for i := range es {
+		all = append(all, es[i].fingerprint[:]...)
+	}
+	return all
 }

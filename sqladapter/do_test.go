@@ -248,9 +248,7 @@ func TestDoBatchRunsNothing(t *testing.T) {
 
 func TestDoBatchFailsAsAWhole(t *testing.T) {
 	m := newMarks(t, SQLite)
-	db, s := openScript(t, step{query: insertManyText(m), rows: func(args []any) [][]driver.Value {
-		return append(inserted(args), inserted([]any{args[3], args[1]})...)
-	}})
+	db, s := openScript(t, step{query: insertManyText(m), rows: inserted})
 	domain := errors.New("no such account")
 	marks, err := m.DoBatch(t.Context(), db, []string{"a", "b"}, func(context.Context, *sql.Tx, []int) error { return domain })
 	if marks != nil || !errors.Is(err, domain) || s.committed != 0 || s.rolledBack != 1 {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,9 +45,13 @@ func newMarks(t *testing.T, d Dialect) *Marks {
 // at is a stamp of a second after 1970 with these random bits.
 func at(second, salt int64) int64 { return second*1000<<saltBits | salt }
 
-// inserted answers an INSERT of one SQLite row as if nobody had marked the key.
+// inserted answers an INSERT of SQLite, of one row or of many, as if nobody had marked the keys.
 func inserted(args []any) [][]driver.Value {
-	return [][]driver.Value{{args[0], at(1, args[1].(int64))}} //nolint:forcetypeassert // as the dialect has it
+	var rows [][]driver.Value
+	for id := range slices.Chunk(args[0].([]byte), 16) { //nolint:forcetypeassert // as the dialect has it
+		rows = append(rows, []driver.Value{id, at(1, args[1].(int64))}) //nolint:forcetypeassert // likewise
+	}
+	return rows
 }
 
 // stored answers with a row that is three seconds old.

@@ -89,19 +89,28 @@ func (m *Marks) rotate(ctx context.Context, db *sql.DB, window time.Duration) (s
 
 // hasMarkSince is false, too, when another has sealed the generation.
 func (m *Marks) hasMarkSince(ctx context.Context, db *sql.DB, number, ms int64) (bool, error) {
-	var newest int64
-	err := db.QueryRowContext(ctx, newestMark(m.table.generation(number).open)).Scan(&newest)
-	if sqlerr.NoTable(err) {
-		return false, nil
+	for _, pages := range tails {
+		var newest int64
+		err := db.QueryRowContext(ctx, newestMark(m.table.generation(number).open, pages)).Scan(&newest)
+		if sqlerr.NoTable(err) {
+			return false, nil
+		}
+		if err != nil || newest >= ms {
+			return err == nil, err
+		}
 	}
-	return err == nil && newest >= ms, err
+	return false, nil
 }
 
-// newestMark reads the last 8 MB of a table, in ms. There is no index by age. Nothing is ever
-// deleted from the table, so what is new is at its end.
-func newestMark(table string) string {
-	return `SELECT coalesce(max(stamp >> 20), 0) FROM ` + table + ` WHERE ctid >= (SELECT format('(%s,0)', greatest(` +
-		`pg_relation_size('` + table + `') / current_setting('block_size')::bigint - 1024, 0))::tid)`
+// tails are how much is read of the end of a table, in pages, to find a new mark. Nothing is ever
+// deleted from it, so what is new is there; but a table that many write to grows by up to 512
+// pages at once, which are then filled in any order.
+var tails = [...]int{64, 1024}
+
+// newestMark is the newest of the last pages of a table, in ms. There is no index by age.
+func newestMark(table string, pages int) string {
+	return fmt.Sprintf(`SELECT coalesce(max(stamp >> 20), 0) FROM %s WHERE ctid >= (SELECT format('(%%s,0)', greatest(`+
+		`pg_relation_size('%s') / current_setting('block_size')::bigint - %d, 0))::tid)`, table, table, pages)
 }
 
 // briefly runs work in a transaction that waits for no lock for long.

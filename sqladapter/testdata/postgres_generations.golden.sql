@@ -59,7 +59,7 @@ INSERT INTO "Shop"."marks_g7_results" (id, result) SELECT id, $2::bytea FROM "Sh
 
 SELECT uuid_send(m.id), m.stamp, m.fingerprint, m.stamp >> 20, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id = $1::uuid
 
-SELECT coalesce(max(stamp >> 20), 0) FROM "Shop"."marks_g7_open" WHERE ctid >= (SELECT format('(%s,0)', greatest(pg_relation_size('"Shop"."marks_g7_open"') / current_setting('block_size')::bigint - 1024, 0))::tid)
+SELECT coalesce(max(stamp >> 20), 0) FROM "Shop"."marks_g7_open" WHERE ctid >= (SELECT format('(%s,0)', greatest(pg_relation_size('"Shop"."marks_g7_open"') / current_setting('block_size')::bigint - 64, 0))::tid)
 
 CREATE TABLE "Shop"."marks_g8_open" (LIKE "Shop"."marks_g7_open" INCLUDING ALL) WITH (autovacuum_enabled = false)
 

@@ -36,13 +36,13 @@ INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 9223372036854) 
 
 INSERT INTO "Shop"."marks" (id, stamp, fingerprint) VALUES (?1, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) << 20 | ?2, ?3) ON CONFLICT (id) DO NOTHING RETURNING id, stamp
 
-SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id IN (?)
+WITH RECURSIVE b(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM b WHERE (i + 1) * 16 < length(?1)) SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id IN (SELECT substr(?1, i * 16 + 1, 16) FROM b)
 
-INSERT INTO "Shop"."marks" (id, stamp, fingerprint) VALUES (?1, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) << 20 | ?2, ?3), (?, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) << 20 | ?2, ?) ON CONFLICT (id) DO NOTHING RETURNING id, stamp
+INSERT INTO "Shop"."marks" (id, stamp, fingerprint) WITH RECURSIVE b(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM b WHERE (i + 1) * 16 < length(?1)) SELECT substr(?1, i * 16 + 1, 16), (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) << 20 | ?2, nullif(substr(?3, i * 17 + 1, 17), zeroblob(17)) FROM b WHERE true ON CONFLICT (id) DO NOTHING RETURNING id, stamp
 
-SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id IN (?, ?)
+WITH RECURSIVE b(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM b WHERE (i + 1) * 16 < length(?1)) SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id IN (SELECT substr(?1, i * 16 + 1, 16) FROM b)
 
-SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id IN (?)
+WITH RECURSIVE b(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM b WHERE (i + 1) * 16 < length(?1)) SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id IN (SELECT substr(?1, i * 16 + 1, 16) FROM b)
 
 SELECT window_ms FROM "Shop"."marks_meta"
 
