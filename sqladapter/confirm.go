@@ -51,12 +51,12 @@ func (v Verdict) String() string {
 // whether to ask again, and a lock timeout is [dedup.ErrInFlight]. It holds as long as the
 // mark would be kept: ask within the window. A mark that is not a first's is a
 // [*dedup.InputError]. Scope of the options counts, as in MarkTx. Three round trips, four
-// when the mark is there, four more with MySQL.
+// when the mark is there, four more with MySQL, two more with SQL Server.
 func (m *Marks) Confirm(ctx context.Context, db *sql.DB, key string, mark Mark, opts ...dedup.Option) (Verdict, error) {
 	if err := m.checkDo(ctx, "db", db == nil, false); err != nil {
 		return Undecided, err
 	}
-	return m.confirm(ctx, beginIn(db, m.dialect.weakest, m.dialect.guarded), key, mark, opts)
+	return m.confirm(ctx, m.beginIn(db, m.dialect.weakest), key, mark, opts)
 }
 
 func (m *Marks) confirm(ctx context.Context, begin beginner, key string, mark Mark, opts []dedup.Option) (Verdict, error) {

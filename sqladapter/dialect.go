@@ -1,6 +1,7 @@
 package sqladapter
 
 import (
+	"context"
 	"database/sql"
 	"strconv"
 	"time"
@@ -18,6 +19,11 @@ const (
 	SQLite
 	// MySQL is MySQL 8.0 or newer, and MariaDB 10.6 or newer, with InnoDB.
 	MySQL
+	// SQLServer is SQL Server 2016 or newer, and Azure SQL Database. It is experimental: this
+	// project's tests have never run it against a real server, but compare its statements with
+	// those on file and play a scripted driver. [Marks.Migrate] and [Marks.Check] look at what it
+	// relies on. It is for [Marks] with [Deletes], not for a Fence, a Store or [Preflight].
+	SQLServer
 )
 
 // String returns the lower-case name.
@@ -29,6 +35,8 @@ func (d Dialect) String() string {
 		return "sqlite"
 	case MySQL:
 		return "mysql"
+	case SQLServer:
+		return "sqlserver"
 	default:
 		return "unknown"
 	}
@@ -81,6 +89,11 @@ type dialect struct {
 	generation int64
 	// guarded says that a transaction can end without its owner's knowledge.
 	guarded bool
+	// begin a transaction in the dialect's own way; nil where guarded tells the way.
+	begin func(ctx context.Context, db *sql.DB, opts *sql.TxOptions) (transaction, error)
+	// impatient is what bounds the wait of the insert that follows it, for the probe; empty where
+	// that insert has been seen to wait.
+	impatient string
 }
 
 // saltBits of a stamp tell its statement apart from others of the same millisecond. The
@@ -94,7 +107,7 @@ const (
 	stampTick  = 1024 * time.Millisecond
 )
 
-var dialects = map[Dialect]func(tableName, time.Duration) *dialect{Postgres: newPostgres, SQLite: newSQLite, MySQL: newMySQL}
+var dialects = map[Dialect]func(tableName, time.Duration) *dialect{Postgres: newPostgres, SQLite: newSQLite, MySQL: newMySQL, SQLServer: newSQLServer}
 
 // forever is the window of zero on record: the longest that a time.Duration can tell, 292
 // years. So the longest of several windows is the greatest number.

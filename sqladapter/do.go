@@ -44,7 +44,7 @@ func (m *Marks) Do(
 	if err := m.checkDo(ctx, "db", db == nil, effect == nil); err != nil {
 		return Mark{}, err
 	}
-	return m.do(ctx, m.beginIn(db), key, func(ctx context.Context, tx transaction) error { return effect(ctx, ofSQL(tx)) }, opts)
+	return m.do(ctx, m.beginIn(db, m.isolation), key, func(ctx context.Context, tx transaction) error { return effect(ctx, ofSQL(tx)) }, opts)
 }
 
 func (m *Marks) do(
@@ -100,7 +100,7 @@ func (m *Marks) DoBatch(
 	if err := m.checkDo(ctx, "db", db == nil, effect == nil); err != nil {
 		return nil, err
 	}
-	return m.doBatch(ctx, m.beginIn(db), keys, func(ctx context.Context, tx transaction, first []int) error {
+	return m.doBatch(ctx, m.beginIn(db, m.isolation), keys, func(ctx context.Context, tx transaction, first []int) error {
 		return effect(ctx, ofSQL(tx), first)
 	}, opts)
 }

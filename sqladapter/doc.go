@@ -33,7 +33,7 @@
 // bun.Tx (not bun.Tx, which replaces placeholders by itself, and fails). The other way round
 // those libraries, and ent's driver, can be handed the *sql.Tx that Do has begun. Package
 // sqladapter/pgxv5 is for pgx. PostgreSQL, MySQL and MariaDB, and SQLite (3.35 or newer) are
-// supported.
+// supported; [SQLServer] is experimental.
 //
 // PostgreSQL: READ COMMITTED, the default, is the level to use. At REPEATABLE READ and
 // SERIALIZABLE the loser of a race gets SQLSTATE 40001 instead of an answer and its
@@ -53,6 +53,16 @@
 // back after every error. Do sees to all that, whatever the effect does with an error;
 // MarkTx refuses a transaction that is not open, which it cannot tell with autocommit off.
 // The driver must not be told to report found rows (clientFoundRows): Migrate and Check see.
+//
+// SQL Server, experimental: never run against a real server by this project's tests, which
+// pin its statements and play a scripted driver. A duplicate leaves the transaction usable,
+// whatever XACT_ABORT says. Marks wait as long as LOCK_TIMEOUT allows, without end by default;
+// the answer is then [dedup.ErrInFlight]. After a deadlock, and under XACT_ABORT after any error,
+// the server has rolled back, and go-mssqldb before 1.10 sends what follows to be committed by
+// itself: roll back after every error. MarkTx refuses a transaction that is not open. Do sets
+// XACT_ABORT and IMPLICIT_TRANSACTIONS for its transaction and puts them back, and commits no
+// other than the one that it has begun, at three round trips more. Batches are in order here,
+// too, but the server promises no order of its inserts: a deadlock is run again.
 //
 // # When Commit returns an error
 //

@@ -27,8 +27,8 @@ func unlearnt(err error) Mark {
 // It answers true for a lost COMMIT because the repeated transaction meets its own mark;
 // that holds only when MarkTx and the effect are in it. It is false for bad input, a
 // mismatch, an ended context and everything it does not know. It needs no driver: it
-// reads the errors of pgx and lib/pq, go-sql-driver's MySQL and modernc's SQLite by what
-// they have in common; for another driver, ask the driver.
+// reads the errors of pgx and lib/pq, go-sql-driver's MySQL, modernc's SQLite and go-mssqldb
+// by what they have in common; for another driver, ask the driver.
 func Retryable(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

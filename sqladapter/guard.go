@@ -69,6 +69,9 @@ func (m *Marks) probe(ctx context.Context, db *sql.DB) error {
 				"the connection must not set clientFoundRows", i+1, n, want)
 		}
 	}
+	if err := m.probeWait(ctx, db, e); err != nil {
+		return err
+	}
 	if err := tx.Rollback(); err != nil {
 		return fmt.Errorf("sqladapter: probe: %w", err)
 	}
@@ -136,8 +139,11 @@ func (m *Marks) wantGone(ctx context.Context, db *sql.DB, e []entry) error {
 // exec runs a statement of a dialect that counts rows. checkTx has seen that it can.
 func exec(ctx context.Context, tx Tx, s statement) (int64, error) {
 	res, err := tx.(ExecTx).ExecContext(ctx, s.text, s.args...) //nolint:errcheck,forcetypeassert // see above
+	if sqlerr.Duplicate(err) {
+		return 0, nil // of SQL Server, which has undone the statement and nothing else
+	}
 	if err != nil {
-		return 0, err
+		return 0, serverRefusal(err)
 	}
 	return res.RowsAffected()
 }

@@ -20,7 +20,7 @@ type Mark struct {
 	// transaction was cut short; [dedup.Unknown] when nothing could be learnt.
 	Outcome dedup.Outcome
 	// At is when the stored mark was made, in UTC by the database's clock. It is zero for the
-	// first with MySQL, which does not tell.
+	// first with MySQL and SQL Server, which do not tell.
 	At time.Time
 	// Age of the stored mark by the database's clock; zero for the first.
 	Age time.Duration

@@ -61,8 +61,8 @@ type Tx interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// ExecTx is what a transaction of MySQL must be as well: *sql.Tx and *sql.Conn are, and most
-// of what wraps them.
+// ExecTx is what a transaction of MySQL or SQL Server must be as well: *sql.Tx and *sql.Conn
+// are, and most of what wraps them.
 type ExecTx interface {
 	Tx
 	// ExecContext is that of *sql.Tx.
@@ -110,7 +110,7 @@ type Marks struct {
 func New(cfg Config) (*Marks, error) {
 	build, ok := dialects[cfg.Dialect]
 	if !ok {
-		return nil, inputError("Dialect", "must be Postgres, SQLite or MySQL")
+		return nil, inputError("Dialect", "must be Postgres, SQLite, MySQL or SQLServer")
 	}
 	if err := checkNamespace(cfg.Namespace); err != nil {
 		return nil, err
@@ -194,7 +194,7 @@ func checkTx(tx Tx, executes bool) error {
 		return inputError("tx", "is a connection pool; pass the transaction that holds the effect")
 	}
 	if _, ok := tx.(ExecTx); executes && !ok {
-		return inputError("tx", "has no ExecContext as *sql.Tx has, which MySQL needs")
+		return inputError("tx", "has no ExecContext as *sql.Tx has, which MySQL and SQL Server need")
 	}
 	return nil
 }

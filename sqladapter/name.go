@@ -54,8 +54,12 @@ func newTableName(d Dialect, schema, table string) (tableName, error) {
 }
 
 func (d Dialect) quote(name string) string {
-	if d == MySQL {
+	switch d {
+	case MySQL:
 		return sqlname.Quote(name, '`')
+	case SQLServer:
+		return sqlname.Quote(name, '[')
+	default:
+		return sqlname.Quote(name, '"')
 	}
-	return sqlname.Quote(name, '"')
 }

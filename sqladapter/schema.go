@@ -53,7 +53,8 @@ func (m *Marks) Schema() string {
 //
 // With MySQL it refuses a connection that reports the rows it has found for those it has
 // changed (clientFoundRows in the DSN), because a duplicate would look new, and a table whose
-// engine has no transactions. Such a table exists then, and is empty.
+// engine has no transactions. Such a table exists then, and is empty. With SQL Server it
+// refuses a table where the second transaction with a key does not wait for the first.
 func (m *Marks) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
 		return err
@@ -108,7 +109,8 @@ func (m *Marks) longEnough(recorded time.Duration) bool {
 // Check tells whether the tables are there, in the version that this program needs
 // ([*LevelError]), in this package's form and with a window that is long enough, and refuses what
 // [Marks.Migrate] refuses. It is for those who migrate with their own tool, to be called at
-// start. It leaves nothing behind. Four round trips; five with PostgreSQL, with MySQL some seventeen.
+// start. It leaves nothing behind. Four round trips; five with PostgreSQL, with MySQL some
+// seventeen, with SQL Server fourteen on two sessions.
 func (m *Marks) Check(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
 		return err

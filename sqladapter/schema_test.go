@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // TestGoldenSQL pins every statement: a change of one is a change of what runs in other
 // people's databases, and should be seen in review.
 func TestGoldenSQL(t *testing.T) {
-	for _, d := range []Dialect{Postgres, SQLite, MySQL} {
+	for _, d := range []Dialect{Postgres, SQLite, MySQL, SQLServer} {
 		t.Run(d.String(), func(t *testing.T) {
 			m, err := New(Config{Dialect: d, Namespace: "n", Schema: "Shop", Table: "marks"})
 			if err != nil {
@@ -59,27 +59,30 @@ func TestNew(t *testing.T) {
 		field string
 		edit  func(*Config)
 	}{
-		"no dialect":          {"Dialect", func(c *Config) { c.Dialect = 0 }},
-		"unknown dialect":     {"Dialect", func(c *Config) { c.Dialect = 9 }},
-		"no such retention":   {"Retention", func(c *Config) { c.Retention = 2 }},
-		"generations, SQLite": {"Retention", func(c *Config) { c.Dialect, c.Retention, c.Window = SQLite, Generations, time.Hour }},
-		"generations, MySQL":  {"Retention", func(c *Config) { c.Dialect, c.Retention, c.Window = MySQL, Generations, time.Hour }},
-		"generations forever": {"Window", func(c *Config) { c.Retention = Generations }},
-		"no namespace":        {"Namespace", func(c *Config) { c.Namespace = "" }},
-		"odd namespace":       {"Namespace", func(c *Config) { c.Namespace = "pay ments" }},
-		"negative window":     {"Window", func(c *Config) { c.Window = -time.Hour }},
-		"window of 1ns":       {"Window", func(c *Config) { c.Window = 1 }},
-		"unknown level":       {"Isolation", func(c *Config) { c.Isolation = 99 }},
-		"negative limit":      {"ResultLimit", func(c *Config) { c.ResultLimit = -1 }},
-		"negative level":      {"Isolation", func(c *Config) { c.Isolation = -1 }},
-		"level in SQLite":     {"Isolation", func(c *Config) { c.Dialect, c.Isolation = SQLite, 1 }},
-		"quote in table":      {"Table", func(c *Config) { c.Table = `m"; DROP TABLE x; --` }},
-		"dot in table":        {"Table", func(c *Config) { c.Table = "public.marks" }},
-		"newline after table": {"Table", func(c *Config) { c.Table = "marks\n" }},
-		"digit first":         {"Table", func(c *Config) { c.Table = "1marks" }},
-		"64 bytes":            {"Table", func(c *Config) { c.Table = strings.Repeat("t", 64) }},
-		"quote in schema":     {"Schema", func(c *Config) { c.Schema = `"` }},
-		"SQLite's own":        {"Table", func(c *Config) { c.Dialect, c.Table = SQLite, "SQLite_marks" }},
+		"no dialect":              {"Dialect", func(c *Config) { c.Dialect = 0 }},
+		"unknown dialect":         {"Dialect", func(c *Config) { c.Dialect = 9 }},
+		"no such retention":       {"Retention", func(c *Config) { c.Retention = 2 }},
+		"generations, SQLite":     {"Retention", func(c *Config) { c.Dialect, c.Retention, c.Window = SQLite, Generations, time.Hour }},
+		"generations, MySQL":      {"Retention", func(c *Config) { c.Dialect, c.Retention, c.Window = MySQL, Generations, time.Hour }},
+		"generations, SQL Server": {"Retention", func(c *Config) { c.Dialect, c.Retention, c.Window = SQLServer, Generations, time.Hour }},
+		"generations forever":     {"Window", func(c *Config) { c.Retention = Generations }},
+		"no namespace":            {"Namespace", func(c *Config) { c.Namespace = "" }},
+		"odd namespace":           {"Namespace", func(c *Config) { c.Namespace = "pay ments" }},
+		"negative window":         {"Window", func(c *Config) { c.Window = -time.Hour }},
+		"window of 1ns":           {"Window", func(c *Config) { c.Window = 1 }},
+		"unknown level":           {"Isolation", func(c *Config) { c.Isolation = 99 }},
+		"negative limit":          {"ResultLimit", func(c *Config) { c.ResultLimit = -1 }},
+		"negative level":          {"Isolation", func(c *Config) { c.Isolation = -1 }},
+		"level in SQLite":         {"Isolation", func(c *Config) { c.Dialect, c.Isolation = SQLite, 1 }},
+		"quote in table":          {"Table", func(c *Config) { c.Table = `m"; DROP TABLE x; --` }},
+		"dot in table":            {"Table", func(c *Config) { c.Table = "public.marks" }},
+		"newline after table":     {"Table", func(c *Config) { c.Table = "marks\n" }},
+		"digit first":             {"Table", func(c *Config) { c.Table = "1marks" }},
+		"64 bytes":                {"Table", func(c *Config) { c.Table = strings.Repeat("t", 64) }},
+		"quote in schema":         {"Schema", func(c *Config) { c.Schema = `"` }},
+		"bracket in table":        {"Table", func(c *Config) { c.Dialect, c.Table = SQLServer, "m]; DROP TABLE x; --" }},
+		"temporary table":         {"Table", func(c *Config) { c.Dialect, c.Table = SQLServer, "#marks" }},
+		"SQLite's own":            {"Table", func(c *Config) { c.Dialect, c.Table = SQLite, "SQLite_marks" }},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

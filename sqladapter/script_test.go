@@ -19,9 +19,10 @@ type step struct {
 	rows func(args []any) [][]driver.Value
 	// affected is how many rows a statement without rows has changed.
 	affected int64
-	// exec tells it, and text the rows, from the statement.
-	exec func(text string) int64
-	text func(text string) [][]driver.Value
+	// exec tells it, and text the rows, from the statement; count tells it from the arguments.
+	exec  func(text string) int64
+	text  func(text string) [][]driver.Value
+	count func(args []any) int64
 	// err fails the statement; nextErr ends its rows early; closeErr fails their Close.
 	err, nextErr, closeErr error
 }
@@ -140,9 +141,12 @@ func (s *script) QueryContext(_ context.Context, query string, named []driver.Na
 }
 
 func (s *script) ExecContext(_ context.Context, query string, named []driver.NamedValue) (driver.Result, error) {
-	st, _ := s.next(query, named)
+	st, args := s.next(query, named)
 	if st.exec != nil && st.err == nil {
 		st.affected = st.exec(query)
+	}
+	if st.count != nil && st.err == nil {
+		st.affected = st.count(args)
 	}
 	return driver.RowsAffected(st.affected), st.err
 }

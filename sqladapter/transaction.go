@@ -41,7 +41,14 @@ type sqlTx struct{ *sql.Tx }
 func (t sqlTx) Commit(context.Context) error   { return t.Tx.Commit() }
 func (t sqlTx) Rollback(context.Context) error { return t.Tx.Rollback() }
 
-func (m *Marks) beginIn(db *sql.DB) beginner { return beginIn(db, m.isolation, m.dialect.guarded) }
+func (m *Marks) beginIn(db *sql.DB, isolation sql.IsolationLevel) beginner {
+	if m.dialect.begin == nil {
+		return beginIn(db, isolation, m.dialect.guarded)
+	}
+	return func(ctx context.Context) (transaction, error) {
+		return m.dialect.begin(ctx, db, &sql.TxOptions{Isolation: isolation})
+	}
+}
 
 func beginIn(db *sql.DB, isolation sql.IsolationLevel, guarded bool) beginner {
 	opts := &sql.TxOptions{Isolation: isolation}
@@ -60,10 +67,14 @@ func beginIn(db *sql.DB, isolation sql.IsolationLevel, guarded bool) beginner {
 
 // ofSQL is the *sql.Tx of a transaction that beginIn has begun.
 func ofSQL(tx transaction) *sql.Tx {
-	if g, ok := tx.(*guardedTx); ok {
-		return g.Tx
+	switch tx := tx.(type) {
+	case *guardedTx:
+		return tx.Tx
+	case *serverTx:
+		return tx.Tx
+	default:
+		return tx.(sqlTx).Tx //nolint:errcheck,forcetypeassert // there is no fourth
 	}
-	return tx.(sqlTx).Tx //nolint:errcheck,forcetypeassert // there is no third
 }
 
 // transact runs work in a transaction until one try ends for certain, and commits when work

@@ -1,9 +1,9 @@
 // Package sqlerr reads what the errors of SQL databases say, without a driver in its
 // imports.
 //
-// An error of PostgreSQL tells its code by SQLState() string (pgx, lib/pq) and one of
-// SQLite by Code() int (modernc). go-sql-driver's MySQLError has fields only, which are
-// read by their names.
+// An error of PostgreSQL tells its code by SQLState() string (pgx, lib/pq), one of SQLite by
+// Code() int (modernc), and one of SQL Server by SQLErrorNumber() int32 (go-mssqldb).
+// go-sql-driver's MySQLError has fields only, which are read by their names.
 package sqlerr
 
 import (
@@ -84,14 +84,14 @@ const (
 // would keep the rest.
 func Waited(err error) bool {
 	n := MySQL(err)
-	return State(err) == pgLockTimeout || n == myLockTimeout || n == myNoWait
+	return State(err) == pgLockTimeout || n == myLockTimeout || n == myNoWait || isServer(err, msLockTimeout)
 }
 
-// Doomed reports whether the server has rolled a transaction of MySQL back by itself. What
-// follows on the same connection is in a new one, or in none.
+// Doomed reports whether the server has rolled a transaction of MySQL or SQL Server back by
+// itself. What follows on the same connection is in a new one, or in none.
 func Doomed(err error) bool {
 	n := MySQL(err)
-	return n == myDeadlock || n == mySnapshot
+	return n == myDeadlock || n == mySnapshot || isServer(err, msDeadlock, msSnapshot, msUncommittable, msUncommitted)
 }
 
 // NoSavepoint reports that a savepoint of MySQL does not exist: its transaction has ended.
@@ -100,7 +100,7 @@ func NoSavepoint(err error) bool { return MySQL(err) == myNoSavepoint }
 // NoTable reports that a statement names a table that does not exist.
 func NoTable(err error) bool {
 	const generic = 1 // SQLite has no number for it, but a text
-	return State(err) == pgNoTable || MySQL(err) == myNoTable ||
+	return State(err) == pgNoTable || MySQL(err) == myNoTable || isServer(err, msNoTable) ||
 		SQLite(err) == generic && strings.Contains(err.Error(), "no such table")
 }
 
@@ -120,6 +120,9 @@ func Transient(err error) bool {
 	}
 	if code := SQLite(err); code != 0 {
 		return code == liteBusy || code == liteLocked
+	}
+	if n, ok := SQLServer(err); ok && transientServer(n) {
+		return true
 	}
 	return Lost(err)
 }
@@ -159,9 +162,9 @@ func Undone(err error) bool {
 
 // Full reports whether the database has no room for what was to be written.
 func Full(err error) bool {
-	const pgDiskFull, liteFull, myDiskFull, myTableFull = "53100", 13, 1021, 1114
+	const pgDiskFull, liteFull, myDiskFull, myTableFull, msDiskFull, msLogFull = "53100", 13, 1021, 1114, 1105, 9002
 	n := MySQL(err)
-	return State(err) == pgDiskFull || SQLite(err) == liteFull || n == myDiskFull || n == myTableFull
+	return State(err) == pgDiskFull || SQLite(err) == liteFull || n == myDiskFull || n == myTableFull || isServer(err, msDiskFull, msLogFull)
 }
 
 // Lost reports whether the connection was lost: what was sent may have been executed. It
@@ -172,7 +175,7 @@ func Lost(err error) bool {
 	var safe interface{ SafeToRetry() bool }
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		hasText(err, invalidConn) ||
+		hasText(err, invalidConn) || severed(err) ||
 		errors.As(err, &network) || errors.As(err, &safe) && safe.SafeToRetry()
 }
 

@@ -36,6 +36,18 @@ type safeError bool
 func (e safeError) Error() string     { return "conn closed" }
 func (e safeError) SafeToRetry() bool { return bool(e) }
 
+// serverError is shaped as that of go-mssqldb, which is no pointer.
+type serverError struct {
+	number int32
+	class  uint8
+}
+
+func (e serverError) Error() string         { return fmt.Sprintf("sql server says %d", e.number) }
+func (e serverError) SQLErrorNumber() int32 { return e.number }
+func (e serverError) SQLErrorClass() uint8  { return e.class }
+
+func ms(n int32) error { return serverError{number: n, class: 16} }
+
 func my(n uint16) error { return &MySQLError{Number: n} }
 
 func TestErrors(t *testing.T) {
@@ -62,6 +74,22 @@ func TestErrors(t *testing.T) {
 		{err: my(1406)},
 		{err: errors.New("invalid connection"), transient: true, lost: true},
 		{err: errors.New("not an invalid connection")},
+		{err: ms(1205), transient: true, doomed: true},
+		{err: ms(3960), transient: true, doomed: true},
+		{err: ms(3930), transient: true, doomed: true},
+		{err: ms(3998), transient: true, doomed: true},
+		{err: ms(0), transient: true},
+		{err: ms(1222), transient: true, waited: true},
+		{err: ms(3902), transient: true},
+		{err: ms(3903), transient: true},
+		{err: ms(1204), transient: true},
+		{err: ms(40613), transient: true},
+		{err: ms(2627)},
+		{err: ms(2601)},
+		{err: ms(547)},
+		{err: ms(208)},
+		{err: serverError{number: 596, class: 21}, transient: true, lost: true},
+		{err: serverError{number: 823, class: 24}, transient: true, lost: true},
 		{err: liteError(5), transient: true},
 		{err: liteError(517), transient: true},
 		{err: liteError(1)},
@@ -93,6 +121,17 @@ func TestErrors(t *testing.T) {
 	if !NoTable(wrap(my(1146))) || !NoTable(join(pgError("42P01"))) || NoTable(my(1305)) || NoTable(pgError("42703")) || NoTable(nil) {
 		t.Error("1146 and 42P01 alone say that there is no such table")
 	}
+	if !NoTable(wrap(ms(208))) {
+		t.Error("208 says that there is no such table")
+	}
+	for n, want := range map[int32]bool{2601: true, 2627: true, 547: false, 1205: false} {
+		if Duplicate(join(ms(n))) != want {
+			t.Errorf("%d: duplicate %v", n, !want)
+		}
+	}
+	if Duplicate(nil) || Duplicate(my(2627)) {
+		t.Error("a duplicate of no server")
+	}
 	// A deadline calls itself a network timeout, too.
 	if Transient(context.DeadlineExceeded) {
 		t.Error("an ended context is transient")
@@ -100,13 +139,13 @@ func TestErrors(t *testing.T) {
 }
 
 func TestUndone(t *testing.T) {
-	for _, err := range []error{pgError("40001"), pgError("40P01"), pgError("55P03"), my(1213), my(1020), my(1205), my(3572), liteError(5), liteError(517), liteError(6)} {
+	for _, err := range []error{pgError("40001"), pgError("40P01"), pgError("55P03"), my(1213), my(1020), my(1205), my(3572), ms(1205), ms(1222), ms(3960), ms(3930), liteError(5), liteError(517), liteError(6)} {
 		if !Undone(err) || !Undone(join(err)) {
 			t.Errorf("%v leaves its transaction open", err)
 		}
 	}
 	// Whoever stops, or cuts the connection, may have committed before.
-	for _, err := range []error{nil, pgError("57P01"), pgError("08006"), pgError("40003"), my(1053), my(1927), driver.ErrBadConn, io.ErrUnexpectedEOF, safeError(true), liteError(10)} {
+	for _, err := range []error{nil, pgError("57P01"), pgError("08006"), pgError("40003"), ms(0), ms(3902), ms(40613), serverError{number: 596, class: 21}, my(1053), my(1927), driver.ErrBadConn, io.ErrUnexpectedEOF, safeError(true), liteError(10)} {
 		if Undone(err) {
 			t.Errorf("%v undoes its transaction for certain", err)
 		}
@@ -114,7 +153,7 @@ func TestUndone(t *testing.T) {
 }
 
 func TestFull(t *testing.T) {
-	for _, err := range []error{pgError("53100"), my(1021), my(1114), liteError(13)} {
+	for _, err := range []error{pgError("53100"), my(1021), my(1114), ms(1105), ms(9002), liteError(13)} {
 		if !Full(err) || !Full(wrap(err)) {
 			t.Errorf("%v: there is room", err)
 		}

@@ -49,11 +49,13 @@ func newEngine(cfg Config) (*engine, error) {
 		return mysql(cfg), nil
 	case SQLite:
 		return sqlite(cfg), nil
+	case SQLServer:
+		return sqlserver(cfg), nil
 	}
-	return nil, fmt.Errorf("field Dialect %q is none of postgres, mysql, sqlite", cfg.Dialect)
+	return nil, fmt.Errorf("field Dialect %q is none of postgres, mysql, sqlite, sqlserver", cfg.Dialect)
 }
 
-// common is for those who know ON CONFLICT.
+// common is for those who know ON CONFLICT; the others save in their own way.
 func common(cfg Config) *engine {
 	table := newNames(cfg).full(Table)
 	where := ` WHERE component = '` + cfg.Component + `' AND table_name = '` + cfg.Table + `'`

@@ -57,8 +57,12 @@ func (n names) full(name string) string {
 }
 
 func (n names) quote(name string) string {
-	if n.dialect == MySQL {
+	switch n.dialect {
+	case MySQL:
 		return sqlname.Quote(name, '`')
+	case SQLServer:
+		return sqlname.Quote(name, '[')
+	default:
+		return sqlname.Quote(name, '"')
 	}
-	return sqlname.Quote(name, '"')
 }

@@ -16,7 +16,7 @@
 //	                     {{bare}} after ON
 //
 // A version is recorded in the table onceward_migrations, beside the tables themselves. It is
-// applied one statement at a time: in PostgreSQL and SQLite in one transaction with its record.
+// applied one statement at a time: in one transaction with its record, but for MySQL.
 // MySQL commits each DDL statement by itself, so there a version may be cut off in its midst and
 // is then begun again: its statements must be harmless when repeated (IF NOT EXISTS, IF EXISTS).
 // Where MySQL has no such words, for columns and indexes, its answer that they are already there,
@@ -41,9 +41,10 @@ type Dialect string
 
 // The dialects.
 const (
-	Postgres Dialect = "postgres"
-	MySQL    Dialect = "mysql" // MariaDB too
-	SQLite   Dialect = "sqlite"
+	Postgres  Dialect = "postgres"
+	MySQL     Dialect = "mysql" // MariaDB too
+	SQLite    Dialect = "sqlite"
+	SQLServer Dialect = "sqlserver"
 )
 
 // Config says whose tables these are and what they are called.

@@ -114,6 +114,7 @@ func TestPlaceholders(t *testing.T) {
 		{Postgres, "S", "n", "{{table}} {{bare}} {{index:_i}} {{table:_r}} {{bare:_r}}", `"S"."n" "n" "n_i" "S"."n_r" "n_r"`},
 		{SQLite, "S", "n", "{{table}} {{bare}} {{index:_i}} {{table:_r}} {{bare:_r}}", `"S"."n" "n" "S"."n_i" "S"."n_r" "n_r"`},
 		{MySQL, "S", "n", "{{table}} {{bare}} {{index:_i}} {{table:_r}} {{bare:_r}}", "`S`.`n` `n` `n_i` `S`.`n_r` `n_r`"},
+		{SQLServer, "S", "n", "{{table}} {{bare}} {{index:_i}} {{table:_r}} {{bare:_r}}", "[S].[n] [n] [n_i] [S].[n_r] [n_r]"},
 		{Postgres, "", "n", "{{limit}} rows of {{table}}", `7 rows of "n"`},
 		{Postgres, "", long, "{{table:_r}}", `"` + long[:52] + `_73dcf996_r"`},
 	} {
@@ -163,6 +164,32 @@ func TestExports(t *testing.T) {
 	}
 	if _, err := plain.Open("0003_none.up.sql"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// TestSQLServer: the statements that no file has.
+func TestSQLServer(t *testing.T) {
+	e, err := newEngine(Config{Files: notes(), Component: "notes", Dialect: SQLServer, Schema: "Shop", Table: "Notes"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, tt := range []struct{ got, want string }{
+		{e.exists, `SELECT 1 WHERE OBJECT_ID(N'[Shop].[onceward_migrations]', N'U') IS NOT NULL`},
+		{e.create, `IF OBJECT_ID(N'[Shop].[onceward_migrations]', N'U') IS NULL CREATE TABLE [Shop].[onceward_migrations]` +
+			` (component varchar(63) COLLATE Latin1_General_100_BIN2 NOT NULL, table_name varchar(63) COLLATE Latin1_General_100_BIN2 NOT NULL,` +
+			` version int NOT NULL, PRIMARY KEY (component, table_name));`},
+		{e.read, `SELECT version FROM [Shop].[onceward_migrations] WHERE component = 'notes' AND table_name = 'Notes'`},
+		{e.record(2), `UPDATE [Shop].[onceward_migrations] SET version = 2 WHERE component = 'notes' AND table_name = 'Notes';` +
+			` IF @@ROWCOUNT = 0 INSERT INTO [Shop].[onceward_migrations] (component, table_name, version) VALUES ('notes', 'Notes', 2);`},
+		{e.record(0), `DELETE FROM [Shop].[onceward_migrations] WHERE component = 'notes' AND table_name = 'Notes';`},
+		{e.before[0], `IF @@TRANCOUNT <> 1 THROW 50917, N'onceward migrate: IMPLICIT_TRANSACTIONS must be OFF', 1;` +
+			` DECLARE @got int; EXEC @got = sp_getapplock @Resource = N'onceward migrate', @LockMode = 'Exclusive',` +
+			` @LockOwner = 'Transaction', @LockTimeout = 60000;` +
+			` IF @got < 0 THROW 50918, N'onceward migrate: another migration holds the lock', 1;`},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%d: %s\nwant %s", i, tt.got, tt.want)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ func TestValid(t *testing.T) {
 }
 
 func TestQuote(t *testing.T) {
-	if got := Quote("marks", '"') + Quote("marks", '`'); got != "\"marks\"`marks`" {
+	if got := Quote("marks", '"') + Quote("marks", '`') + Quote("marks", '['); got != "\"marks\"`marks`[marks]" {
 		t.Errorf("got %s", got)
 	}
 }

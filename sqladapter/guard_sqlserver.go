@@ -1,0 +1,117 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/onceward/onceward/internal/sqlerr"
+)
+
+// serverTx is a transaction of SQL Server that is committed only if it is the one that was begun.
+// XACT_ABORT is on, so that no part of an effect is committed whose error was not heeded. What
+// follows when the server has ended the transaction would be committed statement by statement:
+// go-mssqldb before 1.10 sends it all the same. With IMPLICIT_TRANSACTIONS it is in another
+// transaction, which has another id, and is rolled back ("SET IMPLICIT_TRANSACTIONS").
+type serverTx struct {
+	*sql.Tx
+	conn *sql.Conn
+	id   int64
+	// aborts is what XACT_ABORT was before.
+	aborts bool
+}
+
+// XACT_ABORT is bit 16384 of @@OPTIONS. These run without parameters, or the options would be
+// back with the end of the statement. IMPLICIT_TRANSACTIONS is set in the transaction: before it,
+// BEGIN would open two, and COMMIT end one of them.
+const (
+	serverBegun = `DECLARE @was int = @@OPTIONS; SET XACT_ABORT ON; SET IMPLICIT_TRANSACTIONS ON;` +
+		` SELECT CAST(@was & 16384 AS bigint), CAST(@@TRANCOUNT AS bigint), CURRENT_TRANSACTION_ID()`
+	serverSame = `SELECT CASE WHEN XACT_STATE() = 1 AND @@TRANCOUNT = 1 AND CURRENT_TRANSACTION_ID() = @p1 THEN 1 ELSE 0 END`
+	serverBack = `IF @@TRANCOUNT > 0 ROLLBACK; SET IMPLICIT_TRANSACTIONS OFF; SET XACT_ABORT `
+)
+
+func beginServer(ctx context.Context, db *sql.DB, opts *sql.TxOptions) (transaction, error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &serverTx{conn: conn}
+	if t.Tx, err = conn.BeginTx(ctx, opts); err != nil {
+		_ = conn.Close() // the session is as it was
+		return nil, err
+	}
+	var aborts, depth int64
+	err = t.QueryRowContext(ctx, serverBegun).Scan(&aborts, &depth, &t.id)
+	if err == nil && depth != 1 {
+		err = fmt.Errorf("the transaction is one of %d in each other: the session must not have IMPLICIT_TRANSACTIONS ON", depth)
+	}
+	t.aborts = aborts != 0
+	if err != nil {
+		_ = t.Rollback(ctx)
+		return nil, err
+	}
+	return t, nil
+}
+
+// Commit is not sent for another transaction, nor for one that the effect has begun a second in:
+// COMMIT would end that alone.
+func (t *serverTx) Commit(ctx context.Context) error {
+	var same int64
+	if err := t.QueryRowContext(ctx, serverSame, t.id).Scan(&same); err != nil {
+		return err
+	}
+	if same != 1 {
+		return errRolledBack
+	}
+	return t.Tx.Commit()
+}
+
+// Rollback gives the session back as it was, also after Commit.
+func (t *serverTx) Rollback(ctx context.Context) error {
+	err := t.Tx.Rollback()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitGrace)
+	defer cancel()
+	back := serverBack + `OFF`
+	if t.aborts {
+		back = serverBack + `ON`
+	}
+	if _, err := t.conn.ExecContext(ctx, back); err != nil {
+		discard(t.conn)
+		return err
+	}
+	return errors.Join(err, t.conn.Close())
+}
+
+// serverRefusal names the field when SQL Server has refused a write that is in no transaction.
+func serverRefusal(err error) error {
+	if n, _ := sqlerr.SQLServer(err); n == sqlserverNotOpen {
+		reason := "is in no transaction that can be committed: it was not begun, or the server has ended it after an error"
+		return fmt.Errorf("%w: %w", inputError("tx", reason), err)
+	}
+	return err
+}
+
+// probeWait inserts what an open transaction has inserted, in another one: it must wait. Where
+// the pool has one connection alone there is no other.
+func (m *Marks) probeWait(ctx context.Context, db *sql.DB, e []entry) error {
+	if m.dialect.impatient == "" || db.Stats().MaxOpenConnections == 1 {
+		return nil
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("sqladapter: probe: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	insert := m.dialect.insert(e, newSalt(m.dialect.salt))
+	n, err := exec(ctx, tx, statement{m.dialect.impatient + insert.text, insert.args})
+	switch {
+	case sqlerr.Waited(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("sqladapter: probe: %w", err)
+	}
+	return fmt.Errorf("sqladapter: INSERT of a row that another transaction has inserted and not committed did not wait, and changed %d: "+
+		"two could be the first", n)
+}

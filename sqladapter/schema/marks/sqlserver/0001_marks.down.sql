@@ -1,0 +1,3 @@
+DROP TABLE IF EXISTS {{table:_meta}};
+DROP TABLE IF EXISTS {{table:_results}};
+DROP TABLE IF EXISTS {{table}};

@@ -1,0 +1,450 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// serverError is shaped as that of go-mssqldb: its number is in a method, and it is no pointer.
+type serverError int32
+
+func (e serverError) Error() string         { return fmt.Sprintf("sql server says %d", int32(e)) }
+func (e serverError) SQLErrorNumber() int32 { return int32(e) }
+
+// serverRow is a mark in a serverTable.
+type serverRow struct {
+	owner               int64
+	fingerprint, result []byte
+}
+
+// serverTable plays a table whose key leaves out what is there.
+type serverTable struct {
+	t    *testing.T
+	rows map[string]serverRow
+	// batches are the ids of each INSERT.
+	batches [][][]byte
+}
+
+func newServerTable(t *testing.T, m *Marks, row serverRow, done ...string) *serverTable {
+	table := &serverTable{t: t, rows: map[string]serverRow{}}
+	for _, key := range done {
+		e, err := m.entry(key, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.rows[string(e.id[:])] = row
+	}
+	return table
+}
+
+// insert counts what is new.
+func (s *serverTable) insert() step {
+	return step{like: `INSERT INTO [onceward_marks] (`, count: func(args []any) (fresh int64) {
+		if len(args) > 2098 { // two of the 2100 are the statement and its declarations
+			s.t.Errorf("%d parameters", len(args))
+		}
+		owner := args[0].(int64) //nolint:forcetypeassert // as the dialect has it
+		var ids [][]byte
+		for i := 1; i < len(args); i += 2 {
+			id := args[i].([]byte) //nolint:forcetypeassert // as the dialect has it
+			ids = append(ids, id)
+			if _, found := s.rows[string(id)]; !found {
+				fingerprint, _ := args[i+1].([]byte)
+				s.rows[string(id)] = serverRow{owner: owner, fingerprint: fingerprint}
+				fresh++
+			}
+		}
+		s.batches = append(s.batches, ids)
+		return fresh
+	}}
+}
+
+// refused is an INSERT that a key without IGNORE_DUP_KEY undoes.
+func refused(number int32) step {
+	return step{like: `INSERT INTO [onceward_marks] (`, err: serverError(number)}
+}
+
+func (s *serverTable) load() step {
+	return step{like: `WITH (READCOMMITTEDLOCK, FORCESEEK)`, rows: func(args []any) (rows [][]driver.Value) {
+		for _, arg := range args {
+			if r, found := s.rows[string(arg.([]byte))]; found { //nolint:forcetypeassert // as the dialect has it
+				rows = append(rows, []driver.Value{arg, r.owner, r.fingerprint, int64(1000), int64(4000), r.result})
+			}
+		}
+		return rows
+	}}
+}
+
+func TestSQLServerMarkTx(t *testing.T) {
+	m := newMarks(t, SQLServer)
+	body := dedup.FingerprintOf([]byte("body"))
+	done := newServerTable(t, m, serverRow{owner: 42, fingerprint: body[:], result: []byte("receipt")}, testKey)
+	fresh := func() *serverTable { return newServerTable(t, m, serverRow{}) }
+	tests := map[string]struct {
+		steps   []step
+		payload string
+		outcome dedup.Outcome
+		result  string
+		field   string
+		err     error
+		retry   bool
+	}{
+		"first":           {steps: []step{fresh().insert()}, outcome: dedup.Acquired},
+		"duplicate":       {steps: []step{done.insert(), done.load()}, outcome: dedup.Duplicate, result: "receipt"},
+		"same payload":    {steps: []step{done.insert(), done.load()}, payload: "body", outcome: dedup.Duplicate, result: "receipt"},
+		"another payload": {steps: []step{done.insert(), done.load()}, payload: "other", outcome: dedup.Mismatch, err: dedup.ErrMismatch},
+		// A key that was made by hand, and does not leave out what is there.
+		"primary key says so":  {steps: []step{refused(2627), done.load()}, outcome: dedup.Duplicate, result: "receipt"},
+		"unique index says so": {steps: []step{refused(2601), done.load()}, outcome: dedup.Duplicate, result: "receipt"},
+		"deleted meanwhile":    {steps: []step{refused(2627), fresh().load(), fresh().insert()}, outcome: dedup.Acquired},
+		"lock timeout":         {steps: []step{refused(1222)}, outcome: dedup.InFlight, err: dedup.ErrInFlight, retry: true},
+		"lock timeout of load": {steps: []step{refused(2627), {like: "FORCESEEK", err: serverError(1222)}}, outcome: dedup.InFlight, err: dedup.ErrInFlight, retry: true},
+		"deadlock":             {steps: []step{refused(1205)}, err: serverError(1205), retry: true},
+		"snapshot has changed": {steps: []step{refused(3960)}, err: serverError(3960), retry: true},
+		"uncommittable":        {steps: []step{refused(3930)}, err: serverError(3930), retry: true},
+		"ended, says driver":   {steps: []step{refused(0)}, err: serverError(0), retry: true},
+		// Prevents: a mark that is committed by itself, before its effect.
+		"no transaction":  {steps: []step{refused(sqlserverNotOpen)}, field: "tx", err: serverError(sqlserverNotOpen)},
+		"constraint":      {steps: []step{refused(547)}, err: serverError(547)},
+		"connection lost": {steps: []step{{like: "INSERT", err: driver.ErrBadConn}}, err: driver.ErrBadConn, retry: true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			tx, _ := beginScript(t, tt.steps...)
+			var opts []dedup.Option
+			if tt.payload != "" {
+				opts = append(opts, dedup.WithFingerprint([]byte(tt.payload)))
+			}
+			mark, err := m.MarkTx(t.Context(), tx, testKey, opts...)
+			if mark.Outcome != tt.outcome || !errors.Is(err, tt.err) || (err == nil) != (tt.err == nil) || string(mark.Result) != tt.result {
+				t.Errorf("MarkTx = %v %q, %v; want %v %q, %v", mark.Outcome, mark.Result, err, tt.outcome, tt.result, tt.err)
+			}
+			var input *dedup.InputError
+			if errors.As(err, &input) != (tt.field != "") || input != nil && input.Field != tt.field {
+				t.Errorf("MarkTx = %v, want an InputError on %q", err, tt.field)
+			}
+			if Retryable(err) != tt.retry {
+				t.Errorf("Retryable(%v) = %v", err, !tt.retry)
+			}
+		})
+	}
+}
+
+// What writes a mark says first that a duplicate must not end the transaction, and that there
+// must be one.
+func TestSQLServerWritesAreGuarded(t *testing.T) {
+	m := newMarks(t, SQLServer)
+	for _, text := range []string{insertText(m), insertManyText(m), m.dialect.save(entry{}, nil).text} {
+		off, open, insert := strings.Index(text, `SET XACT_ABORT OFF;`), strings.Index(text, `IF XACT_STATE() <> 1 THROW`), strings.Index(text, `INSERT INTO`)
+		if off < 0 || open < off || insert < open {
+			t.Errorf("not guarded: %s", text)
+		}
+	}
+	if !strings.Contains(insertText(m), fmt.Sprintf(" THROW %d,", sqlserverNotOpen)) {
+		t.Errorf("the number is not %d: %s", sqlserverNotOpen, insertText(m))
+	}
+}
+
+func TestSQLServerMarkBatchTx(t *testing.T) {
+	m := newMarks(t, SQLServer)
+	reqs := []dedup.Request{{Key: "a"}, {Key: "b"}, {Key: "c"}, {Key: "d"}, {Key: "a"}, {Key: ""}}
+	want := []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Acquired, dedup.Duplicate, dedup.Duplicate, dedup.Unknown}
+	for name, steps := range map[string]func(*serverTable) []step{
+		"what is there is left out": func(s *serverTable) []step { return []step{s.insert(), s.load()} },
+		// The statement is undone, with the rows that were new.
+		"what is there undoes all": func(s *serverTable) []step { return []step{refused(2627), s.load(), s.insert()} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			tx, _ := beginScript(t, steps(newServerTable(t, m, serverRow{owner: 42}, "b", "d"))...)
+			marks, err := m.MarkBatchTx(t.Context(), tx, reqs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, mark := range marks {
+				if mark.Outcome != want[i] {
+					t.Errorf("item %d: %v, want %v", i, mark.Outcome, want[i])
+				}
+			}
+		})
+	}
+}
+
+// A request has 2100 parameters: more keys are in several statements, and in one order.
+func TestSQLServerBatchOfThousands(t *testing.T) {
+	m := newMarks(t, SQLServer)
+	table := newServerTable(t, m, serverRow{})
+	reqs := make([]dedup.Request, 1100)
+	for i := range reqs {
+		reqs[i] = dedup.Request{Key: fmt.Sprint("key ", i), Fingerprint: dedup.FingerprintOf([]byte{byte(i)})}
+	}
+	tx, _ := beginScript(t, table.insert(), table.insert(), table.insert())
+	marks, err := m.MarkBatchTx(t.Context(), tx, reqs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, mark := range marks {
+		if !mark.First() {
+			t.Fatalf("item %d: %v", i, mark.Outcome)
+		}
+	}
+	if ids := slices.Concat(table.batches...); len(ids) != len(reqs) || !slices.IsSortedFunc(ids, slices.Compare[[]byte]) {
+		t.Errorf("%d ids, not ascending", len(ids))
+	}
+}
+
+// begunAs is what the session says of a transaction that has begun.
+func begunAs(aborts, depth, id int64) step {
+	return step{query: serverBegun, rows: func([]any) [][]driver.Value { return [][]driver.Value{{aborts, depth, id}} }}
+}
+
+// still answers whether the transaction is the one of this id.
+func still(id int64) step {
+	return step{query: serverSame, rows: func(args []any) [][]driver.Value {
+		var same int64
+		if args[0] == id {
+			same = 1
+		}
+		return [][]driver.Value{{same}}
+	}}
+}
+
+func TestSQLServerDo(t *testing.T) {
+	m := newMarks(t, SQLServer)
+	begun, back := begunAs(0, 1, 7), step{query: serverBack + `OFF`}
+	insert := step{like: `INSERT INTO [onceward_marks] (`, affected: 1}
+	try := func(steps ...step) []step { return slices.Concat([]step{begun, insert}, steps, []step{back}) }
+	done := try(still(7))
+	table := newServerTable(t, m, serverRow{})
+	tests := map[string]struct {
+		steps     []step
+		effect    []error
+		commits   []error
+		outcome   dedup.Outcome
+		committed int
+		err       error
+	}{
+		"first":     {steps: done, effect: []error{nil}, outcome: dedup.Acquired, committed: 1},
+		"duplicate": {steps: []step{begun, refused(2627), newServerTable(t, m, serverRow{owner: 42}, testKey).load(), back}, outcome: dedup.Duplicate},
+		// What XACT_ABORT was before is what it is afterwards.
+		"it was ON": {steps: []step{begunAs(16384, 1, 7), insert, still(7), {query: serverBack + `ON`}}, effect: []error{nil}, outcome: dedup.Acquired, committed: 1},
+		"deadlock, then not": {
+			steps: slices.Concat([]step{begun, refused(1205), back}, done), effect: []error{nil}, outcome: dedup.Acquired, committed: 1,
+		},
+		"deadlock in the effect": {steps: slices.Concat(try(), done), effect: []error{serverError(1205), nil}, outcome: dedup.Acquired, committed: 1},
+		// The effect has not heeded the error that ended its transaction, and gone on.
+		"another transaction": {steps: slices.Concat(try(still(8)), done), effect: []error{nil, nil}, outcome: dedup.Acquired, committed: 1},
+		"ended, says driver": {
+			steps: slices.Concat(try(step{query: serverSame, err: serverError(0)}), done), effect: []error{nil, nil}, outcome: dedup.Acquired, committed: 1,
+		},
+		"always another": {
+			steps: slices.Repeat(try(still(8)), maxTries), effect: make([]error, maxTries), err: errRolledBack,
+		},
+		"effect fails":     {steps: try(), effect: []error{serverError(547)}, err: serverError(547)},
+		"lock timeout":     {steps: []step{begun, refused(1222), back}, outcome: dedup.InFlight, err: dedup.ErrInFlight},
+		"a transaction in": {steps: []step{begunAs(0, 2, 7), back}, err: errAny},
+		"not begun":        {steps: []step{{query: serverBegun, err: serverError(102)}, back}, err: serverError(102)},
+		"lost before":      {steps: slices.Concat([]step{{query: serverBegun, err: driver.ErrBadConn}, back}, done), effect: []error{nil}, outcome: dedup.Acquired, committed: 1},
+		"lost COMMIT that happened": {
+			steps:  []step{begun, table.insert(), still(7), back, begun, table.insert(), table.load(), back},
+			effect: []error{nil}, commits: []error{io.ErrUnexpectedEOF}, outcome: dedup.Duplicate, committed: 1,
+		},
+		"lost COMMIT that did not": {
+			steps:  slices.Concat([]step{begun, insert, still(7)}, done), // database/sql has dropped the session
+			effect: []error{nil, nil}, commits: []error{driver.ErrBadConn}, outcome: dedup.Acquired, committed: 2,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db, s := openScript(t, tt.steps...)
+				s.commits = tt.commits
+				effects := tt.effect
+				mark, err := m.Do(t.Context(), db, testKey, func(_ context.Context, tx *sql.Tx) error {
+					if tx == nil {
+						t.Error("no transaction")
+					}
+					return shift(&effects)
+				})
+				if (err == nil) != (tt.err == nil) || tt.err != errAny && !errors.Is(err, tt.err) || mark.Outcome != tt.outcome {
+					t.Errorf("Do = %v, %v; want %v, %v", mark.Outcome, err, tt.outcome, tt.err)
+				}
+				if s.committed != tt.committed || len(effects) > 0 {
+					t.Errorf("%d commits, want %d; %d effects did not run", s.committed, tt.committed, len(effects))
+				}
+				if n := db.Stats().InUse; n != 0 {
+					t.Errorf("%d sessions were not given back", n)
+				}
+			})
+		})
+	}
+}
+
+// errAny stands for one that has no name.
+var errAny = errors.New("any")
+
+// A session whose options could not be restored does not go back to its pool.
+func TestSQLServerDoDiscardsItsSession(t *testing.T) {
+	m := newMarks(t, SQLServer)
+	db, _ := openScript(t, begunAs(0, 1, 7), step{like: `INSERT INTO`, affected: 1}, still(7), step{query: serverBack + `OFF`, err: serverError(102)})
+	if _, err := m.Do(t.Context(), db, testKey, nothing); err != nil {
+		t.Fatal(err)
+	}
+	if n := db.Stats().OpenConnections; n != 0 {
+		t.Errorf("%d connections are left", n)
+	}
+}
+
+func TestSQLServerConfirm(t *testing.T) {
+	m := newMarks(t, SQLServer)
+	mine := Mark{Outcome: dedup.Acquired, stamp: 42}
+	begun, back := begunAs(0, 1, 7), step{query: serverBack + `OFF`}
+	of := func(owner int64, keys ...string) *serverTable {
+		return newServerTable(t, m, serverRow{owner: owner}, keys...)
+	}
+	for name, tt := range map[string]struct {
+		steps []step
+		want  Verdict
+		err   error
+	}{
+		"ours":      {[]step{of(42, testKey).insert(), of(42, testKey).load()}, Committed, nil},
+		"another's": {[]step{of(41, testKey).insert(), of(41, testKey).load()}, CommittedByAnother, nil},
+		"nobody's":  {[]step{of(0).insert()}, NotCommitted, nil},
+		// The server has not noticed yet that the connection is gone.
+		"not ended": {[]step{refused(1222)}, Undecided, dedup.ErrInFlight},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, s := openScript(t, slices.Concat([]step{begun}, tt.steps, []step{back})...)
+			got, err := m.Confirm(t.Context(), db, testKey, mine)
+			if got != tt.want || !errors.Is(err, tt.err) || s.committed != 0 || s.rolledBack != 1 {
+				t.Errorf("Confirm = %v, %v; want %v, %v; %d committed, %d rolled back", got, err, tt.want, tt.err, s.committed, s.rolledBack)
+			}
+		})
+	}
+}
+
+func TestSQLServerSaveResult(t *testing.T) {
+	m := newMarks(t, SQLServer)
+	for name, tt := range map[string]struct {
+		step  step
+		field string
+	}{
+		"kept":                 {step{affected: 1}, ""},
+		"no mark, or a result": {step{affected: 0}, "key"},
+		"a result, by hand":    {step{err: serverError(2627)}, "key"},
+		"no transaction":       {step{err: serverError(sqlserverNotOpen)}, "tx"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.step.like = `INSERT INTO [onceward_marks_results] (id, result) SELECT`
+			tx, s := beginScript(t, tt.step)
+			err := m.SaveResultTx(t.Context(), tx, testKey, []byte("receipt"))
+			var input *dedup.InputError
+			if errors.As(err, &input) != (tt.field != "") || input != nil && input.Field != tt.field || (err == nil) != (tt.field == "") {
+				t.Errorf("SaveResultTx = %v, want an InputError on %q", err, tt.field)
+			}
+			if string(s.args[0][1].([]byte)) != "receipt" { //nolint:forcetypeassert // as the dialect has it
+				t.Errorf("sent %v", s.args)
+			}
+		})
+	}
+}
+
+// What Check looks at on the user's server: no other has been asked.
+func TestSQLServerCheck(t *testing.T) {
+	m := newMarks(t, SQLServer)
+	one := func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }
+	hour := func([]any) [][]driver.Value { return [][]driver.Value{{int64(3_600_000)}} }
+	level := []step{{like: `OBJECT_ID(N'[onceward_migrations]'`, rows: one}, {like: "SELECT version", rows: one}, {query: peek(m)}, {query: m.dialect.window, rows: hour}}
+	insert := func(n int64) step { return step{query: insertText(m), affected: n} }
+	second := func(n int64, err error) step {
+		return step{query: sqlserverImpatient + insertText(m), affected: n, err: err}
+	}
+	gone := step{query: peek(m)}
+	for name, tt := range map[string]struct {
+		steps []step
+		fails string
+	}{
+		"sound":                 {[]step{insert(1), insert(0), second(0, serverError(1222)), gone}, ""},
+		"a key made by hand":    {[]step{insert(1), {query: insertText(m), err: serverError(2627)}, second(0, serverError(1222)), gone}, ""},
+		"duplicates are new":    {[]step{insert(1), insert(1)}, "changed 1, not 0"},
+		"the other is skipped":  {[]step{insert(1), insert(0), second(0, nil)}, "did not wait"},
+		"the other is first":    {[]step{insert(1), insert(0), second(1, nil)}, "did not wait"},
+		"the other is refused":  {[]step{insert(1), insert(0), second(0, serverError(2627))}, "did not wait"},
+		"the other fails":       {[]step{insert(1), insert(0), second(0, serverError(547))}, "547"},
+		"a row outlives its tx": {[]step{insert(1), insert(0), second(0, serverError(1222)), {query: peek(m), rows: serverStored}}, "no transactions"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, s := openScript(t, append(slices.Clone(level), tt.steps...)...)
+			err := m.Check(t.Context(), db)
+			if (err == nil) != (tt.fails == "") || err != nil && !strings.Contains(err.Error(), tt.fails) || s.committed != 0 {
+				t.Errorf("Check = %v, want %q", err, tt.fails)
+			}
+		})
+	}
+	// There is no second session to wait in.
+	db, _ := openScript(t, append(slices.Clone(level), insert(1), insert(0), gone)...)
+	db.SetMaxOpenConns(1)
+	if err := m.Check(t.Context(), db); err != nil {
+		t.Errorf("a pool of one: %v", err)
+	}
+}
+
+func serverStored(args []any) [][]driver.Value {
+	return [][]driver.Value{{args[0], int64(1), nil, int64(1000), int64(1000), nil}}
+}
+
+// A version is one transaction, under a lock that ends with it.
+func TestSQLServerMigrations(t *testing.T) {
+	m := newMarks(t, SQLServer)
+	one := func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }
+	there, begun := step{like: `OBJECT_ID(N'[onceward_migrations]'`, rows: one}, []step{{like: "sp_getapplock"}, {like: `CREATE TABLE [onceward_migrations]`}}
+	level := step{like: "SELECT version", rows: one}
+	db, s := openScript(t, slices.Concat([]step{{like: `OBJECT_ID(N'[onceward_migrations]'`}}, begun, []step{there, {like: "SELECT version"}},
+		[]step{
+			{like: `CREATE TABLE [onceward_marks] (`}, {like: `CREATE TABLE [onceward_marks_results] (`}, {like: `ALTER TABLE [onceward_marks] `},
+			{like: `ALTER TABLE [onceward_marks_results] `}, {like: `CREATE TABLE [onceward_marks_meta] (`}, {query: m.dialect.raise}, {query: peek(m)},
+			{like: "SET version = 1"},
+		}, begun, []step{there, level})...)
+	if err := m.Migrations().Up(t.Context(), db); err != nil || s.begun != 2 || s.committed != 2 {
+		t.Errorf("Up: %v; %d begun, %d committed", err, s.begun, s.committed)
+	}
+	db, s = openScript(t, step{like: `OBJECT_ID(N'[onceward_migrations]'`}, step{like: "sp_getapplock", err: serverError(50918)})
+	if err := m.Migrations().Up(t.Context(), db); !errors.Is(err, serverError(50918)) || s.committed != 0 {
+		t.Errorf("Up without the lock: %v", err)
+	}
+}
+
+func TestSQLServerDeleteExpired(t *testing.T) {
+	m := newMarks(t, SQLServer)
+	hour := func([]any) [][]driver.Value { return [][]driver.Value{{int64(3_600_000)}} }
+	old := make([]byte, len(dedup.ID{}))
+	old[15] = 0xab
+	db, s := openScript(t, step{query: m.dialect.window, rows: hour},
+		step{query: m.dialect.expire, rows: func([]any) [][]driver.Value { return [][]driver.Value{{old}} }},
+		step{query: `DELETE FROM [onceward_marks_results] WHERE id IN (CAST(0x000000000000000000000000000000ab AS binary(16)))`},
+		step{query: `DELETE FROM [onceward_marks] WHERE id IN (CAST(0x000000000000000000000000000000ab AS binary(16)))`})
+	n, err := m.DeleteExpired(t.Context(), db, 1000)
+	if err != nil || n != 1 || s.committed != 1 {
+		t.Errorf("DeleteExpired = %d, %v; %d committed", n, err, s.committed)
+	}
+	if args := s.args[1]; args[0] != int64(3_600_000) || args[1] != int64(1000) {
+		t.Errorf("sent %v", args)
+	}
+	if s.isolation != driver.IsolationLevel(sql.LevelReadCommitted) {
+		t.Errorf("at isolation %v", s.isolation)
+	}
+}
+
+// TestGoldenSQLServer pins what is around the statements of a mark.
+func TestGoldenSQLServer(t *testing.T) {
+	wantGolden(t, "sqlserver_transaction", []string{serverBegun, serverSame, serverBack + `OFF`, serverBack + `ON`, sqlserverImpatient})
+}
