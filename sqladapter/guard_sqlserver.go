@@ -32,6 +32,9 @@ const (
 	serverBack = `IF @@TRANCOUNT > 0 ROLLBACK; SET IMPLICIT_TRANSACTIONS OFF; SET XACT_ABORT `
 )
 
+// errInAnother tells that COMMIT would commit nothing.
+var errInAnother = errors.New("the transaction is in another one: the session must not have IMPLICIT_TRANSACTIONS ON")
+
 func beginServer(ctx context.Context, db *sql.DB, opts *sql.TxOptions) (transaction, error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -45,7 +48,7 @@ func beginServer(ctx context.Context, db *sql.DB, opts *sql.TxOptions) (transact
 	var aborts, depth int64
 	err = t.QueryRowContext(ctx, serverBegun).Scan(&aborts, &depth, &t.id)
 	if err == nil && depth != 1 {
-		err = fmt.Errorf("the transaction is one of %d in each other: the session must not have IMPLICIT_TRANSACTIONS ON", depth)
+		err = errInAnother
 	}
 	t.aborts = aborts != 0
 	if err != nil {

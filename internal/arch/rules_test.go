@@ -114,7 +114,7 @@ var importers = []string{"bench", "cmd", "integration"}
 
 // drivers are database drivers: users bring their own. A package may link the one that its row names.
 var drivers = []string{
-	"github.com/jackc/pgx", "github.com/lib/pq", "github.com/go-sql-driver/mysql",
+	"github.com/jackc/pgx", "github.com/lib/pq", "github.com/go-sql-driver/mysql", "github.com/microsoft/go-mssqldb",
 	"modernc.org/sqlite", "github.com/mattn/go-sqlite3", "github.com/ncruces/go-sqlite3",
 }
 
