@@ -19,10 +19,11 @@ const (
 	SQLite
 	// MySQL is MySQL 8.0 or newer, and MariaDB 10.6 or newer, with InnoDB.
 	MySQL
-	// SQLServer is SQL Server 2016 or newer, and Azure SQL Database. It is experimental: this
-	// project's tests have never run it against a real server, but compare its statements with
-	// those on file and play a scripted driver. [Marks.Migrate] and [Marks.Check] look at what it
-	// relies on. It is for [Marks] with [Deletes], not for a Fence, a Store or [Preflight].
+	// SQLServer is SQL Server 2016 or newer, and Azure SQL Database. It is experimental, never run
+	// against a real server by this project's tests: golden SQL and a scripted driver only, and a
+	// player of the documentation behind go-mssqldb. [Marks.Migrate] and [Marks.Check] look on
+	// the user's server at what it relies on. It is for [Marks] with [Deletes], not for a [Fence],
+	// a [Store] or [Preflight].
 	SQLServer
 )
 
