@@ -55,15 +55,15 @@
 // The driver must not be told to report found rows (clientFoundRows): Migrate and Check see.
 //
 // SQL Server, experimental: never run against a real server by this project's tests: golden SQL
-// and a scripted driver only. A duplicate leaves the transaction usable,
-// whatever XACT_ABORT says. Marks wait as long as LOCK_TIMEOUT allows, without end by default;
-// the answer is then [dedup.ErrInFlight]. After a deadlock, and under XACT_ABORT after any error,
-// the server has rolled back, and go-mssqldb before 1.10 sends what follows to be committed by
-// itself: roll back after every error. MarkTx refuses a transaction that is not open. Do sets
-// XACT_ABORT and IMPLICIT_TRANSACTIONS for its transaction and puts them back, and commits no
-// other than the one that it has begun, at three round trips more. Batches are in order here,
-// too, but the server promises no order of its inserts: a deadlock is run again. With delayed durability
-// a crash takes mark and effect together, of a message that may have been acknowledged.
+// and a scripted driver only. A duplicate leaves the transaction usable, whatever XACT_ABORT
+// says. Marks wait as long as LOCK_TIMEOUT allows, without end by default; the answer is then
+// [dedup.ErrInFlight]. After a deadlock, and under XACT_ABORT after any error, the server has
+// rolled back, and go-mssqldb before 1.10 sends what follows to be committed by itself: roll back
+// after every error. MarkTx refuses a transaction that is not open. Do sets XACT_ABORT and
+// IMPLICIT_TRANSACTIONS for its transaction and puts them back, and commits no other than the
+// one that it has begun, at three round trips more. Batches are in order here, too, but the
+// server promises no order of its inserts: a deadlock is run again. With delayed durability a
+// crash takes mark and effect together, of a message that may have been acknowledged.
 //
 // # When Commit returns an error
 //
