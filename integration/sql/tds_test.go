@@ -30,10 +30,10 @@ type tdsRequest struct {
 }
 
 const (
-	tdsBatch, tdsRPC, tdsManager, tdsLogin, tdsPrelogin = 0x01, 0x03, 0x0e, 0x10, 0x12
-	tdsBegin, tdsCommit, tdsRollback                    = 5, 7, 8
-	// What the end of a statement says: there is more, it has failed, it has counted rows.
-	tdsMore, tdsFailed, tdsCounted = 0x1, 0x2, 0x10
+	tdsBatch, tdsRPC, tdsAttention, tdsManager, tdsLogin, tdsPrelogin = 0x01, 0x03, 0x06, 0x0e, 0x10, 0x12
+	tdsBegin, tdsCommit, tdsRollback                                  = 5, 7, 8
+	// What the end of a statement says: there is more, it has failed, it has counted rows, or answers an attention.
+	tdsMore, tdsFailed, tdsCounted, tdsAttended = 0x1, 0x2, 0x10, 0x20
 )
 
 // tdsSession answers the requests of one connection. No answer closes the connection.
@@ -78,6 +78,8 @@ func serveTDS(conn net.Conn, s tdsSession) {
 			answer = []byte{0, 0, 11, 0, 6, 1, 0, 17, 0, 1, 0xff, 16, 0, 0, 0, 0, 0, 2}
 		case tdsLogin:
 			answer = append(tdsToken(0xad, append([]byte{1, 0x74, 0, 0, 4, 0}, 16, 0, 0, 0)), tdsDone(0xfd, 0, 0)...)
+		case tdsAttention: // for a request that has been answered by now
+			answer = tdsDone(0xfd, tdsAttended, 0)
 		default:
 			answer = s.answer(request)
 		}
@@ -113,7 +115,7 @@ func readTDS(r io.Reader) (request tdsRequest, err error) {
 }
 
 func (q *tdsRequest) parse(message []byte) error {
-	if q.kind == tdsPrelogin || q.kind == tdsLogin {
+	if q.kind == tdsPrelogin || q.kind == tdsLogin || q.kind == tdsAttention {
 		return nil
 	}
 	// All headers: of the transaction there is one, of 18 bytes.
