@@ -31,6 +31,10 @@ import (
 // error for which dedup.IsPermanent is true, and [dedup.ErrInFlight]: the database's lock
 // timeout is how long the caller was to wait.
 //
+// With MySQL effect must not run what commits by itself: TRUNCATE, LOCK TABLES and most DDL. What
+// it did until then is committed, and what it did afterwards is not; when it has ended without an
+// error that is a permanent one.
+//
 // When ctx ends the transaction is rolled back, but a COMMIT that has been sent is given
 // another five seconds for its answer: to break it off would leave open what it has done.
 //
@@ -56,8 +60,13 @@ func (m *Marks) do(
 		return Mark{Err: err}, err
 	}
 	var mark Mark
-	err = transact(ctx, begin, func(tx transaction) (write bool, err error) {
+	var ended endedTries
+	err = transact(ctx, begin, func(tx transaction, before error) (write bool, err error) {
+		ended.note(before, mark)
 		if mark, err = m.mark(ctx, tx, e); err != nil {
+			return false, err
+		}
+		if err := ended.check(mark); err != nil {
 			return false, err
 		}
 		if !mark.First() {
@@ -116,8 +125,13 @@ func (m *Marks) doBatch(
 	if len(b.order) == 0 {
 		return b.marks, nil
 	}
-	err = transact(ctx, begin, func(tx transaction) (write bool, err error) {
+	var ended endedTries
+	err = transact(ctx, begin, func(tx transaction, before error) (write bool, err error) {
+		ended.note(before, b.marks...)
 		if _, err := m.markBatch(ctx, tx, b); err != nil {
+			return false, err
+		}
+		if err := ended.check(b.marks...); err != nil {
 			return false, err
 		}
 		if first := firsts(b.marks); len(first) > 0 {

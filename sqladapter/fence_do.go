@@ -3,6 +3,7 @@ package sqladapter
 import (
 	"context"
 	"database/sql"
+	"errors"
 )
 
 // Do has the effects of the messages in [from, to) of a position once: it begins a transaction,
@@ -20,7 +21,8 @@ import (
 // fence, and the answer is that nothing was left. Not repeated are an error for which
 // dedup.IsPermanent is true, and [dedup.ErrInFlight]: the database's lock timeout is how long
 // the caller was to wait. When ctx ends the transaction is rolled back, but a COMMIT that has
-// been sent is given another five seconds for its answer.
+// been sent is given another five seconds for its answer. What MySQL commits by itself effect must
+// not run, as in [Marks.Do].
 //
 // The isolation level is [FenceConfig.Isolation]. Concurrent calls are safe. effect must use tx,
 // not db, as in [Marks.Do]; for keys of its own beside the fence it may call
@@ -29,19 +31,23 @@ func (f *Fence) Do(
 	ctx context.Context, db *sql.DB, p Position, from, to int64, effect func(ctx context.Context, tx *sql.Tx, start int64) error,
 ) (Advance, error) {
 	span := Span{Position: p, From: from, To: to}
-	if err := f.checkDo(db, span, effect == nil); err != nil {
+	if err := f.checkDo(ctx, db, span, effect == nil); err != nil {
 		return Advance{}, err
 	}
 	var found Advance
-	err := transact(ctx, beginIn(db, f.isolation, f.statements.guarded), func(tx transaction) (write bool, err error) {
+	err := transact(ctx, beginIn(db, f.isolation, f.statements.guarded), func(tx transaction, before error) (write bool, err error) {
 		stored, err := f.advance(ctx, tx, []Span{span})
 		if err != nil {
 			return false, err
 		}
-		if found = span.found(stored); found.Start == to {
-			return false, nil // the rollback gives the row's lock back
+		found = span.found(stored)
+		switch {
+		case found.Start < to:
+			return true, effect(ctx, ofSQL(tx), found.Start)
+		case errors.Is(before, errRolledBack):
+			return false, errCommittedItself // or another owner did it meanwhile, as the next call tells
 		}
-		return true, effect(ctx, ofSQL(tx), found.Start)
+		return false, nil // the rollback gives the row's lock back
 	})
 	if err != nil {
 		return Advance{}, err
@@ -49,11 +55,13 @@ func (f *Fence) Do(
 	return found, nil
 }
 
-func (f *Fence) checkDo(db *sql.DB, span Span, noEffect bool) error {
+func (f *Fence) checkDo(ctx context.Context, db *sql.DB, span Span, noEffect bool) error {
 	if err := f.ready(); err != nil {
 		return err
 	}
 	switch {
+	case ctx == nil:
+		return inputError("ctx", "is nil")
 	case db == nil:
 		return inputError("db", "is nil")
 	case noEffect:

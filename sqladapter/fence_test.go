@@ -296,6 +296,7 @@ func TestFenceDo(t *testing.T) {
 	db, _ := openScript(t)
 	for name, call := range map[string]func() (Advance, error){
 		"db":     func() (Advance, error) { return f.Do(t.Context(), nil, orders(1), 1, 2, noEffects) },
+		"ctx":    func() (Advance, error) { return f.Do(nil, db, orders(1), 1, 2, noEffects) }, //nolint:staticcheck // nil on purpose
 		"effect": func() (Advance, error) { return f.Do(t.Context(), db, orders(1), 1, 2, nil) },
 		"to":     func() (Advance, error) { return f.Do(t.Context(), db, orders(1), 2, 2, noEffects) },
 		"Fence":  func() (Advance, error) { return new(Fence).Do(t.Context(), db, orders(1), 1, 2, noEffects) },

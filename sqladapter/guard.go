@@ -25,6 +25,40 @@ const (
 // errRolledBack tells that the server has ended a transaction before its owner did.
 var errRolledBack = errors.New("the server has rolled the transaction back")
 
+// errCommittedItself tells that the transaction of a try was not rolled back when it had ended
+// before its COMMIT. Some statements of MySQL commit what is open.
+var errCommittedItself = errors.New("the transaction has committed by itself before its effect had ended: " +
+	"TRUNCATE, LOCK TABLES and DDL do that in MySQL; what the effect did after that is rolled back")
+
+// endedTries are the stamps of marks whose transactions had ended before their COMMIT. A duplicate
+// of one of them is no effect that is done.
+type endedTries map[int64]bool
+
+// note takes the marks of the try that before has ended.
+func (e *endedTries) note(before error, marks ...Mark) {
+	if !errors.Is(before, errRolledBack) {
+		return
+	}
+	if *e == nil {
+		*e = endedTries{}
+	}
+	for _, mark := range marks {
+		if mark.First() {
+			(*e)[mark.stamp] = true
+		}
+	}
+}
+
+// check is permanent: to run it again would only find the mark.
+func (e endedTries) check(marks ...Mark) error {
+	for _, mark := range marks {
+		if !mark.First() && e[mark.stamp] {
+			return dedup.Permanent(fmt.Errorf("sqladapter: %w", errCommittedItself))
+		}
+	}
+	return nil
+}
+
 func (m *Marks) checkOpen(ctx context.Context, tx Tx) error {
 	return checkOpen(ctx, tx, m.dialect.guarded)
 }

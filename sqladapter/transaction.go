@@ -78,10 +78,13 @@ func ofSQL(tx transaction) *sql.Tx {
 }
 
 // transact runs work in a transaction until one try ends for certain, and commits when work
-// has written. work must undo nothing itself, and may be called several times.
-func transact(ctx context.Context, begin beginner, work func(tx transaction) (write bool, err error)) error {
+// has written. work must undo nothing itself, and may be called several times; before is the
+// error of the try before.
+func transact(ctx context.Context, begin beginner, work func(tx transaction, before error) (write bool, err error)) error {
+	var err error
 	for try := 0; ; try++ {
-		err := attempt(ctx, begin, work)
+		before := err
+		err = attempt(ctx, begin, func(tx transaction) (bool, error) { return work(tx, before) })
 		switch {
 		case err == nil:
 			return nil

@@ -3,11 +3,13 @@ package sql_test
 import (
 	"context"
 	"database/sql"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -81,5 +83,45 @@ func TestMariaDBAutocommitOff(t *testing.T) {
 				t.Errorf("window on record: %d ms, %v; want %v", millis, err, call.want)
 			}
 		})
+	}
+}
+
+// TestMariaDBEffectCommits: some statements of MySQL commit what is open (TRUNCATE, most DDL). The
+// mark is committed then, and what the effect does after that is not. It must not pass for a
+// duplicate of itself.
+func TestMariaDBEffectCommits(t *testing.T) {
+	s := newShop(t, mariadb())
+	staging := s.table + "_staging"
+	s.exec(t, `CREATE TABLE `+staging+` (x INT)`)
+	t.Cleanup(func() { s.exec(t, `DROP TABLE `+staging) })
+	effect := func(ctx context.Context, tx *sql.Tx, message string) error {
+		if err := s.effect(ctx, tx, message+", first half"); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `TRUNCATE TABLE `+staging); err != nil {
+			return err
+		}
+		return s.effect(ctx, tx, message+", second half")
+	}
+	_, err := s.marks.Do(t.Context(), s.db, "m", func(ctx context.Context, tx *sql.Tx) error { return effect(ctx, tx, "m") })
+	if !dedup.IsPermanent(err) || !strings.Contains(err.Error(), "committed by itself") {
+		t.Errorf("Do = %v, want a permanent error that says so", err)
+	}
+	_, err = s.marks.DoBatch(t.Context(), s.db, []string{"a", "b"}, func(ctx context.Context, tx *sql.Tx, _ []int) error { return effect(ctx, tx, "batch") })
+	if !dedup.IsPermanent(err) || !strings.Contains(err.Error(), "committed by itself") {
+		t.Errorf("DoBatch = %v, want a permanent error that says so", err)
+	}
+	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.MySQL, Group: "g", Table: s.table + "_fence"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fence.Migrate(t.Context(), s.db); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.exec(t, `DROP TABLE `+s.table+`_fence`) })
+	position := sqladapter.Position{Topic: "t", TopicID: "i"}
+	_, err = fence.Do(t.Context(), s.db, position, 0, 9, func(ctx context.Context, tx *sql.Tx, _ int64) error { return effect(ctx, tx, "span") })
+	if err == nil || !strings.Contains(err.Error(), "committed by itself") {
+		t.Errorf("Fence.Do = %v, want an error that says so", err)
 	}
 }
