@@ -49,7 +49,8 @@ func (m *Marks) Schema() string {
 
 // Migrate is [Migrations.Up], and puts Config.Window on record where it is longer than what is
 // there. Several processes may call it at once. A table of another form, an older one of this
-// package's own included, is refused and left as it is. It does not create Config.Schema.
+// package's own included, is refused and left as it is. So is a table that is on record and gone:
+// [Migrations.To] zero undoes what is left of it. It does not create Config.Schema.
 //
 // With MySQL it refuses a connection that reports the rows it has found for those it has
 // changed (clientFoundRows in the DSN), because a duplicate would look new, and a table whose
@@ -149,6 +150,12 @@ func (m *Marks) checkForm(ctx context.Context, tx Tx) error {
 	return nil
 }
 
+// otherForm tells what to do. Tables that are gone are not made anew by themselves: it could be a
+// restore that has not come to them yet, and everything that is delivered meanwhile would run again.
 func (m *Marks) otherForm(err error) error {
+	if sqlerr.NoTable(err) {
+		return fmt.Errorf("a table of %s is gone, while %s has it on record: somebody has dropped or not restored it; "+
+			"to begin with empty ones undo the rest with Migrations().To(ctx, db, 0), and call Migrate: %w", m.table.full, sqlmigrate.Table, err)
+	}
 	return fmt.Errorf("table %s is not a table of marks, or one of an older form; drop it, or name another: %w", m.table.full, err)
 }

@@ -128,6 +128,31 @@ func TestMigrateDownUp(t *testing.T) {
 	})
 }
 
+// TestMigrateTellsOfADroppedTable: a table that somebody has dropped by hand is not made anew in
+// silence, and what Migrate says to do about it helps.
+func TestMigrateTellsOfADroppedTable(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		kind := "TABLE"
+		if e.retention == sqladapter.Generations {
+			kind = "VIEW"
+		}
+		for _, suffix := range []string{"", "_results"} {
+			s.exec(t, `DROP `+kind+` "`+s.table+suffix+`"`)
+			for name, call := range map[string]func(context.Context, *sql.DB) error{"Migrate": s.marks.Migrate, "Check": s.marks.Check} {
+				if err := call(t.Context(), s.db); err == nil || !strings.Contains(err.Error(), "To(ctx, db, 0)") {
+					t.Errorf("%s without %s: %v", name, s.table+suffix, err)
+				}
+			}
+			if err := errors.Join(s.marks.Migrations().To(t.Context(), s.db, 0), s.marks.Migrate(t.Context(), s.db), s.marks.Check(t.Context(), s.db)); err != nil {
+				t.Error(err)
+			}
+			s.wantFirst(t, "m", true)
+			s.wantFirst(t, "m", false)
+		}
+	})
+}
+
 // TestMigrateRefuses: somebody else's table under our name is left alone, and so is one of
 // an older form.
 func TestMigrateRefuses(t *testing.T) {

@@ -1,0 +1,62 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// TestDownAfterABlockedDrop: a generation that could not be dropped, because somebody was reading
+// it, goes on the way down like the others. Left behind it would be in the way of the generation
+// of its number, when they are counted from 1 again.
+func TestDownAfterABlockedDrop(t *testing.T) {
+	prefix := servertest.Prefix(t)
+	for name, table := range map[string]string{"short": prefix + "_marks", "long": prefix + strings.Repeat("x", 63-len(prefix))} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t, inGenerations(postgres("cache_statement")), func(c *sqladapter.Config) { c.Table = table })
+			for generation := 1; generation <= 3; generation++ {
+				s.nextGeneration(t, generation, generation > 1)
+			}
+			if err := s.marks.Migrations().To(t.Context(), s.db, 0); err != nil {
+				t.Fatal(err)
+			}
+			if left := append(s.relations(t, "r"), s.relations(t, "v")...); len(left) > 0 {
+				t.Errorf("left are %q", left)
+			}
+			if err := s.marks.Migrate(t.Context(), s.db); err != nil {
+				t.Fatal(err)
+			}
+			for generation := 1; generation <= 3; generation++ {
+				s.nextGeneration(t, generation, false)
+			}
+		})
+	}
+}
+
+// nextGeneration rotates. When it is read the oldest generation but one stays.
+func (s *shop) nextGeneration(t *testing.T, generation int, read bool) {
+	t.Helper()
+	s.wantFirst(t, fmt.Sprintf("of generation %d", generation), true)
+	s.windowPassed(t, generation)
+	s.wantFirst(t, fmt.Sprintf("later than generation %d", generation), true)
+	ctx := t.Context()
+	if read {
+		reader := begin(t, s.db, sql.LevelDefault)
+		defer func() { _ = reader.Rollback() }()
+		if _, err := reader.ExecContext(ctx, `SELECT 1 FROM `+s.relation(fmt.Sprintf("_g%d", generation-1))); err != nil {
+			t.Fatal(err)
+		}
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, 150*time.Millisecond)
+		defer stop()
+	}
+	if sealed, err := s.marks.Rotate(ctx, s.db); !sealed || (err != nil) != read {
+		t.Fatalf("Rotate = %v, %v; somebody reads: %v", sealed, err, read)
+	}
+}
