@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -67,18 +68,21 @@ func (s *Store) claimToAsk(ctx context.Context, req dedup.ClaimRequest) dedup.An
 // happened counts only if nobody has told the function to end, and what it found is written
 // only while the claim is held.
 func (p *pass) ask(ctx context.Context, d Doubt, change dedup.Change, until time.Time) (dedup.State, []byte) {
-	run, lose := context.WithCancelCause(ctx)
+	claimed, lose := context.WithCancelCause(ctx)
+	defer lose(nil)
+	run, late := context.WithTimeout(claimed, p.cfg.Timeout)
+	defer late()
 	stopped := make(chan struct{})
-	stop, cancel := context.WithCancel(run)
+	stop, cancel := context.WithCancel(claimed) // not run: who is late still asks
+	defer cancel()                              // also when Ask ends its goroutine
 	go func() {
 		defer close(stopped)
 		p.keep(stop, lose, change, until)
 	}()
-	state, data, err := p.cfg.Ask(run, d)
+	state, data, err := p.call(run, d)
 	cancel()
 	<-stopped
 	lost := context.Cause(run)
-	lose(nil)
 	switch {
 	case err != nil:
 	case state == dedup.StateSucceeded, state == dedup.StateFailed, state == dedup.StateReleased && lost == nil:
@@ -92,6 +96,16 @@ func (p *pass) ask(ctx context.Context, d Doubt, change dedup.Change, until time
 		p.fail(fmt.Errorf("sqladapter: ask: %w", err))
 	}
 	return dedup.StateUncertain, nil
+}
+
+// call makes an error of a panic: the process has other work than this key.
+func (p *pass) call(ctx context.Context, d Doubt) (state dedup.State, data []byte, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			state, data, err = dedup.StateUncertain, nil, fmt.Errorf("it has panicked: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return p.cfg.Ask(ctx, d)
 }
 
 // keep renews the claim until ctx ends, and loses it when another owner is found, or when it

@@ -30,6 +30,7 @@ const (
 const (
 	DefaultResolveEvery = 5 * time.Second
 	DefaultAskLease     = 30 * time.Second
+	DefaultAskTimeout   = time.Minute
 	DefaultAskWait      = time.Second
 	DefaultMaxAskWait   = 10 * time.Minute
 	DefaultMaxAsks      = 20
@@ -73,8 +74,9 @@ type ResolverConfig struct {
 	// dedup.StateSucceeded with the result, dedup.StateFailed with the text of the failure,
 	// dedup.StateReleased when the effect has not happened and cannot happen any more, and
 	// dedup.StateUncertain, or an error, when it does not know. ctx ends with the Resolver, and
-	// with cause dedup.ErrLeaseLost when the key is lost. It is called from several
-	// goroutines at a time, but in all processes together for one key by one. No default.
+	// with cause dedup.ErrLeaseLost when the key is lost, and after Timeout. It is called from
+	// several goroutines at a time, but in all processes together for one key by one. A panic is
+	// an error. One that does not return keeps its key, and the next pass. No default.
 	Ask func(ctx context.Context, d Doubt) (dedup.State, []byte, error)
 	// Window is how long a key that has succeeded or failed is remembered: that of the
 	// Deduper. No default.
@@ -82,6 +84,8 @@ type ResolverConfig struct {
 	// Hold is how long a released key keeps its attempt and fence. Default:
 	// [DefaultReleaseHold].
 	Hold time.Duration
+	// Timeout is how long one Ask may take before its ctx ends. Default: [DefaultAskTimeout].
+	Timeout time.Duration
 	// Lease of the claim under which somebody asks, renewed while Ask runs: so long it takes
 	// until a key is asked about again whose resolver has died. Default: [DefaultAskLease].
 	Lease time.Duration
@@ -104,7 +108,8 @@ type ResolverConfig struct {
 	// operator: who says that the effect has happened with Deduper.Mark, and that it
 	// may run again with Deduper.Forget. It must return soon.
 	Alarm func(d Doubt, why string)
-	// Failed, if set, is told of errors of the store, and of Ask. It must return soon.
+	// Failed, if set, is told of errors of the store, and of Ask, from several goroutines at a
+	// time. It must return soon.
 	Failed func(error)
 }
 
@@ -154,7 +159,8 @@ func (c *ResolverConfig) complete() error {
 		value *time.Duration
 		zero  time.Duration
 	}{
-		{"Hold", &c.Hold, DefaultReleaseHold}, {"Lease", &c.Lease, DefaultAskLease}, {"Every", &c.Every, DefaultResolveEvery},
+		{"Hold", &c.Hold, DefaultReleaseHold}, {"Lease", &c.Lease, DefaultAskLease}, {"Timeout", &c.Timeout, DefaultAskTimeout},
+		{"Every", &c.Every, DefaultResolveEvery},
 		{"Wait", &c.Wait, DefaultAskWait}, {"MaxWait", &c.MaxWait, max(DefaultMaxAskWait, c.Wait)}, {"AlarmAge", &c.AlarmAge, DefaultAlarmAge},
 	} {
 		if *d.value < 0 {

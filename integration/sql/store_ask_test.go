@@ -1,0 +1,88 @@
+package sql_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// TestResolverAskThatGoesWrong: a function that panics, ends its goroutine, or does not return
+// takes neither the process nor the other keys with it, and its key is asked about again.
+func TestResolverAskThatGoesWrong(t *testing.T) {
+	for name, tt := range map[string]struct {
+		wrong func(ctx context.Context)
+		told  string
+	}{
+		"panic":  {func(context.Context) { panic("no such account") }, "no such account"},
+		"goexit": {func(context.Context) { runtime.Goexit() }, ""},
+		"hangs":  {func(ctx context.Context) { <-ctx.Done() }, "deadline exceeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, _, _ := openStore(t, storeSQLite)
+			id := uncertainKey(t, store)
+			var asks atomic.Int32
+			var told atomic.Value
+			r, err := sqladapter.NewResolver(store, sqladapter.ResolverConfig{
+				Window: time.Hour, Lease: 200 * time.Millisecond, Timeout: 50 * time.Millisecond, Wait: time.Millisecond, Every: 5 * time.Millisecond,
+				Failed: func(err error) { told.Store(err.Error()) },
+				Ask: func(ctx context.Context, _ sqladapter.Doubt) (dedup.State, []byte, error) {
+					if asks.Add(1) == 1 {
+						tt.wrong(ctx)
+						return dedup.StateUncertain, nil, ctx.Err()
+					}
+					return dedup.StateSucceeded, []byte("receipt"), nil
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithTimeoutCause(t.Context(), 10*time.Second, errors.New("the key was not resolved"))
+			defer stop()
+			ran := make(chan error, 1)
+			go func() { ran <- r.Run(ctx) }()
+			for state := dedup.StateAbsent; state != dedup.StateSucceeded; {
+				ans := store.Lookup(ctx, []dedup.ID{id})[0]
+				if ans.Err != nil {
+					t.Fatal(ans.Err)
+				}
+				state = ans.Record.State
+			}
+			stop()
+			<-ran
+			if text, _ := told.Load().(string); !strings.Contains(text, tt.told) {
+				t.Errorf("Failed was told %q, want %q", text, tt.told)
+			}
+		})
+	}
+}
+
+// uncertainKey is of an attempt that has declared danger and then given up.
+func uncertainKey(t *testing.T, store *sqladapter.Store) dedup.ID {
+	t.Helper()
+	id, err := dedup.NewID("payments", "", "order 4711")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := dedup.Token{1}
+	change := dedup.Change{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour, Window: time.Hour, Danger: true}
+	for _, ans := range []dedup.Answer{
+		store.Claim(t.Context(), []dedup.ClaimRequest{{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour}})[0],
+		store.Renew(t.Context(), []dedup.Change{change})[0],
+	} {
+		if ans.Err != nil {
+			t.Fatal(ans.Err)
+		}
+	}
+	change.Danger, change.State = false, dedup.StateReleased
+	if ans := store.Finish(t.Context(), []dedup.Change{change})[0]; ans.Err != nil || ans.Record.State != dedup.StateUncertain {
+		t.Fatalf("%+v, want an uncertain key", ans)
+	}
+	return id
+}
