@@ -21,18 +21,29 @@ type NativeTransaction interface {
 // database/sql. Package sqladapter/pgxv5 is it for pgx. Both fields are required, and it is as
 // safe for concurrent use as they are.
 type Native struct {
-	// Marks as [New] has made them.
+	// Marks as [New] has made them, of any dialect but [MySQL].
 	Marks *Marks
 	// Begin begins a transaction at a level; [sql.LevelDefault] is what the database has set.
 	// A level that the database does not know is an error.
 	Begin func(ctx context.Context, level sql.IsolationLevel) (NativeTransaction, error)
 }
 
+// check also refuses marks of MySQL: there Do keeps to a connection of database/sql.
+func (n Native) check(ctx context.Context, noEffect bool) error {
+	if err := n.Marks.checkDo(ctx, "Begin", n.Begin == nil, noEffect); err != nil {
+		return err
+	}
+	if n.Marks.dialect.guarded {
+		return inputError("Marks", "are of MySQL, whose transactions have to be of database/sql")
+	}
+	return nil
+}
+
 // Do is [Marks.Do]. effect is given what Begin has returned.
 func (n Native) Do(
 	ctx context.Context, key string, effect func(ctx context.Context, tx NativeTransaction) error, opts ...dedup.Option,
 ) (Mark, error) {
-	if err := n.Marks.checkDo(ctx, "Begin", n.Begin == nil, effect == nil); err != nil {
+	if err := n.check(ctx, effect == nil); err != nil {
 		return Mark{}, err
 	}
 	return n.Marks.do(ctx, n.at(n.Marks.isolation), key, func(ctx context.Context, tx transaction) error {
@@ -44,7 +55,7 @@ func (n Native) Do(
 func (n Native) DoBatch(
 	ctx context.Context, keys []string, effect func(ctx context.Context, tx NativeTransaction, first []int) error, opts ...dedup.Option,
 ) ([]Mark, error) {
-	if err := n.Marks.checkDo(ctx, "Begin", n.Begin == nil, effect == nil); err != nil {
+	if err := n.check(ctx, effect == nil); err != nil {
 		return nil, err
 	}
 	return n.Marks.doBatch(ctx, n.at(n.Marks.isolation), keys, func(ctx context.Context, tx transaction, first []int) error {
@@ -54,7 +65,7 @@ func (n Native) DoBatch(
 
 // Confirm is [Marks.Confirm].
 func (n Native) Confirm(ctx context.Context, key string, mark Mark, opts ...dedup.Option) (Verdict, error) {
-	if err := n.Marks.checkDo(ctx, "Begin", n.Begin == nil, false); err != nil {
+	if err := n.check(ctx, false); err != nil {
 		return Undecided, err
 	}
 	return n.Marks.confirm(ctx, n.at(n.Marks.dialect.weakest), key, mark, opts)
@@ -65,6 +76,9 @@ func (n Native) at(level sql.IsolationLevel) beginner {
 		tx, err := n.Begin(ctx, level)
 		if err != nil {
 			return nil, err // whatever tx is, it must not be a transaction
+		}
+		if isNil(tx) {
+			return nil, inputError("Begin", "has returned neither a transaction nor an error")
 		}
 		return tx, nil
 	}

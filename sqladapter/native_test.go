@@ -95,3 +95,25 @@ func TestNative(t *testing.T) {
 		}
 	})
 }
+
+// What no native transaction can be had for is refused, and not met by a panic in its midst.
+func TestNativeRefuses(t *testing.T) {
+	none := func(context.Context, sql.IsolationLevel) (NativeTransaction, error) {
+		return (*nativeTransaction)(nil), nil
+	}
+	nothing := func(context.Context, NativeTransaction) error { return nil }
+	for name, tt := range map[string]struct {
+		native Native
+		field  string
+	}{
+		"MySQL":          {Native{newMarks(t, MySQL), none}, "Marks"},
+		"no transaction": {Native{newMarks(t, Postgres), none}, "Begin"},
+		"no Begin":       {Native{Marks: newMarks(t, Postgres)}, "Begin"},
+		"no Marks":       {Native{Begin: none}, "Marks"},
+	} {
+		var input *dedup.InputError
+		if _, err := tt.native.Do(t.Context(), "k", nothing); !errors.As(err, &input) || input.Field != tt.field {
+			t.Errorf("%s: %v, want an InputError on %s", name, err, tt.field)
+		}
+	}
+}
