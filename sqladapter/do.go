@@ -36,7 +36,8 @@ import (
 // error that is a permanent one.
 //
 // When ctx ends the transaction is rolled back, but a COMMIT that has been sent is given
-// another five seconds for its answer: to break it off would leave open what it has done.
+// another five seconds for its answer: to break it off would leave open what it has done. (Where
+// the driver's COMMIT heeds its context, as those of pgx and modernc do, and go-sql-driver's does not.)
 //
 // Scope and fingerprint of the options count, as in [Marks.MarkTx]. The isolation level is
 // [Config.Isolation]. Concurrent calls are safe. effect must use tx, not db: with SQLite, or

@@ -44,7 +44,9 @@
 // SQLite: begin with BEGIN IMMEDIATE (most drivers: _txlock=immediate) and set a
 // busy_timeout, or let MarkTx be the first statement. A transaction that reads first and
 // marks later can fail with SQLITE_BUSY_SNAPSHOT whatever the timeout; [Retryable]
-// recognises that as well.
+// recognises that as well. A statement that is interrupted because its own context has ended, or
+// finds the disk full, may end the whole transaction; *sql.Tx does not know, and what it runs next
+// is committed by itself. So end the transaction after every error: an effect must return it.
 //
 // MySQL and MariaDB: any level but READ COMMITTED locks gaps, so that level has the fewest
 // deadlocks. The lock wait timeout, 50 s by default, bounds the wait and is answered with
@@ -53,6 +55,9 @@
 // back after every error. Do sees to all that, whatever the effect does with an error;
 // MarkTx refuses a transaction that is not open, which it cannot tell with autocommit off.
 // The driver must not be told to report found rows (clientFoundRows): Migrate and Check see.
+// Go-sql-driver's COMMIT heeds no context: its readTimeout alone bounds the wait for a server that
+// is out of reach. What commits by itself, TRUNCATE, LOCK TABLES and DDL, has no place in a
+// transaction with a mark.
 //
 // SQL Server, experimental: never run against a real server by this project's tests: golden SQL
 // and a scripted driver only. A duplicate leaves the transaction usable, whatever XACT_ABORT

@@ -20,7 +20,8 @@ import (
 // Age is counted back from the newest mark of the table, not from the present: when the
 // consumers were down for longer than the window, the marks they will need for the
 // redeliveries are still there. A table that gets no more marks keeps its last window for
-// ever. A mark from the future, left by a wrong clock, counts as one of now.
+// ever. A mark from the future, left by a wrong clock, counts as one of now; one that was made while
+// the database's clock was behind looks older than it is by that much, and goes earlier.
 //
 // It is an error when Config.Window is zero, or the table is on record to be kept for ever.
 // With their marks go the results. Four round trips with PostgreSQL, more elsewhere.

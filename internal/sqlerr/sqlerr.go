@@ -133,7 +133,8 @@ func transientState(state string) bool {
 		"40003",                   // statement completion unknown
 		"25P03",                   // idle in transaction: the session was ended
 		"53300",                   // too many connections
-		"57P01", "57P02", "57P03": // stopping, crashed, starting
+		"57P01", "57P02", "57P03", // stopping, crashed, starting
+		"57P05": // idle for too long: the session was ended
 		return true
 	}
 	return len(state) == 5 && state[:2] == "08" // connection exceptions
@@ -145,7 +146,8 @@ func transientNumber(n int) bool {
 		1040, 1203, // too many connections, of all and of one user
 		1053,                         // server is shutting down
 		1152, 1158, 1159, 1160, 1161, // connection lost while reading or writing
-		1927: // connection was killed (MariaDB)
+		1927,       // connection was killed (MariaDB)
+		3169, 4031: // session was killed, or ended because it was idle (MySQL)
 		return true
 	}
 	return false
