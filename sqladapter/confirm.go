@@ -49,8 +49,8 @@ func (v Verdict) String() string {
 //
 // The answer is final. It is Undecided exactly when there is an error: [Retryable] tells
 // whether to ask again, and a lock timeout is [dedup.ErrInFlight]. It holds as long as the
-// mark would be kept: ask within the window. A mark that is not a first's is a
-// [*dedup.InputError]. Scope of the options counts, as in MarkTx. Three round trips, four
+// mark would be kept: ask within the window. A mark that is not a first's, or is of another key,
+// is a [*dedup.InputError]. Scope of the options counts, as in MarkTx. Three round trips, four
 // when the mark is there, four more with MySQL, two more with SQL Server.
 func (m *Marks) Confirm(ctx context.Context, db *sql.DB, key string, mark Mark, opts ...dedup.Option) (Verdict, error) {
 	if err := m.checkDo(ctx, "db", db == nil, false); err != nil {
@@ -66,6 +66,9 @@ func (m *Marks) confirm(ctx context.Context, begin beginner, key string, mark Ma
 	}
 	if !mark.First() || mark.stamp == 0 {
 		return Undecided, inputError("mark", "is not a first's, as MarkTx has returned it")
+	}
+	if mark.id != e.id { // nobody could have committed that one
+		return Undecided, inputError("mark", "is of another key, scope or namespace")
 	}
 	tx, err := begin(ctx)
 	if err != nil {

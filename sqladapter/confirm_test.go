@@ -12,7 +12,11 @@ import (
 // What Confirm answers, and that it never commits.
 func TestConfirm(t *testing.T) {
 	m := newMarks(t, SQLite)
-	mine := Mark{Outcome: dedup.Acquired, stamp: at(1, 9)}
+	e, err := m.entry(testKey, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := Mark{Outcome: dedup.Acquired, id: e.id, stamp: at(1, 9)}
 	absent := step{query: insertText(m), rows: inserted}
 	taken := step{query: insertText(m)}
 	found := func(stamp int64) step {
@@ -62,6 +66,8 @@ func TestConfirmRefuses(t *testing.T) {
 			return m.Confirm(t.Context(), db, "k", Mark{Outcome: dedup.Duplicate, stamp: at(1, 9)})
 		}},
 		"made by hand": {"mark", func() (Verdict, error) { return m.Confirm(t.Context(), db, "k", Mark{Outcome: dedup.Acquired}) }},
+		// Prevents: "not committed" about a key that nobody has marked, whose owner has.
+		"another key":  {"mark", func() (Verdict, error) { return m.Confirm(t.Context(), db, "k", mine) }},
 		"empty key":    {"key", func() (Verdict, error) { return m.Confirm(t.Context(), db, "", mine) }},
 		"nil db":       {"db", func() (Verdict, error) { return m.Confirm(t.Context(), nil, "k", mine) }},
 		"nil context":  {"ctx", func() (Verdict, error) { return m.Confirm(nil, db, "k", mine) }}, //nolint:staticcheck // the mistake

@@ -33,7 +33,8 @@ type Mark struct {
 	// [dedup.ErrMismatch]. It is nil for Acquired and Duplicate.
 	Err error
 
-	stamp int64 // of the row
+	id    dedup.ID // of the row
+	stamp int64    // likewise
 }
 
 // First reports whether the caller must run the effect now, in the same transaction.
@@ -203,7 +204,7 @@ func (d *dialect) insertCounted(ctx context.Context, tx Tx, es []entry, salt int
 
 // judge tells what a stored row means for a caller with this fingerprint.
 func judge(r row, f dedup.Fingerprint, first bool) Mark {
-	mark := Mark{Outcome: dedup.Duplicate, At: r.at, Age: r.age, Fingerprint: r.fingerprint, Result: r.result, stamp: r.stamp}
+	mark := Mark{Outcome: dedup.Duplicate, At: r.at, Age: r.age, Fingerprint: r.fingerprint, Result: r.result, id: r.id, stamp: r.stamp}
 	switch {
 	case first:
 		mark.Outcome = dedup.Acquired

@@ -155,7 +155,14 @@ func TestMarkTxTellsTheStoredMark(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Mark{Outcome: dedup.Duplicate, At: time.Unix(1, 0).UTC(), Age: 3 * time.Second, Fingerprint: dedup.FingerprintOf([]byte("x")), stamp: at(1, 9)}
+	e, err := m.entry(testKey, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Mark{
+		Outcome: dedup.Duplicate, At: time.Unix(1, 0).UTC(), Age: 3 * time.Second, Fingerprint: dedup.FingerprintOf([]byte("x")),
+		id: e.id, stamp: at(1, 9),
+	}
 	if fmt.Sprintf("%+v", mark) != fmt.Sprintf("%+v", want) {
 		t.Errorf("mark = %+v, want %+v", mark, want)
 	}
