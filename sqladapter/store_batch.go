@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// chunkBytes bounds the results and steps of one transaction: MariaDB takes no packet
-	// above 16 MiB unless it is told to.
+	// chunkBytes bounds the results and steps of one statement, and those that one transaction is
+	// given: MariaDB takes no packet above 16 MiB unless it is told to.
 	chunkBytes = 4 << 20
 	// storeTries bounds how often a transaction is run that lost against another one.
 	storeTries = 8
@@ -138,13 +138,30 @@ func (s *Store) settleIn(ctx context.Context, tx *sql.Tx, op operation, chunk []
 		}
 		answers[i] = ans
 	}
-	if err := s.exec(ctx, tx, func() statement { return s.dialect.save(changed) }, len(changed)); err != nil {
+	if err := s.save(ctx, tx, changed); err != nil {
 		return err
 	}
 	if op.tells {
 		_, err = tx.ExecContext(ctx, s.dialect.forgot())
 	}
 	return err
+}
+
+// save writes rows back. They may hold more than the items that changed them: the steps of claims
+// that are taken over, and given back.
+func (s *Store) save(ctx context.Context, tx *sql.Tx, rows []*claimRow) error {
+	for len(rows) > 0 {
+		n, sum := 0, 0
+		for ; n < min(len(rows), s.dialect.chunk()) && (n == 0 || sum+rows[n].size() <= chunkBytes); n++ {
+			sum += rows[n].size()
+		}
+		part := rows[:n]
+		if err := s.exec(ctx, tx, func() statement { return s.dialect.save(part) }, n); err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
 }
 
 // quickly runs one statement for each chunk, which returns the rows that it has written, and

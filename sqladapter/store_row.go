@@ -58,6 +58,9 @@ func (r *claimRow) set(flag int, on bool) {
 	}
 }
 
+// size of what may be large, in bytes.
+func (r *claimRow) size() int { return len(r.steps) + len(r.result) }
+
 func (r *claimRow) terminal() bool {
 	return r.state == dedup.StateSucceeded || r.state == dedup.StateFailed
 }

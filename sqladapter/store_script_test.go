@@ -58,6 +58,33 @@ func storeTexts(s *Store) []string {
 	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 }
 
+// TestSweepInPackets: claims are given back with the steps they have. All of a sweep in one packet
+// would be more than a server takes, and the next sweep would meet the same claims.
+func TestSweepInPackets(t *testing.T) {
+	lapsed := step{like: "lease_end <=", rows: func([]any) (rows [][]driver.Value) {
+		for n := range 3 {
+			r := claimRow{id: dedup.ID{byte(n)}, state: dedup.StateInProgress, expires: 1 << 60, steps: make([]byte, chunkBytes/2)}
+			var row []driver.Value
+			for _, v := range r.args() {
+				row = append(row, v)
+			}
+			rows = append(rows, append(row, int64(1)))
+		}
+		return rows
+	}}
+	db, s := openScript(t, step{like: "expires <="}, lapsed, saves, saves)
+	store, err := NewStore(db, StoreConfig{Dialect: MySQL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if swept, err := store.Sweep(t.Context(), 10); err != nil || swept != (Swept{Released: 3}) {
+		t.Errorf("Sweep = %+v, %v", swept, err)
+	}
+	if len(s.args) == 4 && (len(s.args[2]) != 2*len(claimColumns) || len(s.args[3]) != len(claimColumns)) {
+		t.Errorf("two rows and one were to be written, not %d and %d values", len(s.args[2]), len(s.args[3]))
+	}
+}
+
 var scripted = dedup.Change{ID: dedup.ID{1}, Token: dedup.Token{2}, Lease: time.Minute, Hold: time.Hour}
 
 // heldRow is the live claim of scripted, as a driver returns it.

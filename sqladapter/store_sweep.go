@@ -106,14 +106,7 @@ func (s *Store) writeSwept(ctx context.Context, tx *sql.Tx, gone []dedup.ID, cha
 		}
 		gone = gone[len(part):]
 	}
-	for n := s.dialect.chunk(); len(changed) > 0; {
-		part := changed[:min(n, len(changed))]
-		if err := s.exec(ctx, tx, func() statement { return s.dialect.save(part) }, len(part)); err != nil {
-			return err
-		}
-		changed = changed[len(part):]
-	}
-	return nil
+	return s.save(ctx, tx, changed)
 }
 
 // SweeperConfig says how [Store.RunSweeper] goes on. The zero value is useful.
