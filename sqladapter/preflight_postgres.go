@@ -52,15 +52,24 @@ func (p *preflight) postgresProtocol(ctx context.Context) error {
 	return err
 }
 
+// postgresParts are the table of a name, or those that the view of this name reads: of marks in
+// generations, which are dropped as a whole.
+const postgresParts = `WITH named AS (SELECT oid, relkind = 'v' AS view FROM pg_class WHERE oid = to_regclass($1::text)),` +
+	` parts AS (SELECT oid, false AS dropped FROM named WHERE NOT view UNION SELECT c.oid, true FROM named n` +
+	` JOIN pg_rewrite r ON r.ev_class = n.oid JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid` +
+	` JOIN pg_class c ON d.refclassid = 'pg_class'::regclass AND c.oid = d.refobjid AND c.relkind IN ('r', 'p') WHERE n.view) `
+
 func (p *preflight) postgresTable(ctx context.Context, table string) (s shape, err error) {
 	name := []any{fullName(Postgres, p.cfg.Schema, table)}
-	there, err := p.scan(ctx, `SELECT c.relpersistence = 'u',`+
-		` (SELECT count(*) FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL),`+
-		` (SELECT count(*) FROM pg_index i WHERE i.indrelid = c.oid AND NOT i.indisunique AND i.indisvalid),`+
-		` EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND NOT a.attisdropped AND a.attname IN (`+agedBy+`))`+
-		` FROM pg_class c WHERE c.oid = to_regclass($1::text)`, name, &s.unlogged, &s.unique, &s.plain, &s.aged)
-	if err != nil || !there {
-		return shape{missing: !there}, err
+	var tables int
+	_, err = p.scan(ctx, postgresParts+`SELECT count(*), coalesce(bool_or(c.relpersistence = 'u'), false),`+
+		` coalesce(min((SELECT count(*) FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL)), 0),`+
+		` coalesce(min((SELECT count(*) FROM pg_index i WHERE i.indrelid = c.oid AND NOT i.indisunique AND i.indisvalid)), 0),`+
+		` coalesce(bool_or(NOT parts.dropped AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND NOT a.attisdropped`+
+		` AND a.attname IN (`+agedBy+`))), false)`+
+		` FROM parts JOIN pg_class c USING (oid)`, name, &tables, &s.unlogged, &s.unique, &s.plain, &s.aged)
+	if err != nil || tables == 0 {
+		return shape{missing: tables == 0}, err
 	}
 	s.keys, err = p.keysOf(ctx, postgresCollation, `SELECT DISTINCT a.attname::text,`+
 		` CASE WHEN NOT o.collisdeterministic THEN 'nondeterministic' WHEN o.collname = 'default' THEN d.datcollate::text ELSE o.collname::text END`+

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -73,6 +74,19 @@ func TestPreflightPostgres(t *testing.T) {
 		wantFindings(t, open(mode), pg(tables...))
 	}
 	wantFindings(t, open("simple_protocol"), pg(tables...), "warning simple_protocol")
+
+	inTurn, err := sqladapter.New(sqladapter.Config{
+		Dialect: sqladapter.Postgres, Namespace: "shop", Table: "inturn", Retention: sqladapter.Generations, Window: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := inTurn.Migrate(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	wantFindings(t, open("exec"), pg("inturn"))
+	execAll(t, db, `ALTER TABLE inturn_g1_open SET UNLOGGED`, `ALTER TABLE inturn_g0 DROP CONSTRAINT inturn_g0_pkey`)
+	wantFindings(t, open("exec"), pg("inturn"), "fatal unlogged", "fatal no_unique_index")
 
 	execAll(t, db,
 		`CREATE COLLATION blind (provider = icu, locale = 'und-u-ks-level2', deterministic = false)`,
