@@ -374,7 +374,8 @@ func TestGatewayPolicies(t *testing.T) {
 		var told []string
 		asks := 0
 		r := resolverOf(t, store, g, func(cfg *sqladapter.ResolverConfig) {
-			cfg.MaxAsks, cfg.Wait, cfg.AlarmAge = 3, time.Nanosecond, time.Hour
+			cfg.MaxAsks, cfg.AlarmAge = 3, time.Hour
+			cfg.Wait, cfg.MaxWait = time.Nanosecond, time.Nanosecond // half of it is none; the clock counts in ms
 			alarms(cfg, &told)
 			ask := cfg.Ask
 			cfg.Ask = func(ctx context.Context, d sqladapter.Doubt) (dedup.State, []byte, error) {
