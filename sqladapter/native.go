@@ -21,20 +21,20 @@ type NativeTransaction interface {
 // database/sql. Package sqladapter/pgxv5 is it for pgx. Both fields are required, and it is as
 // safe for concurrent use as they are.
 type Native struct {
-	// Marks as [New] has made them, of any dialect but [MySQL].
+	// Marks as [New] has made them, of any dialect but [MySQL] and [SQLServer].
 	Marks *Marks
 	// Begin begins a transaction at a level; [sql.LevelDefault] is what the database has set.
 	// A level that the database does not know is an error.
 	Begin func(ctx context.Context, level sql.IsolationLevel) (NativeTransaction, error)
 }
 
-// check also refuses marks of MySQL: there Do keeps to a connection of database/sql.
+// check also refuses the dialects where Do keeps to a connection of database/sql.
 func (n Native) check(ctx context.Context, noEffect bool) error {
 	if err := n.Marks.checkDo(ctx, "Begin", n.Begin == nil, noEffect); err != nil {
 		return err
 	}
-	if n.Marks.dialect.guarded {
-		return inputError("Marks", "are of MySQL, whose transactions have to be of database/sql")
+	if n.Marks.dialect.guarded || n.Marks.dialect.begin != nil {
+		return inputError("Marks", "are of a dialect whose transactions have to be of database/sql")
 	}
 	return nil
 }

@@ -107,6 +107,7 @@ func TestNativeRefuses(t *testing.T) {
 		field  string
 	}{
 		"MySQL":          {Native{newMarks(t, MySQL), none}, "Marks"},
+		"SQL Server":     {Native{newMarks(t, SQLServer), none}, "Marks"},
 		"no transaction": {Native{newMarks(t, Postgres), none}, "Begin"},
 		"no Begin":       {Native{Marks: newMarks(t, Postgres)}, "Begin"},
 		"no Marks":       {Native{Begin: none}, "Marks"},

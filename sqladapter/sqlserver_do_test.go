@@ -114,7 +114,11 @@ func TestSQLServerDoDiscardsItsSession(t *testing.T) {
 
 func TestSQLServerConfirm(t *testing.T) {
 	m := newMarks(t, SQLServer)
-	mine := Mark{Outcome: dedup.Acquired, stamp: 42}
+	e, err := m.entry(testKey, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := Mark{Outcome: dedup.Acquired, id: e.id, stamp: 42}
 	begun, back := begunAs(0, 1, 7), step{query: serverBack + `OFF`}
 	of := func(owner int64, keys ...string) *serverTable {
 		return newServerTable(t, m, serverRow{owner: owner}, keys...)
