@@ -315,3 +315,17 @@ func TestSQLServerDeleteExpired(t *testing.T) {
 func TestGoldenSQLServer(t *testing.T) {
 	wantGolden(t, "sqlserver_transaction", []string{serverBegun, serverSame, serverBack + `OFF`, serverBack + `ON`, sqlserverImpatient})
 }
+
+// What it is not for says so, before any statement.
+func TestSQLServerIsForMarks(t *testing.T) {
+	db, _ := openScript(t)
+	_, fence := NewFence(FenceConfig{Dialect: SQLServer, Group: "g"})
+	_, store := NewStore(db, StoreConfig{Dialect: SQLServer})
+	_, preflight := Preflight(t.Context(), db, PreflightConfig{Dialect: SQLServer})
+	for name, err := range map[string]error{"fence": fence, "store": store, "preflight": preflight} {
+		var input *dedup.InputError
+		if !errors.As(err, &input) || input.Field != "Dialect" {
+			t.Errorf("%s: %v, want an InputError on Dialect", name, err)
+		}
+	}
+}

@@ -176,7 +176,7 @@ func (s *playedSession) insert(args []any) (answer []byte) {
 	}
 	var fresh int64
 	for i := 1; i < len(args); i += 2 {
-		id, fingerprint := string(args[i].([]byte)), args[i+1] //nolint:errcheck,forcetypeassert // as the dialect has it
+		id, fingerprint := string(args[i].([]byte)), args[i+1] //nolint:forcetypeassert // as the dialect has it
 		switch m, found := s.marks[id]; {
 		case found && m.writer != 0 && m.writer != s.transaction:
 			return s.fail(1222, false)
@@ -184,7 +184,7 @@ func (s *playedSession) insert(args []any) (answer []byte) {
 			answer = tdsMessage(0xab, 3604, 0, "Duplicate key was ignored.")
 		default:
 			fresh++
-			m := &playedMark{owner: args[0].(int64), writer: s.transaction} //nolint:errcheck,forcetypeassert // as the dialect has it
+			m := &playedMark{owner: args[0].(int64), writer: s.transaction} //nolint:forcetypeassert // as the dialect has it
 			m.fingerprint, _ = fingerprint.([]byte)
 			s.marks[id] = m
 		}
@@ -193,18 +193,18 @@ func (s *playedSession) insert(args []any) (answer []byte) {
 }
 
 func (s *playedSession) save(args []any) []byte {
-	m, found := s.marks[string(args[0].([]byte))] //nolint:errcheck,forcetypeassert // as the dialect has it
+	m, found := s.marks[string(args[0].([]byte))] //nolint:forcetypeassert // as the dialect has it
 	if !found || m.result != nil {
 		return tdsDone(0xff, tdsMore|tdsCounted, 0)
 	}
-	m.result = args[1].([]byte) //nolint:errcheck,forcetypeassert // as the dialect has it
+	m.result = args[1].([]byte) //nolint:forcetypeassert // as the dialect has it
 	return tdsDone(0xff, tdsMore|tdsCounted, 1)
 }
 
 func (s *playedSession) load(args []any) []byte {
 	var rows [][]any
 	for _, arg := range args {
-		id := arg.([]byte) //nolint:errcheck,forcetypeassert // as the dialect has it
+		id := arg.([]byte) //nolint:forcetypeassert // as the dialect has it
 		if m, found := s.marks[string(id)]; found {
 			rows = append(rows, []any{id, m.owner, m.fingerprint, int64(1000), int64(4000), m.result})
 		}

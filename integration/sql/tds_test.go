@@ -150,7 +150,7 @@ func (q *tdsRequest) parseCall(r *bytes.Reader) error {
 		}
 		values = append(values, value)
 	}
-	q.text, q.declared = fromUCS2(values[0].([]byte)), fromUCS2(values[1].([]byte)) //nolint:errcheck,forcetypeassert // or the test ends
+	q.text, q.declared = fromUCS2(values[0].([]byte)), fromUCS2(values[1].([]byte)) //nolint:forcetypeassert // or the test ends
 	q.args = values[2:]
 	return nil
 }
