@@ -76,11 +76,20 @@ func NewFence(cfg FenceConfig) (*Fence, error) {
 	if err := checkIsolation(cfg.Dialect, cfg.Isolation); err != nil {
 		return nil, err
 	}
-	migrations, err := newMigrations(cfg.Dialect, sqlmigrate.Config{Component: "fence", Schema: cfg.Schema, Table: cfg.Table})
+	table := fullName(cfg.Dialect, cfg.Schema, cfg.Table)
+	f := &Fence{group: cfg.Group, isolation: cfg.Isolation, statements: build(table)}
+	var err error
+	f.migrations, err = newMigrations(cfg.Dialect, sqlmigrate.Config{
+		Component: "fence", Schema: cfg.Schema, Table: cfg.Table,
+		Verify: func(ctx context.Context, tx *sql.Tx) error {
+			err := scanPositions(ctx, tx, f.of(f.statements.lookup, Position{}), map[Position]int64{})
+			return another(table, "fences", err)
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &Fence{cfg.Group, cfg.Isolation, build(fullName(cfg.Dialect, cfg.Schema, cfg.Table)), migrations}, nil
+	return f, nil
 }
 
 // fullName quotes names that have been checked.
@@ -95,7 +104,8 @@ func fullName(d Dialect, schema, table string) string {
 	return sqlname.Quote(schema, mark) + "." + sqlname.Quote(table, mark)
 }
 
-// Migrate is [Migrations.Up] of the fence's table.
+// Migrate is [Migrations.Up] of the fence's table. A table of another form that has its name is
+// refused, and left as it is.
 func (f *Fence) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := f.ready(); err != nil {
 		return err

@@ -90,11 +90,15 @@ func NewStore(db *sql.DB, cfg StoreConfig) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	migrations, err := migrationsOf(cfg)
+	s := &Store{db: db, dialect: build(names), maxResult: cfg.MaxResult}
+	s.migrations, err = migrationsOf(cfg, func(ctx context.Context, tx *sql.Tx) error {
+		_, _, err := s.load(ctx, tx, make([]dedup.ID, 1), false)
+		return another(names.table, "claims", err)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("sqladapter: %w", err)
 	}
-	return &Store{db: db, dialect: build(names), migrations: migrations, maxResult: cfg.MaxResult}, nil
+	return s, nil
 }
 
 // Claim implements [dedup.Store]. Keys that are new cost one round trip on PostgreSQL, those

@@ -2,9 +2,12 @@ package sqladapter
 
 import (
 	"context"
+	"database/sql"
 	"embed"
+	"fmt"
 	"io/fs"
 
+	"github.com/onceward/onceward/internal/sqlerr"
 	"github.com/onceward/onceward/internal/sqlmigrate"
 )
 
@@ -12,19 +15,30 @@ import (
 var storeSchemas embed.FS
 
 // migrationsOf reads the versions of the store's tables.
-func migrationsOf(cfg StoreConfig) (*sqlmigrate.Migrations, error) {
+func migrationsOf(cfg StoreConfig, verify func(context.Context, *sql.Tx) error) (*sqlmigrate.Migrations, error) {
 	files, err := fs.Sub(storeSchemas, "schema/store")
 	if err != nil {
 		return nil, err
 	}
 	return sqlmigrate.New(sqlmigrate.Config{
 		Files: files, Component: "store", Dialect: sqlmigrate.Dialect(cfg.Dialect.String()), Schema: cfg.Schema, Table: cfg.Table,
+		Verify: verify,
 	})
+}
+
+// another makes of the error of reading a table that has just been made, or was there already,
+// that it is not ours: recorded as ours it would be dropped on the way down.
+func another(table, of string, err error) error {
+	if err == nil || sqlerr.Transient(err) {
+		return err
+	}
+	return fmt.Errorf("table %s is not a table of %s; drop it, or name another: %w", table, of, err)
 }
 
 // Migrate brings the tables to the version that this program needs: it creates them, or
 // changes what an older version has made. Several processes may call it at once; once the
-// tables are there it costs two round trips and needs no right but to read. It does not
+// tables are there it costs two round trips and needs no right but to read. A table of another
+// form that has their name is refused, and left as it is. It does not
 // create StoreConfig.Schema. The version is on record in the table onceward_migrations.
 func (s *Store) Migrate(ctx context.Context) error {
 	return within(ctx, func() error { return s.migrations.Up(ctx, s.db, s.migrations.Newest()) })

@@ -1,0 +1,44 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// TestMigrateAnothersTable: a table of another component is refused, and left alone. Otherwise it
+// would go with the component that only has its name, on its way down.
+func TestMigrateAnothersTable(t *testing.T) {
+	forEachDeleting(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		s.wantFirst(t, "m", true)
+		fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: e.dialect, Group: "g", Table: s.table})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := newStore(t, s.db, e.dialect, s.table)
+		for name, component := range map[string]struct {
+			up   func(ctx context.Context, db *sql.DB) error
+			down func(ctx context.Context) error
+		}{
+			"fence": {fence.Migrate, func(ctx context.Context) error { return fence.Migrations().To(ctx, s.db, 0) }},
+			"store": {func(ctx context.Context, _ *sql.DB) error { return store.Migrate(ctx) }, store.Drop},
+		} {
+			if err := component.up(t.Context(), s.db); err == nil || !strings.Contains(err.Error(), s.table) {
+				t.Errorf("%s in a table of marks: %v", name, err)
+			}
+			if err := component.down(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		s.wantFirst(t, "m", false)
+		if err := errors.Join(s.marks.Migrate(t.Context(), s.db), s.marks.Check(t.Context(), s.db)); err != nil {
+			t.Error(err)
+		}
+		s.exec(t, `DROP TABLE IF EXISTS "`+s.table+`_forgets"`) // MySQL has committed it
+	})
+}
