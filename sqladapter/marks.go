@@ -190,13 +190,24 @@ func checkTx(tx Tx, executes bool) error {
 	if isNil(tx) {
 		return inputError("tx", "is nil")
 	}
-	if _, pool := tx.(interface{ SetMaxOpenConns(int) }); pool {
+	if isPool(tx) {
 		return inputError("tx", "is a connection pool; pass the transaction that holds the effect")
 	}
 	if _, ok := tx.(ExecTx); executes && !ok {
 		return inputError("tx", "has no ExecContext as *sql.Tx has, which MySQL and SQL Server need")
 	}
 	return nil
+}
+
+// isPool sees a *sql.DB, what wraps one, and gorm's pool of prepared statements, whose transaction
+// has the same methods, and Commit.
+func isPool(tx Tx) bool {
+	if _, pool := tx.(interface{ SetMaxOpenConns(n int) }); pool {
+		return true
+	}
+	_, pool := tx.(interface{ GetDBConn() (*sql.DB, error) })
+	_, ends := tx.(interface{ Commit() error })
+	return pool && !ends
 }
 
 // isNil also sees a nil pointer inside an interface: a nil *sql.Tx is a likely mistake.

@@ -7,6 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"gorm.io/gorm"
+	gormtests "gorm.io/gorm/utils/tests"
+
+	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -41,4 +45,27 @@ func TestMigrateAnothersTable(t *testing.T) {
 		}
 		s.exec(t, `DROP TABLE IF EXISTS "`+s.table+`_forgets"`) // MySQL has committed it
 	})
+}
+
+// TestGormPoolIsRefused: outside of a transaction gorm's ConnPool is a pool, also when it prepares
+// statements. A mark would be committed there before its effect.
+func TestGormPoolIsRefused(t *testing.T) {
+	s := newShop(t, sqlite())
+	for _, prepare := range []bool{false, true} {
+		g, err := gorm.Open(gormtests.DummyDialector{}, &gorm.Config{ConnPool: s.db, PrepareStmt: prepare})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var input *dedup.InputError
+		if _, err := s.marks.MarkTx(t.Context(), g.Statement.ConnPool, "m"); !errors.As(err, &input) || input.Field != "tx" {
+			t.Errorf("prepares %v: MarkTx in %T = %v", prepare, g.Statement.ConnPool, err)
+		}
+		err = g.Transaction(func(tx *gorm.DB) error {
+			_, err := s.marks.MarkTx(t.Context(), tx.Statement.ConnPool, "m")
+			return err
+		})
+		if err != nil {
+			t.Errorf("prepares %v: in a transaction: %v", prepare, err)
+		}
+	}
 }
