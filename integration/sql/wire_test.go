@@ -43,11 +43,26 @@ func (w *postgresWire) request(r *bufio.Reader) (message []byte, commits, answer
 	if !w.started {
 		typed, w.started = 0, true
 	}
-	if message, err = framed(r, typed+4, func(head []byte) int { return int(binary.BigEndian.Uint32(head[typed:])) - 4 }); err != nil || typed == 0 {
+	message, err = framed(r, typed+4, func(head []byte) int { return int(binary.BigEndian.Uint32(head[typed:])) - 4 })
+	if err == nil && typed == 0 && cancels(message) {
+		err = errCancels
+	}
+	if err != nil || typed == 0 {
 		return message, false, false, err
 	}
 	commits, answered = w.see(message[0], message[5:])
 	return message, commits, answered, nil
+}
+
+// errCancels ends a connection that was made to cancel what another one does. pgx makes one
+// whenever it gives up a connection, and whether it comes before the COMMIT of that one is a
+// race: a client that crashes, or whose network is gone, sends none.
+var errCancels = errors.New("a request to cancel")
+
+// cancels reports whether a connection's first message is a request to cancel.
+func cancels(message []byte) bool {
+	const code = 80877102
+	return len(message) >= 8 && binary.BigEndian.Uint32(message[4:]) == code
 }
 
 // see follows prepared statements to where they are executed.
