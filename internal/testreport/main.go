@@ -1,7 +1,7 @@
 // Command testreport reads what `go test -json` prints and shows what a person wants to know: each
 // package with its time, everything a failed test said, every skipped test with its reason, the
-// slowest tests, and a closing count. It exits with 1 when a test failed, when none ran, or, with
-// -noskip, when one was skipped.
+// slowest tests, how each failure began once more, and a closing count. It exits with 1 when a
+// test failed, when none ran, or, with -noskip, when one was skipped.
 //
 //	go test -json ./... | go run ./internal/testreport -noskip
 package main

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -34,7 +35,15 @@ type report struct {
 	passed, failed, skipped int
 	slow                    []slow
 	skips                   []string
+	failures                []failure
 	broken                  bool // a package failed, be it without a failed test
+}
+
+// failure is what is repeated at the end of a test that failed, or of a package that did for
+// another reason.
+type failure struct {
+	name
+	said []string
 }
 
 func newReport(w io.Writer) *report {
@@ -94,7 +103,7 @@ func (r *report) testEnded(n name, e event) {
 		r.skips = append(r.skips, fmt.Sprintf("%s %s: %s", n.pkg, n.test, reason(r.said[n])))
 	case "fail":
 		r.failed++
-		r.show(n)
+		r.fail(n)
 	}
 	if e.Elapsed >= 1 && !strings.Contains(n.test, "/") {
 		r.slow = append(r.slow, slow{n, e.Elapsed})
@@ -106,7 +115,7 @@ func (r *report) packageEnded(e event) {
 	if e.Action == "fail" {
 		r.broken = true
 		r.showUnfinished(e.Package)
-		r.show(name{e.Package, ""})
+		r.fail(name{e.Package, ""})
 	}
 	if e.Action == "skip" {
 		r.printf("%s\t%s\t[no test files]\n", label, e.Package)
@@ -119,20 +128,33 @@ func (r *report) packageEnded(e event) {
 func (r *report) showUnfinished(pkg string) {
 	for n := range r.said {
 		if n.pkg == pkg && n.test != "" {
-			r.show(n)
+			r.fail(n)
 			delete(r.said, n)
 		}
 	}
 }
 
-// show prints what a test or a package said, without the lines that only tell that a test began or
-// paused, and without the package's own last line, which we write. Of a very long text the
-// beginning and the end are shown.
-func (r *report) show(n name) {
-	const most = 400
-	lines := slices.DeleteFunc(slices.Clone(r.said[n]), func(s string) bool {
+// fail shows what a test or a package said, and keeps it for the end: of a long log often only the
+// tail is at hand. That a test only says that its subtests failed is not worth keeping.
+func (r *report) fail(n name) {
+	lines := telling(r.said[n])
+	r.show(lines)
+	if slices.ContainsFunc(lines, func(s string) bool { return !strings.HasPrefix(strings.TrimSpace(s), "--- ") }) {
+		r.failures = append(r.failures, failure{n, lines})
+	}
+}
+
+// telling leaves out the lines that only tell that a test began or paused, and the package's own
+// last line, which we write.
+func telling(said []string) []string {
+	return slices.DeleteFunc(slices.Clone(said), func(s string) bool {
 		return strings.HasPrefix(s, "=== ") || strings.HasPrefix(s, "FAIL\t") || s == "FAIL\n"
 	})
+}
+
+// show prints lines; of very many, the first and the last.
+func (r *report) show(lines []string) {
+	const most = 400
 	if len(lines) > most {
 		r.printf("%s\n  ... %d lines left out ...\n", strings.Join(lines[:most/2], ""), len(lines)-most)
 		lines = lines[len(lines)-most/2:]
@@ -151,6 +173,24 @@ func reason(said []string) string {
 	return "no reason given"
 }
 
+// showFailures repeats how each failure began, and how many lines there are of it above.
+func (r *report) showFailures() {
+	const most, widest = 15, 400
+	if len(r.failures) > 0 {
+		r.printf("failed tests:\n")
+	}
+	for _, f := range r.failures {
+		r.printf("  %s  %s\n", cmp.Or(f.test, "(the package)"), f.pkg)
+		for _, line := range f.said[:min(len(f.said), most)] {
+			line = strings.TrimRight(line, "\n")
+			r.printf("    %s\n", line[:min(len(line), widest)])
+		}
+		if more := len(f.said) - most; more > 0 {
+			r.printf("    ... and %d lines more, above\n", more)
+		}
+	}
+}
+
 // close prints the summary and reports whether all is well.
 func (r *report) close(noSkip bool) bool {
 	slices.SortFunc(r.slow, func(a, b slow) int { return int(b.seconds*1000) - int(a.seconds*1000) })
@@ -163,6 +203,7 @@ func (r *report) close(noSkip bool) bool {
 	for _, s := range r.skips {
 		r.printf("skipped: %s\n", s)
 	}
+	r.showFailures()
 	ok := r.failed == 0 && !r.broken
 	if r.skipped > 0 && noSkip {
 		r.printf("a skipped test counts as a failure here\n")

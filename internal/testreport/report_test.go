@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -69,5 +70,46 @@ func TestReport(t *testing.T) {
 				t.Errorf("the report has %q:\n%s", c.never, out.String())
 			}
 		})
+	}
+}
+
+// Of a long log often only the end is at hand: what failed stands there again, a test that failed
+// only because of its subtests does not, and a long text is cut to how it began.
+func TestFailuresAreRepeatedAtTheEnd(t *testing.T) {
+	said := func(test, output string) string {
+		return fmt.Sprintf(`{"Action":"output","Package":"p","Test":%q,"Output":%q}`+"\n", test, output)
+	}
+	ended := func(action, test string) string {
+		return fmt.Sprintf(`{"Action":%q,"Package":"p","Test":%q,"Elapsed":2}`+"\n", action, test)
+	}
+	in := said("TestE/sub", "    e_test.go:1: 1 is not 2\n")
+	for i := range 20 {
+		in += said("TestE/sub", fmt.Sprintf("more of it: %d\n", i))
+	}
+	in += ended("fail", "TestE/sub") + said("TestE", "--- FAIL: TestE (2.00s)\n") + ended("fail", "TestE") + passed
+	var out strings.Builder
+	r := newReport(&out)
+	if err := r.read(strings.NewReader(in + strings.ReplaceAll(cutShort, `"p"`, `"q"`))); err != nil {
+		t.Fatal(err)
+	}
+	r.close(false)
+	_, end, found := strings.Cut(out.String(), "slowest tests:")
+	_, end, again := strings.Cut(end, "failed tests:\n")
+	if !found || !again {
+		t.Fatalf("nothing is repeated:\n%s", out.String())
+	}
+	for _, want := range []string{
+		"  TestE/sub  p\n        e_test.go:1: 1 is not 2\n    more of it: 0\n",
+		"    more of it: 13\n    ... and 6 lines more, above\n",
+		"  TestD  q\n    panic: test timed out\n",
+	} {
+		if !strings.Contains(end, want) {
+			t.Errorf("the end lacks %q:\n%s", want, end)
+		}
+	}
+	for _, never := range []string{"TestE  p", "(the package)"} {
+		if strings.Contains(end, never) {
+			t.Errorf("the end has %q:\n%s", never, end)
+		}
 	}
 }
