@@ -134,7 +134,7 @@ func TestUnreadableRecords(t *testing.T) {
 	} {
 		t.Run(as, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				said := recordSuite(t, unreadableStore(answer))
+				said := recordSuite(t, unreadableStore(answer), name)
 				if red := said[name] != ""; red == (as == "right") {
 					t.Errorf("red = %t: %s", red, said[name])
 				}

@@ -116,7 +116,7 @@ func TestBrokenStoresFail(t *testing.T) {
 					b := &broken{Store: dedup.Memory(1 << 16)}
 					m.bend(b)
 					return b
-				}})
+				}}, judges(m.red)...)
 				for _, name := range m.red {
 					if said[name] == "" {
 						t.Errorf("%s did not notice; red: %v", name, slices.Sorted(maps.Keys(said)))

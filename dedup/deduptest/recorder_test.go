@@ -3,6 +3,7 @@ package deduptest
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -47,13 +48,16 @@ func (r *recorder) note(message string) {
 	}
 }
 
-// recordSuite runs every property on a goroutine of its own, which Fatalf ends, and
-// returns what each failed one said.
-func recordSuite(t *testing.T, h Harness) map[string]string {
+// recordSuite runs every property, or those that are named, each on a goroutine of its
+// own, which Fatalf ends, and returns what each failed one said.
+func recordSuite(t *testing.T, h Harness, named ...string) map[string]string {
 	t.Helper()
 	h = h.withDefaults(t)
 	said := map[string]string{}
 	for _, p := range suite(h) {
+		if len(named) > 0 && !slices.Contains(named, p.name) {
+			continue
+		}
 		if message, failed := record(t, p, h); failed {
 			said[p.name] = message
 		}
