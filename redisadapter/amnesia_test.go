@@ -301,7 +301,7 @@ func TestClosedReturnsInTime(t *testing.T) {
 		start := time.Now()
 		a := store.Claim(ctx, []dedup.ClaimRequest{request(2)})[0]
 		cancel()
-		if took := time.Since(start); a.Err == nil || took > time.Second {
+		if took := time.Since(start); a.Err == nil || took > 5*time.Second { // or for ever
 			t.Fatalf("it took %v: %+v", took, a)
 		}
 	}

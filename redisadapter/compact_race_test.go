@@ -71,7 +71,7 @@ func (r *runner) shuffled(first, n int) []int {
 	return keys
 }
 
-// TestOneEffectForEachKey lets 64 workers of four processes race for 4,000 keys until all
+// TestOneEffectForEachKey lets 64 workers of four processes race for the same keys until all
 // are done: every effect runs once, in every layout.
 func TestOneEffectForEachKey(t *testing.T) {
 	const keys, workers, batch = raceKeys, 64, 50

@@ -195,7 +195,7 @@ func TestFrozenServer(t *testing.T) {
 			t.Fatalf("while the server is frozen: %+v", a)
 		}
 	}
-	if took := time.Since(start); took > 3*time.Second {
+	if took := time.Since(start); took > 8*time.Second { // the client's own patience is 12 s
 		t.Errorf("returned after %v", took)
 	}
 	server.Cont(1)

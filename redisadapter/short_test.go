@@ -16,4 +16,4 @@ var topologyLayouts = []redisadapter.Layout{redisadapter.Rich, redisadapter.Comp
 var movingLayouts = [][2]redisadapter.Layout{{redisadapter.Rich, redisadapter.Compact}}
 
 // raceKeys is how many keys 64 workers race for.
-const raceKeys = 2000
+const raceKeys = 500

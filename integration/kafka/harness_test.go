@@ -153,10 +153,14 @@ func sendAt(t *testing.T, p sarama.SyncProducer, topic string, at map[int32][]st
 	}
 }
 
+// slowness is how much longer than its limit an event may take: limits are chosen for a quiet
+// machine, and only a test that fails waits for so long.
+const slowness = 4
+
 // eventually polls until cond holds, and fails with what it says otherwise.
 func eventually(t *testing.T, limit time.Duration, cond func() (bool, string)) {
 	t.Helper()
-	deadline := time.NewTimer(limit)
+	deadline := time.NewTimer(slowness * limit)
 	defer deadline.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -168,7 +172,7 @@ func eventually(t *testing.T, limit time.Duration, cond func() (bool, string)) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatalf("not after %v: %s", limit, state)
+			t.Fatalf("not after %v: %s", slowness*limit, state)
 		}
 	}
 }

@@ -203,7 +203,7 @@ func TestShutdown(t *testing.T) {
 		eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 20 && m.running.Load() > 0, "no progress" })
 		began := time.Now()
 		m.leave(t)
-		if took := time.Since(began); took > 3*time.Second {
+		if took := time.Since(began); took > 10*time.Second { // all the work would take 25 s
 			t.Errorf("leaving took %v", took)
 		}
 		if err := m.close(); err != nil {
