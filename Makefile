@@ -36,7 +36,7 @@ fmt-check: ## fail if a Go file is not formatted
 
 .PHONY: vet
 vet: ## go vet in every module, long tests included
-	@. scripts/lib/phase.sh && for dir in $$(modules); do go -C "$$dir" vet -tags long ./... || failed=1; done; [ -z "$$failed" ]
+	@. scripts/lib/phase.sh && go vet -tags long $$(modules | sed 's,$$,/...,')
 
 .PHONY: arch
 arch: ## check the import table, the core's size and its documentation
