@@ -12,3 +12,6 @@ const (
 
 // webhookMessages is how many TestWebhooksOnceThroughAKill delivers, to each of its brokers.
 const webhookMessages = 5000
+
+// fenceRounds is how often TestFenceThroughAKill kills one process and stops another.
+const fenceRounds = 12

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,11 +39,15 @@ type workerConfig struct {
 	Driver, DSN  string
 	Prefix       string // of the tables
 	Hold         bool   // stop inside an effect, for the kill
+
+	// Of a process that keeps a fence in place of marks; see fencedWorker.
+	Client string // sarama or franz
+	Freeze bool   // stop as a whole before a transaction
 }
 
 func TestMain(m *testing.M) {
 	if text := os.Getenv(workerEnv); text != "" {
-		if err := work(text); err != nil {
+		if err := beWorker(text); err != nil {
 			fmt.Println("ERROR", err)
 			os.Exit(1)
 		}
@@ -63,8 +68,8 @@ func waitTogether() {
 	}
 }
 
-// work consumes in the Atomic composition until it is told to end.
-func work(text string) error {
+// beWorker consumes until it is told to end.
+func beWorker(text string) error {
 	var cfg workerConfig
 	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
 		return err
@@ -76,6 +81,14 @@ func work(text string) error {
 		return err
 	}
 	defer func() { _ = db.Close() }()
+	if cfg.Client != "" {
+		return workFenced(ctx, cfg, db)
+	}
+	return work(ctx, cfg, db)
+}
+
+// work consumes in the Atomic composition.
+func work(ctx context.Context, cfg workerConfig, db *sql.DB) error {
 	db.SetMaxOpenConns(8)
 	if cfg.Driver == "sqlite" {
 		db.SetMaxOpenConns(1) // one writer at a time anyway, and no polling for its lock in this process
@@ -207,6 +220,7 @@ type process struct {
 
 	mu        sync.Mutex
 	delivered map[string]int
+	ranges    []fencedRange
 	last      []string
 }
 
@@ -241,6 +255,8 @@ func (p *process) read(out io.Reader) {
 		p.mu.Lock()
 		if position, ok := strings.CutPrefix(line, "DELIVERED "); ok {
 			p.delivered[position]++
+		} else if r, ok := readRange(line); ok {
+			p.ranges = append(p.ranges, r)
 		} else {
 			p.last = append(p.last, line)
 		}
@@ -260,6 +276,13 @@ func (p *process) positions(all map[string]int) (n int) {
 		n += times
 	}
 	return n
+}
+
+// rangesDone is what the process has said of them.
+func (p *process) rangesDone() []fencedRange {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.ranges)
 }
 
 func (p *process) said() string {

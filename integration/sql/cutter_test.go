@@ -80,7 +80,7 @@ func newPostgresCutter(t *testing.T, postgres string) (c *cutter, through string
 	return c, u.String()
 }
 
-func (c *cutter) arm(how cut, bytes int) { c.armed.Store(&order{how, bytes}) }
+func (c *cutter) arm(o order) { c.armed.Store(&o) }
 
 // line is one connection through the cutter.
 type line struct {

@@ -14,6 +14,6 @@ const (
 )
 
 var (
-	killedModes = pgxModes
-	killedWhen  = []string{"before", "during", "after"}
+	someModes  = pgxModes
+	killedWhen = []string{"before", "during", "after"}
 )

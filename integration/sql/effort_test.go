@@ -14,6 +14,6 @@ const (
 )
 
 var (
-	killedModes = []string{"cache_statement", "simple_protocol"}
-	killedWhen  = []string{"before", "after"}
+	someModes  = []string{"cache_statement", "simple_protocol"}
+	killedWhen = []string{"before", "after"}
 )

@@ -57,7 +57,7 @@ func killables() []killable {
 			return mariadbDSN(t, servertest.MariaDB(t), nil)
 		}},
 	}
-	for _, mode := range killedModes {
+	for _, mode := range someModes {
 		all = append(all, killable{name: "postgres/" + mode, driver: "pgx", dialect: sqladapter.Postgres, dsn: func(t *testing.T) string {
 			return postgresURL(t, servertest.Postgres(t), mode)
 		}})

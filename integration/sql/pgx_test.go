@@ -185,12 +185,12 @@ func TestPgxLostCommit(t *testing.T) {
 		var all []string
 		for _, how := range []cut{lost, torn, late, undelivered} {
 			done := fmt.Sprintf("do, %v", how)
-			cutter.arm(how, 3)
+			cutter.arm(order{how, 3})
 			if mark, err := through.pgxDo(t.Context(), done); err != nil || mark.First() != (how == undelivered) {
 				t.Errorf("%s: %v, %v", done, mark.Outcome, err)
 			}
 			alone := fmt.Sprintf("alone, %v", how)
-			mark := through.lose(t, alone, func() { cutter.arm(how, 3) })
+			mark := through.lose(t, alone, func() { cutter.arm(order{how, 3}) })
 			want := sqladapter.Committed
 			if how == undelivered {
 				want = sqladapter.NotCommitted

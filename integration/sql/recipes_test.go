@@ -45,18 +45,8 @@ func TestRecipes(t *testing.T) {
 				continue
 			}
 			t.Run(e.name+"/"+r.name, func(t *testing.T) {
-				s := newShop(t, e)
-				table := s.ledger + "_seen"
-				s.exec(t, `CREATE TABLE `+table+` (id varchar(64) NOT NULL, owner varchar(64))`)
-				t.Cleanup(func() { s.exec(t, `DROP TABLE `+table) })
-				if r.unique {
-					s.exec(t, `CREATE UNIQUE INDEX `+table+`_id ON `+table+` (id)`)
-				}
-				c, all := crowd{workers: 8, batch: 200, deliver: r.deliver(s, table)}, messages(cmp.Or(r.messages, 2000))
-				if r.oneByOne {
-					c.batch, c.sameOrder = 1, true
-				}
-				met := c.run(t, all, 5)
+				s, all := newShop(t, e), messages(cmp.Or(r.messages, 2000))
+				met := r.crowd(t, s).run(t, all, 5)
 				lost, doubled := s.damage(t, all)
 				t.Logf("of %d messages %d lost, %d doubled; %d deadlocks", len(all), lost, doubled, met.deadlocks.Load())
 				if lost != 0 || (doubled > 0) != r.doubles || (met.deadlocks.Load() > 0) != r.deadlocks {
@@ -65,6 +55,22 @@ func TestRecipes(t *testing.T) {
 			})
 		}
 	}
+}
+
+// crowd makes the table that the recipe keeps.
+func (r recipe) crowd(t *testing.T, s *shop) crowd {
+	t.Helper()
+	table := s.ledger + "_seen"
+	s.exec(t, `CREATE TABLE `+table+` (id varchar(64) NOT NULL, owner varchar(64))`)
+	t.Cleanup(func() { s.exec(t, `DROP TABLE `+table) })
+	if r.unique {
+		s.exec(t, `CREATE UNIQUE INDEX `+table+`_id ON `+table+` (id)`)
+	}
+	c := byTheBatch(r.deliver(s, table))
+	if r.oneByOne {
+		c.batch, c.sameOrder = 1, true
+	}
+	return c
 }
 
 // crowdEngines are the engines on which several transactions write at a time.

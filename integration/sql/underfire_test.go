@@ -61,34 +61,52 @@ func TestUnderFire(t *testing.T) {
 	for _, field := range battlefields() {
 		t.Run(field.name, func(t *testing.T) {
 			t.Parallel() // each has a server of its own
-			server := servertest.Private(t, field.kind)
-			e := field.engine(server.Addr)
-			g := &gun{field: field, server: server, admin: e.open(t), rng: rand.New(rand.NewPCG(6, 0))}
-			s := newShop(t, e, func(c *sqladapter.Config) { c.Isolation = sql.LevelReadCommitted })
-			stop := make(chan struct{})
-			var burnt battle
-			var wg sync.WaitGroup
-			wg.Go(func() { burnt = s.fight(t, stop) })
-			t.Cleanup(wg.Wait) // when the test has failed: its context has ended
-			for round := range fireCrashes {
-				g.shoot(t, fireKills)
-				field.crashes[round%len(field.crashes)](server)
-				server.Start(1)
+			lost, doubled, burnt := field.burn(t, fireCrashes, func(_ *testing.T, s *shop) crowd { return byTheBatch(s.atomic) })
+			if lost != 0 || doubled != 0 {
+				t.Errorf("of %d messages %d lost, %d doubled", len(burnt.messages), lost, doubled)
 			}
-			g.shoot(t, fireKills)
-			close(stop)
-			wg.Wait()
-			burnt.check(t, s)
 			if burnt.deadlocks > 0 && !field.deadlocks {
 				t.Errorf("%d deadlocks", burnt.deadlocks)
 			}
-			t.Logf("%d messages in %d waves; %d sessions killed, %d crashes of the server, %d failed deliveries, %d by deadlocks",
-				len(burnt.messages), burnt.waves, g.killed, fireCrashes, burnt.failed, burnt.deadlocks)
-			if g.killed < fireKills || burnt.failed < fireCrashes {
-				t.Error("there was no fire")
-			}
 		})
 	}
+}
+
+// byTheBatch is 8 workers, each with an order of its own.
+func byTheBatch(deliver func(ctx context.Context, worker int, batch []string) error) crowd {
+	return crowd{workers: 8, batch: 200, deliver: deliver}
+}
+
+// burn has a crowd work on a server of its own under fire, and returns what it has done.
+func (field battlefield) burn(t *testing.T, crashes int, who func(*testing.T, *shop) crowd) (lost, doubled int, burnt battle) {
+	t.Helper()
+	server := servertest.Private(t, field.kind)
+	e := field.engine(server.Addr)
+	g := &gun{field: field, server: server, admin: e.open(t), rng: rand.New(rand.NewPCG(6, 0))}
+	s := newShop(t, e, func(c *sqladapter.Config) { c.Isolation = sql.LevelReadCommitted })
+	c := who(t, s)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() { burnt = c.fight(t, stop) })
+	t.Cleanup(wg.Wait) // when the test has failed: its context has ended
+	for round := range crashes {
+		g.shoot(t, fireKills)
+		field.crashes[round%len(field.crashes)](server)
+		server.Start(1)
+	}
+	g.shoot(t, fireKills)
+	close(stop)
+	wg.Wait()
+	lost, doubled = s.damage(t, burnt.messages)
+	t.Logf("%d messages in %d waves, %d lost, %d doubled; %d sessions killed, %d crashes of the server, %d failed deliveries, %d by deadlocks",
+		len(burnt.messages), burnt.waves, lost, doubled, g.killed, crashes, burnt.failed, burnt.deadlocks)
+	if n := len(s.effects(t)); n != len(burnt.messages)-lost {
+		t.Errorf("%d messages have an effect, of %d", n, len(burnt.messages))
+	}
+	if g.killed < fireKills || burnt.failed < int64(crashes) {
+		t.Error("there was no fire")
+	}
+	return lost, doubled, burnt
 }
 
 // battle is what became of the waves of messages.
@@ -98,8 +116,7 @@ type battle struct {
 }
 
 // fight sends wave after wave of new messages until it is told to stop.
-func (s *shop) fight(t *testing.T, stop <-chan struct{}) (b battle) {
-	c := crowd{workers: 8, batch: 200, deliver: s.atomic}
+func (c crowd) fight(t *testing.T, stop <-chan struct{}) (b battle) {
 	for {
 		wave := make([]string, 1000)
 		for i := range wave {
@@ -117,17 +134,6 @@ func (s *shop) fight(t *testing.T, stop <-chan struct{}) (b battle) {
 			return b
 		default:
 		}
-	}
-}
-
-func (b battle) check(t *testing.T, s *shop) {
-	t.Helper()
-	lost, doubled := s.damage(t, b.messages)
-	if lost != 0 || doubled != 0 {
-		t.Errorf("of %d messages %d lost, %d doubled", len(b.messages), lost, doubled)
-	}
-	if n := len(s.effects(t)); n != len(b.messages) {
-		t.Errorf("%d messages have an effect, of %d", n, len(b.messages))
 	}
 }
 

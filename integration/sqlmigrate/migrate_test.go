@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/internal/sqlmigrate"
@@ -186,6 +187,37 @@ func TestCancelled(t *testing.T) {
 			s.up(3)
 		})
 	}
+}
+
+// TestWaitsForWriter: in SQLite a step waits for who is writing, for as long as its connection
+// has said. After a read in its own transaction it would be refused without a wait, as often as it
+// is repeated.
+func TestWaitsForWriter(t *testing.T) {
+	const repetitions = time.Second // take less, all of them
+	s := newStore(t, engines()[3])
+	s.up(1)
+	writer, err := s.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = writer.Close() }()
+	if _, err := writer.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Up(t.Context(), s.db, 3) }()
+	select {
+	case err := <-ended:
+		t.Fatalf("Up did not wait for the writer: %v", err)
+	case <-time.After(repetitions):
+	}
+	if _, err := writer.ExecContext(t.Context(), "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	s.has(3)
 }
 
 // TestReader: who may only read finds the newest version there, and is not stopped.

@@ -1,0 +1,199 @@
+package kafka_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/franz"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// fencedWorker is a process that has the effects of ranges and moves a fence, in one transaction.
+type fencedWorker struct {
+	cfg   workerConfig
+	db    *sql.DB
+	fence *sqladapter.Fence
+
+	mu   sync.Mutex
+	done map[int32]int // ranges of each partition since it was assigned
+	held bool
+	// open is held by every transaction, and alone by who stops the process: the locks of one
+	// that was stopped would be in everybody's way.
+	open sync.RWMutex
+}
+
+func newFence(cfg workerConfig) (*sqladapter.Fence, error) {
+	return sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.Postgres, Group: cfg.Group, Table: cfg.Prefix + "fence"})
+}
+
+// workFenced consumes ranges. What is to be killed does not commit to Kafka before, so that all it
+// has done comes again.
+func workFenced(ctx context.Context, cfg workerConfig, db *sql.DB) error {
+	fence, err := newFence(cfg)
+	if err != nil {
+		return err
+	}
+	w := &fencedWorker{cfg: cfg, db: db, fence: fence, done: map[int32]int{}}
+	every := 100 * time.Millisecond
+	if cfg.Hold {
+		every = time.Hour
+	}
+	if cfg.Client == "franz" {
+		return w.franz(ctx, every)
+	}
+	return w.sarama(ctx, every)
+}
+
+// rangeMax is small, so that a process has done some ranges before it is killed.
+const rangeMax = 16
+
+func (w *fencedWorker) sarama(ctx context.Context, every time.Duration) (err error) {
+	client := clientConfig()
+	admin, err := sarama.NewClusterAdmin(w.cfg.Brokers, clientConfig())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = admin.Close() }()
+	positions, err := kafkaadapter.NewPositions(admin, w.cfg.Topic)
+	if err != nil {
+		return err
+	}
+	a, err := kafkaadapter.New(kafkaadapter.Config{
+		Unclaimed: true, Order: kafkaadapter.ByPartition, Positions: positions, BatchMax: rangeMax,
+		Workers: 8, Drain: time.Second, CommitEvery: every, CommitCount: 1 << 30,
+		RetryBase: 20 * time.Millisecond, RetryMax: time.Second,
+		Observer: kafkaadapter.Observer{Revoked: w.revoked},
+		RangeHandler: func(ctx context.Context, r *kafkaadapter.Range) error {
+			return w.handle(ctx, sqladapter.Position{Topic: r.Topic, TopicID: r.TopicID, Partition: r.Partition}, r.From, r.To,
+				func(start int64) (all []int64) {
+					for _, m := range r.Since(start) {
+						all = append(all, m.Offset)
+					}
+					return all
+				})
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.CheckConfig(client); err != nil {
+		return err
+	}
+	group, err := sarama.NewConsumerGroup(w.cfg.Brokers, w.cfg.Group, client)
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.Run(ctx, group, []string{w.cfg.Topic}), group.Close())
+}
+
+func (w *fencedWorker) franz(ctx context.Context, every time.Duration) error {
+	c, err := franz.New(franz.Config{
+		Unclaimed: true, Order: franz.ByPartition, BatchMax: rangeMax,
+		Workers: 8, Drain: time.Second, CommitEvery: every, CommitCount: 1 << 30,
+		RetryBase: 20 * time.Millisecond, RetryMax: time.Second,
+		Observer: franz.Observer{Revoked: w.revoked},
+		RangeHandler: func(ctx context.Context, r *franz.Range) error {
+			return w.handle(ctx, sqladapter.Position{Topic: r.Topic, TopicID: r.TopicID, Partition: r.Partition}, r.From, r.To,
+				func(start int64) (all []int64) {
+					for _, m := range r.Since(start) {
+						all = append(all, m.Offset)
+					}
+					return all
+				})
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return c.Run(ctx, kgo.SeedBrokers(w.cfg.Brokers...), kgo.ConsumerGroup(w.cfg.Group), kgo.ConsumeTopics(w.cfg.Topic),
+		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.HeartbeatInterval(250*time.Millisecond), kgo.SessionTimeout(1500*time.Millisecond), kgo.RebalanceTimeout(5*time.Second))
+}
+
+// handle has the effects of a range, as many as the fence has left of it: since tells the offsets.
+func (w *fencedWorker) handle(ctx context.Context, p sqladapter.Position, from, to int64, since func(start int64) []int64) error {
+	if w.cfg.Freeze && w.due(p.Partition) {
+		w.freeze(fmt.Sprintf("%d %d %d", p.Partition, from, to))
+		ctx = context.WithoutCancel(ctx) // it does not hear of its end
+	}
+	w.open.RLock()
+	defer w.open.RUnlock()
+	found, err := w.fence.Do(ctx, w.db, p, from, to, func(ctx context.Context, tx *sql.Tx, start int64) error {
+		for _, offset := range since(start) {
+			insert := "INSERT INTO " + w.cfg.Prefix + "effects (part, pos) VALUES ($1, $2)"
+			if _, err := tx.ExecContext(ctx, insert, p.Partition, offset); err != nil {
+				return err
+			}
+		}
+		if w.cfg.Hold && w.due(p.Partition) {
+			fmt.Println("HOLDING", p.Partition, from, to)
+			<-make(chan struct{}) // until the process is killed
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println(fencedRange{p.Partition, from, found.Start, to})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done[p.Partition]++
+	return nil
+}
+
+// due says, once, that a partition has had so many ranges that now is the time.
+func (w *fencedWorker) due(partition int32) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held || w.done[partition] < 3 {
+		return false
+	}
+	w.held = true
+	return true
+}
+
+// freeze stops the whole process until somebody has it go on.
+func (w *fencedWorker) freeze(what string) {
+	w.open.Lock()
+	defer w.open.Unlock()
+	thawed := make(chan os.Signal, 1)
+	signal.Notify(thawed, syscall.SIGCONT)
+	defer signal.Stop(thawed)
+	fmt.Println("HOLDING", what)
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	<-thawed
+}
+
+// revoked: what was done of the partition has been committed, or will come again to somebody else.
+func (w *fencedWorker) revoked(_ string, partition int32, _, _ int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done[partition] = 0
+}
+
+// fencedRange is a range that was done from start on.
+type fencedRange struct {
+	partition       int32
+	from, start, to int64
+}
+
+func (r fencedRange) String() string {
+	return fmt.Sprintf("RANGE %d %d %d %d", r.partition, r.from, r.start, r.to)
+}
+
+// readRange reads what String has written.
+func readRange(line string) (r fencedRange, ok bool) {
+	n, err := fmt.Sscanf(line, "RANGE %d %d %d %d", &r.partition, &r.from, &r.start, &r.to)
+	return r, n == 4 && err == nil
+}

@@ -1,0 +1,94 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// A fenceWay has the effects of a span, as often as it takes. Offset 0 of its position stands at
+// base in the ledger.
+type fenceWay struct {
+	name string
+	do   func(s *till, p sqladapter.Position, from, to, base int64) (sqladapter.Advance, error)
+}
+
+var fenceWays = []fenceWay{{"Do", (*till).byDo}, {"AdvanceTx", (*till).byTheBook}}
+
+// TestFenceCommitCut is TestCommitCut for positions: whoever runs a span again, or has Do do it,
+// finds its own fence where COMMIT has arrived, and has the effects where it has not.
+func TestFenceCommitCut(t *testing.T) {
+	for _, e := range cuttables(someModes) {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			s := newTill(t, e.engine)
+			c, db := e.through(t)
+			for i, w := range fenceWays {
+				t.Run(w.name, func(t *testing.T) {
+					through := *s
+					through.t, through.db = t, db
+					through.underCuts(c, w, int64(i*cutRounds*cutSpan))
+				})
+			}
+			s.wantLedger(int64(len(fenceWays) * cutRounds * cutSpan))
+		})
+	}
+}
+
+// cutSpan is how many offsets a span has.
+const cutSpan = 3
+
+// underCuts has a cut in every round. Each kind falls on the first span of a position, whose row
+// is new, as often as on its second.
+func (s *till) underCuts(c *cutter, w fenceWay, base int64) {
+	s.t.Helper()
+	before := c.count.Load()
+	for round := range cutRounds {
+		p := sqladapter.Position{Topic: w.name, TopicID: "x", Partition: int32(round/12*6 + round%6)}
+		from := int64(round / 6 % 2 * cutSpan)
+		now := cutIn(round)
+		c.arm(now)
+		got, err := w.do(s, p, from, from+cutSpan, base+int64(p.Partition)*2*cutSpan)
+		again, found := sqladapter.Advance{Start: from, New: from == 0}, sqladapter.Advance{Start: from + cutSpan}
+		if err != nil || now.how == undelivered && got != again || now.how != undelivered && now.how != torn && got != found {
+			s.t.Errorf("round %d, %v: %+v, %v", round, now.how, got, err)
+		}
+		s.wantNext(p, from+cutSpan)
+	}
+	if n := c.count.Load() - before; n != cutRounds {
+		s.t.Errorf("%d COMMITs were cut, want %d", n, cutRounds)
+	}
+}
+
+func (s *till) byDo(p sqladapter.Position, from, to, base int64) (sqladapter.Advance, error) {
+	return s.Do(s.t.Context(), s.db, p, from, to, func(ctx context.Context, tx *sql.Tx, start int64) error {
+		return s.record(ctx, tx, base+start, base+to)
+	})
+}
+
+func (s *till) byTheBook(p sqladapter.Position, from, to, base int64) (got sqladapter.Advance, err error) {
+	for range maxDeliveries {
+		if got, err = s.deliver(p, from, to, base); err == nil || !sqladapter.Retryable(err) {
+			break
+		}
+	}
+	return got, err
+}
+
+func (s *till) deliver(p sqladapter.Position, from, to, base int64) (sqladapter.Advance, error) {
+	tx, err := s.db.BeginTx(s.t.Context(), nil)
+	if err != nil {
+		return sqladapter.Advance{}, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	got, err := s.AdvanceTx(s.t.Context(), tx, p, from, to)
+	if err != nil {
+		return got, err
+	}
+	if err := s.record(s.t.Context(), tx, base+got.Start, base+to); err != nil {
+		return got, err
+	}
+	return got, tx.Commit()
+}

@@ -1,0 +1,42 @@
+//go:build long
+
+package sql_test
+
+import (
+	"context"
+	"testing"
+)
+
+// TestRecipesUnderFire is the run of TestUnderFire, by the book and by what is published. The
+// README has its figures.
+func TestRecipesUnderFire(t *testing.T) {
+	const crashes = 4
+	for _, field := range battlefields() {
+		for _, r := range append(ourWays, recipes...) {
+			if r.deadlocks || r.onlyPostgres && field.name != "postgres" {
+				continue // a recipe that deadlocks and does nothing else is seen without a fire
+			}
+			t.Run(field.name+"/"+r.name, func(t *testing.T) {
+				lost, doubled, burnt := field.burn(t, crashes, r.crowd)
+				if damage := lost > 0 || doubled > 0; damage != r.doubles {
+					t.Errorf("of %d messages %d lost, %d doubled; want damage: %v", len(burnt.messages), lost, doubled, r.doubles)
+				}
+			})
+		}
+	}
+}
+
+// ourWays are sqladapter's, as if they were recipes.
+var ourWays = []recipe{
+	{name: "DoBatch and MarkBatchTx", deliver: func(s *shop, _ string) func(context.Context, int, []string) error { return s.atomic }},
+	{name: "Do", oneByOne: true, deliver: func(s *shop, _ string) func(context.Context, int, []string) error {
+		return func(ctx context.Context, _ int, batch []string) error {
+			for _, message := range batch {
+				if _, err := s.do(ctx, message); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}},
+}
