@@ -69,6 +69,9 @@ type dialect struct {
 	// load the rows of these ids as they are committed now: id, stamp, fingerprint, when it
 	// was made and the clock, both in milliseconds, and the result.
 	load func(es []entry) statement
+	// earlier is load for those that were there before the table of insert was; nil where load
+	// finds them, too.
+	earlier func(es []entry) statement
 	// peek is load for those who wait for nobody.
 	peek func(es []entry) statement
 	// window reads the one on record, in milliseconds; setWindow takes it.

@@ -9,6 +9,9 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
+// Not UNIX_TIMESTAMP, which goes by the session's time zone and repeats an hour a year.
+const mysqlNow = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000`
+
 // newMySQL writes digests and numbers into the text in place of parameters: drivers that
 // prepare every statement with parameters would need three round trips for one. Digests are
 // hexadecimal, so there is nothing to escape.
@@ -20,8 +23,7 @@ import (
 // batch that is a good part of the table is read by a scan, which locks rows of others on
 // its way: sorted batches would deadlock.
 func newMySQL(t tableName, window time.Duration) *dialect {
-	// Not UNIX_TIMESTAMP, which goes by the session's time zone and repeats an hour a year.
-	const now = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000`
+	const now = mysqlNow
 	into := `INSERT INTO ` + t.full + ` (id, owner, fingerprint) VALUES `
 	from := `SELECT m.id, m.owner, m.fingerprint, m.created_at, ` + now + `, r.result FROM ` + t.full + ` AS m FORCE INDEX (PRIMARY)` +
 		` LEFT JOIN ` + t.results + ` AS r FORCE INDEX (PRIMARY) ON r.id = m.id WHERE m.id IN (`
@@ -63,8 +65,26 @@ func newMySQL(t tableName, window time.Duration) *dialect {
 				` ON DUPLICATE KEY UPDATE ` + t.results + `.id = ` + t.results + `.id`}
 		},
 		weakest: sql.LevelReadCommitted,
+		kind:    mysqlKind(t, "BASE TABLE"),
 		guarded: true,
 	}
+}
+
+// mysqlKind counts the tables that are of another kind than wanted.
+func mysqlKind(t tableName, want string) string {
+	return `SELECT COUNT(*) FROM information_schema.tables WHERE ` + mysqlNamed(t, t.name) + ` AND table_type <> '` + want + `'`
+}
+
+// mysqlNamed is the condition on information_schema.tables for a table beside that of t.
+func mysqlNamed(t tableName, table string) string {
+	return `table_schema = ` + mysqlSchema(t) + ` AND table_name = '` + table + `'`
+}
+
+func mysqlSchema(t tableName) string {
+	if t.schema == "" {
+		return `DATABASE()`
+	}
+	return `'` + t.schema + `'`
 }
 
 func idLiterals(es []entry) string {

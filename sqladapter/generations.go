@@ -20,11 +20,15 @@ const (
 	// and which have no index by age. [Marks.Rotate] seals the open one when it is a window
 	// old, opens the next, and drops the one that is not looked at any more: expiry costs
 	// nothing per row, and leaves nothing to vacuum. A mark looks into two tables in place of
-	// one, which costs the server about a sixth more. PostgreSQL only.
+	// one, which costs the server about a sixth more; with MySQL a duplicate may cost one more
+	// round trip. For PostgreSQL, MySQL and MariaDB. Not for Galera, where a transaction on
+	// another node does not keep a table from being renamed.
 	//
-	// A rotation is learnt from an error, for which [Retryable] is true: [Marks.Do] and
-	// [Marks.DoBatch] run their transactions again, and so must who uses MarkTx. The name in
-	// Config.Table is a view of all marks, to be read by people.
+	// With PostgreSQL a rotation is learnt from an error, for which [Retryable] is true:
+	// [Marks.Do] and [Marks.DoBatch] run their transactions again, and so must who uses MarkTx.
+	// With MySQL it is so only for a transaction whose snapshot is older than the rotation.
+	//
+	// The name in Config.Table is a view of all marks, to be read by people.
 	Generations
 )
 
@@ -59,7 +63,11 @@ type generations struct {
 	gone atomic.Int64
 }
 
-func (m *Marks) useGenerations() {
+func (m *Marks) useGenerations(d Dialect) {
+	if d == MySQL {
+		m.dialect = newMySQLGenerations(m.table, m.window)
+		return // their names stay, so there is nothing to know of them
+	}
 	m.dialect = newPostgresGenerations(m.table, m.window)
 	m.generations = &generations{
 		read: `SELECT generation FROM ` + m.table.state,
@@ -138,8 +146,8 @@ func (m *Marks) checkKind(ctx context.Context, tx Tx) error {
 	if m.dialect.kind == "" {
 		return nil
 	}
-	other, err := queryNumber(ctx, tx, m.dialect.kind)
-	if err != nil {
+	var other int64
+	if err := m.alone(ctx, tx, func(q Tx) error { return scanOne(ctx, q, m.dialect.kind, &other) }); err != nil {
 		return err
 	}
 	if other != 0 {

@@ -126,11 +126,16 @@ func (m *Marks) settle(ctx context.Context, tx Tx, left []entry) (map[dedup.ID]r
 	if err != nil {
 		return nil, err
 	}
+	loaded := func(load func([]entry) statement) func() ([]row, error) {
+		return func() ([]row, error) { return queryRows(ctx, tx, load(left), len(left), (*columns).loaded) }
+	}
+	asks := []func() ([]row, error){func() ([]row, error) { return d.insertRows(ctx, tx, left, salt) }}
+	if d.earlier != nil {
+		asks = append(asks, loaded(d.earlier))
+	}
+	asks = append(asks, loaded(d.load))
 	for range maxRounds {
-		for _, ask := range []func() ([]row, error){
-			func() ([]row, error) { return d.insertRows(ctx, tx, left, salt) },
-			func() ([]row, error) { return queryRows(ctx, tx, d.load(left), len(left), (*columns).loaded) },
-		} {
+		for _, ask := range asks {
 			rows, err := ask()
 			if err != nil {
 				return nil, m.rotated(d, err)

@@ -41,7 +41,7 @@ type Config struct {
 	// Default: zero, which keeps marks for ever.
 	Window time.Duration
 	// Retention is how expired marks are removed: [Deletes] or [Generations]. A table stays
-	// with the one it was made for. Generations are for PostgreSQL, need a Window, and are for
+	// with the one it was made for. Generations are for PostgreSQL and MySQL, need a Window, and are for
 	// tables so large that deletes, and the vacuum behind them, are felt. Default: Deletes.
 	Retention Retention
 	// ResultLimit bounds what [Marks.SaveResultTx] keeps, in bytes. Default: 262144, which is
@@ -101,7 +101,7 @@ type Marks struct {
 	table     tableName
 	dialect   *dialect
 	versions  *Migrations
-	// generations is nil with another retention.
+	// generations is nil with another retention, and where generations keep their names.
 	generations *generations
 }
 
@@ -136,7 +136,7 @@ func New(cfg Config) (*Marks, error) {
 		limit: cmp.Or(cfg.ResultLimit, defaultResultLimit), retention: cfg.Retention, table: table, dialect: build(table, cfg.Window),
 	}
 	if m.retention == Generations {
-		m.useGenerations()
+		m.useGenerations(cfg.Dialect)
 	}
 	m.versions, err = m.newMigrations(cfg)
 	return m, err
@@ -146,8 +146,8 @@ func checkRetention(cfg Config) error {
 	switch {
 	case cfg.Retention > Generations:
 		return inputError("Retention", "must be Deletes or Generations")
-	case cfg.Retention == Generations && cfg.Dialect != Postgres:
-		return inputError("Retention", "is Generations, which is for PostgreSQL, not for "+cfg.Dialect.String())
+	case cfg.Retention == Generations && cfg.Dialect != Postgres && cfg.Dialect != MySQL:
+		return inputError("Retention", "is Generations, which is for PostgreSQL and MySQL, not for "+cfg.Dialect.String())
 	case cfg.Retention == Generations && cfg.Window == 0:
 		return inputError("Window", "is zero, which keeps marks for ever; Generations need one")
 	}

@@ -260,7 +260,7 @@ func TestMySQLCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			one := func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }
-			level := []step{{like: "information_schema.tables", rows: one}, {like: "SELECT version", rows: one}}
+			level := []step{{query: m.dialect.kind, rows: number(0)}, {like: "information_schema.tables", rows: one}, {like: "SELECT version", rows: one}}
 			db, s := openScript(t, append(level, tt.steps...)...)
 			err := m.Check(t.Context(), db)
 			if (err == nil) != (tt.fails == "") || err != nil && !strings.Contains(err.Error(), tt.fails) || s.committed != 0 {

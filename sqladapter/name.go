@@ -8,6 +8,8 @@ import (
 
 // tableName holds names that are checked and quoted, ready to be put into a statement.
 type tableName struct {
+	schema  string // bare, and empty for the connection's own
+	name    string // of the table, bare
 	full    string // with the schema, when there is one
 	bare    string // the table alone
 	index   string // of the retention index, as CREATE INDEX wants it
@@ -42,7 +44,7 @@ func newTableName(d Dialect, schema, table string) (tableName, error) {
 	quote := func(suffix string) string { return d.quote(sqlname.Derive(table, suffix)) }
 	derive := func(suffix string) string { return in(sqlname.Derive(table, suffix)) }
 	name := tableName{
-		full: in(table), bare: d.quote(table), index: d.quote(index), results: derive("_results"), meta: derive("_meta"),
+		schema: schema, name: table, full: in(table), bare: d.quote(table), index: d.quote(index), results: derive("_results"), meta: derive("_meta"),
 		state: derive("_generation"), quote: quote, derive: derive,
 	}
 	if d == SQLite {

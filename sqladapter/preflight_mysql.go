@@ -82,9 +82,13 @@ func (p *preflight) foundRows(ctx context.Context) {
 func (p *preflight) mysqlTable(ctx context.Context, table string) (s shape, err error) {
 	name := []any{p.cfg.Schema, table}
 	const in = ` WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name = ?`
-	there, err := p.scan(ctx, `SELECT engine FROM information_schema.tables`+in, name, &s.engine)
+	var kind string
+	there, err := p.scan(ctx, `SELECT COALESCE(engine, ''), table_type FROM information_schema.tables`+in, name, &s.engine, &kind)
 	if err != nil || !there {
 		return shape{missing: !there}, err
+	}
+	if kind == "VIEW" {
+		return p.mysqlGenerations(ctx, table)
 	}
 	if _, err := p.scan(ctx, `SELECT COUNT(DISTINCT IF(non_unique = 0, index_name, NULL)), COUNT(DISTINCT IF(non_unique = 1, index_name, NULL))`+
 		` FROM information_schema.statistics`+in, name, &s.unique, &s.plain); err != nil {
@@ -97,6 +101,18 @@ func (p *preflight) mysqlTable(ctx context.Context, table string) (s shape, err 
 		` JOIN information_schema.statistics i USING (table_schema, table_name, column_name)`+
 		` WHERE c.table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND c.table_name = ?`+
 		` AND i.non_unique = 0 AND c.collation_name IS NOT NULL`, name...)
+	return s, err
+}
+
+// mysqlGenerations looks behind the view that [Generations] have for people. Theirs need no index
+// by age.
+func (p *preflight) mysqlGenerations(ctx context.Context, table string) (shape, error) {
+	t, err := newTableName(MySQL, p.cfg.Schema, table)
+	if err != nil {
+		return shape{}, err
+	}
+	s, err := p.mysqlTable(ctx, bareName(newTurns(t).open.marks))
+	s.aged = false
 	return s, err
 }
 

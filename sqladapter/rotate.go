@@ -38,14 +38,21 @@ var lockPause = backoff.Policy{Kind: backoff.Equal, Base: 500 * time.Millisecond
 //
 // To seal a generation it needs a moment without any transaction that has marked in it. It
 // waits 50 ms for that moment, during which other marks wait, too, gives up, lets them go on,
-// and tries again, three times, waiting twice as long each time. A mark whose own lock_timeout
+// and tries again, three times, waiting twice as long each time. With MySQL it waits a second
+// each time, which is the shortest wait that MySQL knows. A mark whose own lock_timeout
 // is shorter than that may be told that its key is in flight. When a transaction is left hanging, or a
 // backup goes on for hours, nothing is sealed, and marks go on; the error is [Retryable], and
-// the next call tries again. All of a rotation is one transaction: a rotator that dies leaves nothing half
-// done. One that freezes is cut off by the server after a second.
+// the next call tries again.
+//
+// All of a rotation is one transaction in PostgreSQL: a rotator that dies leaves nothing half
+// done. One that freezes is cut off by the server after a second. In MySQL its steps commit one by
+// one. Marks do not notice when it dies in between, and the next call finishes what it has begun;
+// a backup that reads without locks (mysqldump --single-transaction) may have to be made again
+// when a rotation comes in between.
 //
 // The role that calls it becomes the owner of the new tables: use the role that marks, or give
-// that one its rights by ALTER DEFAULT PRIVILEGES. It is an error with another retention, and
+// that one its rights by ALTER DEFAULT PRIVILEGES. With MySQL it needs CREATE, ALTER, DROP, INSERT and SELECT
+// for the schema, or for the names. It is an error with another retention, and
 // for a table that is on record to be kept for ever. Two round trips while nothing is due.
 func (m *Marks) Rotate(ctx context.Context, db *sql.DB) (sealed bool, err error) {
 	switch {
@@ -53,14 +60,18 @@ func (m *Marks) Rotate(ctx context.Context, db *sql.DB) (sealed bool, err error)
 		return false, m.ready()
 	case db == nil:
 		return false, inputError("db", "is nil")
-	case m.generations == nil:
+	case m.retention != Generations:
 		return false, inputError("Retention", "is "+m.retention.String()+"; call DeleteExpired")
 	}
 	window, err := m.enforcedWindow(ctx, db)
 	if err != nil {
 		return false, err
 	}
-	if sealed, err = m.rotate(ctx, db, window); err != nil {
+	rotate := m.rotate
+	if m.generations == nil {
+		rotate = m.rotateMySQL
+	}
+	if sealed, err = rotate(ctx, db, window); err != nil {
 		return sealed, fmt.Errorf("sqladapter: rotate %s: %w", m.table.full, err)
 	}
 	return sealed, nil
@@ -115,17 +126,26 @@ func newestMark(table string, pages int) string {
 
 // briefly runs work in a transaction that waits for no lock for long.
 func (m *Marks) briefly(ctx context.Context, db *sql.DB, work func(tx *sql.Tx) (bool, error)) (done bool, err error) {
+	err = patiently(ctx, func(try int) error {
+		done, err = m.bounded(ctx, db, lockWait<<try, work)
+		return err
+	})
+	return done, err
+}
+
+// patiently tries again, after a pause, what has waited for a lock in vain.
+func patiently(ctx context.Context, work func(try int) error) (err error) {
 	for try := range lockTries {
 		if try > 0 {
 			if cause := backoff.Sleep(ctx, lockPause.Delay(try-1, 0, nil)); cause != nil {
-				return false, because(cause, err)
+				return because(cause, err)
 			}
 		}
-		if done, err = m.bounded(ctx, db, lockWait<<try, work); !sqlerr.Waited(err) {
-			return done, err
+		if err = work(try); !sqlerr.Waited(err) {
+			return err
 		}
 	}
-	return false, fmt.Errorf("other transactions have held a lock, %d times: %w", lockTries, err)
+	return fmt.Errorf("other transactions have held a lock, %d times: %w", lockTries, err)
 }
 
 func (m *Marks) bounded(ctx context.Context, db *sql.DB, wait time.Duration, work func(tx *sql.Tx) (bool, error)) (bool, error) {

@@ -111,7 +111,7 @@ func (m *Marks) longEnough(recorded time.Duration) bool {
 // ([*LevelError]), in this package's form and with a window that is long enough, and refuses what
 // [Marks.Migrate] refuses. It is for those who migrate with their own tool, to be called at
 // start. It leaves nothing behind. Four round trips; five with PostgreSQL, with MySQL some
-// seventeen, with SQL Server twelve on two sessions.
+// twenty, with SQL Server twelve on two sessions.
 func (m *Marks) Check(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
 		return err

@@ -63,7 +63,6 @@ func TestNew(t *testing.T) {
 		"unknown dialect":         {"Dialect", func(c *Config) { c.Dialect = 9 }},
 		"no such retention":       {"Retention", func(c *Config) { c.Retention = 2 }},
 		"generations, SQLite":     {"Retention", func(c *Config) { c.Dialect, c.Retention, c.Window = SQLite, Generations, time.Hour }},
-		"generations, MySQL":      {"Retention", func(c *Config) { c.Dialect, c.Retention, c.Window = MySQL, Generations, time.Hour }},
 		"generations, SQL Server": {"Retention", func(c *Config) { c.Dialect, c.Retention, c.Window = SQLServer, Generations, time.Hour }},
 		"generations forever":     {"Window", func(c *Config) { c.Retention = Generations }},
 		"no namespace":            {"Namespace", func(c *Config) { c.Namespace = "" }},
@@ -99,6 +98,7 @@ func TestNew(t *testing.T) {
 		func(*Config) {},
 		func(c *Config) { c.Table = strings.Repeat("t", 63) },
 		func(c *Config) { c.Schema, c.Table, c.Window = "_s", "T_9", time.Millisecond },
+		func(c *Config) { c.Dialect, c.Retention, c.Window = MySQL, Generations, time.Hour },
 	} {
 		cfg := good
 		edit(&cfg)

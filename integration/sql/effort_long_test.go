@@ -6,11 +6,12 @@ import "time"
 
 // A day would find more; this is minutes.
 const (
-	fireCrashes    = 20
-	fireKills      = 100
-	fireEvery      = 30 * time.Millisecond
-	cutRounds      = 1200
-	stormRotations = 600
+	fireCrashes      = 20
+	fireKills        = 100
+	fireEvery        = 30 * time.Millisecond
+	cutRounds        = 1200
+	stormRotations   = 600
+	mariadbRotations = 300
 )
 
 var (

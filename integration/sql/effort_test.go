@@ -6,11 +6,12 @@ import "time"
 
 // How much is done to the databases; under the tag long it is more.
 const (
-	fireCrashes    = 2
-	fireKills      = 12 // before, between and after the crashes
-	fireEvery      = 20 * time.Millisecond
-	cutRounds      = 36 // of each way to mark, on each engine and in each mode
-	stormRotations = 40
+	fireCrashes      = 2
+	fireKills        = 12 // before, between and after the crashes
+	fireEvery        = 20 * time.Millisecond
+	cutRounds        = 36 // of each way to mark, on each engine and in each mode
+	stormRotations   = 40
+	mariadbRotations = 8
 )
 
 var (

@@ -97,12 +97,19 @@ func postgresModes() []engine {
 
 // forEach runs a test against every engine.
 func forEach(t *testing.T, test func(t *testing.T, e engine)) {
-	e := inGenerations(postgres("cache_statement"))
-	t.Run(e.name, func(t *testing.T) { test(t, e) })
+	forEachInGenerations(t, test)
 	forEachDeleting(t, test)
 }
 
-// forEachDeleting runs a test that is about retention by deletes, or about its tables.
+// forEachInGenerations runs a test that is about retention by generations.
+func forEachInGenerations(t *testing.T, test func(t *testing.T, e engine)) {
+	for _, e := range []engine{inGenerations(postgres("cache_statement")), inGenerations(mariadb())} {
+		t.Run(e.name, func(t *testing.T) { test(t, e) })
+	}
+}
+
+// forEachDeleting runs a test that is about retention by deletes, or about other tables than those
+// of marks.
 func forEachDeleting(t *testing.T, test func(t *testing.T, e engine)) {
 	for _, e := range append(postgresModes(), sqlite(), mariadb()) {
 		t.Run(e.name, func(t *testing.T) { test(t, e) })

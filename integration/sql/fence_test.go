@@ -105,7 +105,7 @@ func payments(partition int32) sqladapter.Position {
 // TestFenceMoves: what is delivered again is not done again, and a gap is passed over and told;
 // in a transaction of Do, and in the caller's, which commits whatever it is told.
 func TestFenceMoves(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newTill(t, e)
 		for name, once := range map[string]func(sqladapter.Position, int64, int64) (sqladapter.Advance, error){"Do": s.once, "AdvanceTx": s.advance} {
 			t.Run(name, func(t *testing.T) { s.moves(t, sqladapter.Position{Topic: name, TopicID: "x", Partition: 1}, once) })
@@ -158,7 +158,7 @@ func (s *till) advance(p sqladapter.Position, from, to int64) (sqladapter.Advanc
 // TestFenceApart: a topic that was created anew, another group, and names that only a collation
 // would take for the same have positions of their own.
 func TestFenceApart(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newTill(t, e)
 		if _, err := s.once(payments(1), 0, 10); err != nil {
 			t.Fatal(err)
@@ -201,7 +201,7 @@ func TestFenceApart(t *testing.T) {
 // it is the only one: they begin where the others began, in batches of other sizes, die in the
 // midst of them, and begin again behind what is committed.
 func TestFenceZombies(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachDeleting(t, func(t *testing.T, e engine) {
 		const n, owners = 400, 4
 		s := newTill(t, e)
 		crash := errors.New("the owner dies")
@@ -253,7 +253,7 @@ func TestFenceZombies(t *testing.T) {
 // TestFenceWaits: a second owner gets no answer before the first transaction has ended, and then
 // the right one.
 func TestFenceWaits(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachDeleting(t, func(t *testing.T, e engine) {
 		if e.dialect == sqladapter.SQLite {
 			return // the second waits to begin
 		}
@@ -319,7 +319,7 @@ func (s *till) waitForOwner() {
 
 // TestFenceLevels: at every isolation level a second owner is told the truth, or to run again.
 func TestFenceLevels(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachDeleting(t, func(t *testing.T, e engine) {
 		if e.dialect == sqladapter.SQLite {
 			return // it has one
 		}
@@ -358,7 +358,7 @@ func TestFenceLevels(t *testing.T) {
 // TestFenceBatch: batches of partitions in opposite orders wait for each other and do not
 // deadlock; one that goes by itself would.
 func TestFenceBatch(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachDeleting(t, func(t *testing.T, e engine) {
 		const partitions, rounds = 20, 15
 		s := newTill(t, e)
 		var wg sync.WaitGroup
@@ -402,7 +402,7 @@ func TestFenceBatch(t *testing.T) {
 
 // TestFenceBusy: a lock timeout is an answer of its own.
 func TestFenceBusy(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachDeleting(t, func(t *testing.T, e engine) {
 		if e.dialect == sqladapter.SQLite {
 			return
 		}
@@ -440,7 +440,7 @@ func TestFenceClosed(t *testing.T) {
 
 // TestFenceCheck: the level of the table is told before the first batch fails.
 func TestFenceCheck(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newTill(t, e)
 		if err := s.Migrations().Check(t.Context(), s.db); err != nil {
 			t.Error(err)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,8 +21,37 @@ import (
 // relation is the quoted name of a table or view of the shop.
 func (s *shop) relation(suffix string) string { return `"` + sqlname.Derive(s.table, suffix) + `"` }
 
-// open is the table that marks go to.
-func (s *shop) open(generation int) string { return s.relation(fmt.Sprintf("_g%d_open", generation)) }
+// open is the table that marks go to; MySQL has one name for all of them.
+func (s *shop) open(generation int) string {
+	if s.dialect == sqladapter.MySQL {
+		return s.turn("_open")
+	}
+	return s.relation(fmt.Sprintf("_g%d_open", generation))
+}
+
+// turn is the name of a table of MySQL, which all are cut alike.
+func (s *shop) turn(suffix string) string {
+	const longest = "_sealed_results"
+	return `"` + strings.TrimSuffix(sqlname.Derive(s.table, longest), longest) + suffix + `"`
+}
+
+// wantTables checks that there are those of two generations and no other.
+func (s *shop) wantTables(t *testing.T, open int) {
+	t.Helper()
+	want := []string{"_open", "_open_results", "_sealed", "_sealed_results"}
+	name := s.turn
+	if s.dialect == sqladapter.Postgres {
+		want = []string{"_generation", fmt.Sprintf("_g%d", open-1), fmt.Sprintf("_g%d_results", open-1), fmt.Sprintf("_g%d_open", open), fmt.Sprintf("_g%d_results", open)}
+		name = s.relation
+	}
+	for i := range want {
+		want[i] = strings.Trim(name(want[i]), `"`)
+	}
+	slices.Sort(want)
+	if tables := s.relations(t, "r"); !slices.Equal(tables, want) {
+		t.Errorf("there are %q, want %q", tables, want)
+	}
+}
 
 // dropGenerations removes what Migrate and Rotate have made, whichever generation it is.
 func (s *shop) dropGenerations(t *testing.T) {
@@ -35,6 +66,9 @@ func (s *shop) dropGenerations(t *testing.T) {
 // relations lists the views ("v") or the tables of generations ("r") of the shop.
 func (s *shop) relations(t *testing.T, kind string) []string {
 	t.Helper()
+	if s.dialect == sqladapter.MySQL {
+		return s.mariadbRelations(t, kind)
+	}
 	like := s.table + "_g%"
 	if len(s.table) > 50 {
 		stem := sqlname.Derive(s.table, "_g")
@@ -50,11 +84,31 @@ func (s *shop) relations(t *testing.T, kind string) []string {
 	return names
 }
 
+func (s *shop) mariadbRelations(t *testing.T, kind string) []string {
+	t.Helper()
+	stem := strings.Trim(s.turn(""), `"`)
+	of := ` AND table_type = 'BASE TABLE' AND LEFT(table_name, ?) = ? AND SUBSTR(table_name, ? + 1) REGEXP '^_(next|open|sealed|gone)(_results)?$' ORDER BY 1`
+	args := []any{len(stem), stem, len(stem)}
+	if kind == "v" {
+		of, args = ` AND table_type = 'VIEW' AND table_name IN (?, ?) ORDER BY 1`, []any{s.table, sqlname.Derive(s.table, "_results")}
+	}
+	names, err := texts(s.db.QueryContext(context.WithoutCancel(t.Context()),
+		`SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()`+of, args...))
+	if err != nil {
+		t.Error(err)
+	}
+	return names
+}
+
 // windowPassed makes the open generation old enough to be sealed, and what is in it with it;
 // the next mark is a window younger.
 func (s *shop) windowPassed(t *testing.T, generation int) {
 	t.Helper()
 	const day = 86_400_000
+	if s.dialect == sqladapter.MySQL {
+		s.exec(t, fmt.Sprintf(`UPDATE %s SET created_at = created_at - %d`, s.open(generation), day))
+		return
+	}
 	s.exec(t, fmt.Sprintf(`UPDATE %s SET opened_ms = opened_ms - %d`, s.relation("_generation"), day))
 	s.exec(t, fmt.Sprintf(`UPDATE %s SET stamp = stamp - %d`, s.open(generation), day<<20))
 }
@@ -76,71 +130,71 @@ func (s *shop) wantFirst(t *testing.T, message string, want bool) {
 
 // TestRotate: what a generation goes through, with its name at every length.
 func TestRotate(t *testing.T) {
-	prefix := servertest.Prefix(t)
-	for name, table := range map[string]string{"short": prefix + "_marks", "long": prefix + strings.Repeat("x", 63-len(prefix))} {
-		t.Run(name, func(t *testing.T) {
-			s := newShop(t, inGenerations(postgres("cache_statement")), func(c *sqladapter.Config) { c.Table = table })
-			if _, err := s.saves(t.Context(), "first week", []byte("receipt")); err != nil {
-				t.Fatal(err)
-			}
-			s.rotate(t, false) // it is young
-			s.windowPassed(t, 1)
-			s.rotate(t, false) // nobody was there since
-			s.wantFirst(t, "second week", true)
-			s.rotate(t, true)
-			s.rotate(t, false)
+	forEachInGenerations(t, func(t *testing.T, e engine) {
+		prefix := servertest.Prefix(t)
+		for name, table := range map[string]string{"short": prefix + "_marks", "long": prefix + strings.Repeat("x", 63-len(prefix))} {
+			t.Run(name, func(t *testing.T) {
+				s := newShop(t, e, func(c *sqladapter.Config) { c.Table = table })
+				if _, err := s.saves(t.Context(), "first week", []byte("receipt")); err != nil {
+					t.Fatal(err)
+				}
+				s.rotate(t, false) // it is young
+				s.windowPassed(t, 1)
+				s.rotate(t, false) // nobody was there since
+				s.wantFirst(t, "second week", true)
+				s.rotate(t, true)
+				s.rotate(t, false)
 
-			for _, message := range []string{"first week", "second week"} {
-				s.wantMark(t, message, true)
-				s.wantFirst(t, message, false)
-			}
-			if mark, err := s.saves(t.Context(), "first week", nil); err != nil || string(mark.Result) != "receipt" {
-				t.Errorf("duplicate in the next generation: %q, %v", mark.Result, err)
-			}
-			if _, err := s.saves(t.Context(), "third week", []byte("another")); err != nil {
-				t.Fatal(err)
-			}
+				for _, message := range []string{"first week", "second week"} {
+					s.wantMark(t, message, true)
+					s.wantFirst(t, message, false)
+				}
+				if mark, err := s.saves(t.Context(), "first week", nil); err != nil || string(mark.Result) != "receipt" {
+					t.Errorf("duplicate in the next generation: %q, %v", mark.Result, err)
+				}
+				if _, err := s.saves(t.Context(), "third week", []byte("another")); err != nil {
+					t.Fatal(err)
+				}
 
-			s.windowPassed(t, 2)
-			s.wantFirst(t, "fourth week", true)
-			s.rotate(t, true)
-			s.wantMark(t, "second week", false)
-			s.wantMark(t, "third week", true)
-			s.wantFirst(t, "first week", true)
-			s.wantFirst(t, "third week", false)
-			if mark, err := s.do(t.Context(), "third week"); err != nil || string(mark.Result) != "another" {
-				t.Errorf("duplicate with a result: %q, %v", mark.Result, err)
-			}
-			if tables := s.relations(t, "r"); len(tables) != 5 {
-				t.Errorf("left are %q; want two generations, their results, and the number", tables)
-			}
-			// Nothing is made anew, or counted back, for a table that is there.
-			if err := errors.Join(s.marks.Migrate(t.Context(), s.db), s.marks.Check(t.Context(), s.db)); err != nil {
-				t.Error(err)
-			}
-			s.wantFirst(t, "fourth week", false)
+				s.windowPassed(t, 2)
+				s.wantFirst(t, "fourth week", true)
+				s.rotate(t, true)
+				s.wantMark(t, "second week", false)
+				s.wantMark(t, "third week", true)
+				s.wantFirst(t, "first week", true)
+				s.wantFirst(t, "third week", false)
+				if mark, err := s.do(t.Context(), "third week"); err != nil || string(mark.Result) != "another" {
+					t.Errorf("duplicate with a result: %q, %v", mark.Result, err)
+				}
+				s.wantTables(t, 3)
+				// Nothing is made anew, or counted back, for a table that is there.
+				if err := errors.Join(s.marks.Migrate(t.Context(), s.db), s.marks.Check(t.Context(), s.db)); err != nil {
+					t.Error(err)
+				}
+				s.wantFirst(t, "fourth week", false)
 
-			// Whatever the tables are called by now, the way down finds them, and the way up
-			// begins anew.
-			if err := s.marks.Migrations().To(t.Context(), s.db, 0); err != nil {
-				t.Fatal(err)
-			}
-			if left := append(s.relations(t, "r"), s.relations(t, "v")...); len(left) > 0 {
-				t.Errorf("left are %q", left)
-			}
-			if err := s.marks.Migrate(t.Context(), s.db); err != nil {
-				t.Fatal(err)
-			}
-			s.wantFirst(t, "fourth week", true)
-			s.wantFirst(t, "fourth week", false)
-		})
-	}
+				// Whatever the tables are called by now, the way down finds them, and the way up
+				// begins anew.
+				if err := s.marks.Migrations().To(t.Context(), s.db, 0); err != nil {
+					t.Fatal(err)
+				}
+				if left := append(s.relations(t, "r"), s.relations(t, "v")...); len(left) > 0 {
+					t.Errorf("left are %q", left)
+				}
+				if err := s.marks.Migrate(t.Context(), s.db); err != nil {
+					t.Fatal(err)
+				}
+				s.wantFirst(t, "fourth week", true)
+				s.wantFirst(t, "fourth week", false)
+			})
+		}
+	})
 }
 
 // TestRetentionStays: a table made for one kind of retention is refused with the other.
 func TestRetentionStays(t *testing.T) {
-	deletes := postgres("cache_statement")
-	for _, made := range []engine{deletes, inGenerations(deletes)} {
+	pg, my := postgres("cache_statement"), mariadb()
+	for _, made := range []engine{pg, inGenerations(pg), my, inGenerations(my)} {
 		t.Run(made.name, func(t *testing.T) {
 			s := newShop(t, made)
 			s.wantFirst(t, "m", true)
@@ -211,8 +265,12 @@ func newRotator(t *testing.T, s *shop, edit ...func(*sqladapter.Config)) *shop {
 	if err != nil {
 		t.Fatal(err)
 	}
+	e := postgres("exec")
+	if s.dialect == sqladapter.MySQL {
+		e = mariadb()
+	}
 	other := *s
-	other.db, other.marks = postgres("exec").open(t), marks
+	other.db, other.marks = e.open(t), marks
 	return &other
 }
 
@@ -265,36 +323,35 @@ func TestSnapshotBeforeRotation(t *testing.T) {
 
 // TestRotateTogether: one of many seals, and nobody fails.
 func TestRotateTogether(t *testing.T) {
-	s := newShop(t, inGenerations(postgres("cache_statement")))
-	for generation := 1; generation <= 3; generation++ {
-		s.windowPassed(t, generation)
-		s.wantFirst(t, fmt.Sprint("m", generation), true)
-		type answer struct {
-			sealed bool
-			err    error
-		}
-		answers := make(chan answer)
-		for range 6 {
-			go func() {
-				sealed, err := s.marks.Rotate(t.Context(), s.db)
-				answers <- answer{sealed, err}
-			}()
-		}
-		sealed := 0
-		for range 6 {
-			a := <-answers
-			if a.err != nil {
-				t.Error(a.err)
-			}
-			if a.sealed {
-				sealed++
+	forEachInGenerations(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		for generation := 1; generation <= 3; generation++ {
+			s.windowPassed(t, generation)
+			s.wantFirst(t, fmt.Sprint("m", generation), true)
+			if sealed := s.rotateTogether(t, 6); sealed != 1 {
+				t.Errorf("%d of six have sealed generation %d", sealed, generation)
 			}
 		}
-		if sealed != 1 {
-			t.Errorf("%d of six have sealed generation %d", sealed, generation)
-		}
+		s.wantTables(t, 4)
+	})
+}
+
+// rotateTogether tells how many of n have sealed.
+func (s *shop) rotateTogether(t *testing.T, n int) int {
+	t.Helper()
+	var sealed atomic.Int64
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			did, err := s.marks.Rotate(t.Context(), s.db)
+			if err != nil {
+				t.Error(err)
+			}
+			if did {
+				sealed.Add(1)
+			}
+		})
 	}
-	if tables := s.relations(t, "r"); len(tables) != 5 || !slices.Contains(tables, strings.Trim(s.open(4), `"`)) {
-		t.Errorf("left are %q", tables)
-	}
+	wg.Wait()
+	return int(sealed.Load())
 }

@@ -18,55 +18,61 @@ import (
 // TestMariaDBIsolation: at every level a transaction whose snapshot is older than the
 // winner's commit is told the truth, with the result. A plain read would not see the row.
 func TestMariaDBIsolation(t *testing.T) {
-	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
-		t.Run(level.String(), func(t *testing.T) {
-			s := newShop(t, mariadb())
-			loser := begin(t, s.db, level)
-			// Takes the snapshot before the winner's commit, and no lock in its way.
-			if _, err := loser.ExecContext(t.Context(), `SELECT window_ms FROM "`+s.table+`_meta"`); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.saves(t.Context(), "m", []byte("receipt")); err != nil {
-				t.Fatal(err)
-			}
-			mark, err := s.marks.MarkTx(t.Context(), loser, "m")
-			if err != nil || mark.Outcome != dedup.Duplicate || string(mark.Result) != "receipt" {
-				t.Errorf("loser: %v %q, %v", mark.Outcome, mark.Result, err)
-			}
-			if err := loser.Rollback(); err != nil {
-				t.Error(err)
-			}
-		})
+	for _, e := range []engine{mariadb(), inGenerations(mariadb())} {
+		for _, level := range levels(e.dialect) {
+			t.Run(e.name+"/"+level.String(), func(t *testing.T) {
+				s := newShop(t, e)
+				loser := begin(t, s.db, level)
+				// Takes the snapshot before the winner's commit, and no lock in its way.
+				if _, err := loser.ExecContext(t.Context(), `SELECT window_ms FROM "`+s.table+`_meta"`); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.saves(t.Context(), "m", []byte("receipt")); err != nil {
+					t.Fatal(err)
+				}
+				mark, err := s.marks.MarkTx(t.Context(), loser, "m")
+				if err != nil || mark.Outcome != dedup.Duplicate || string(mark.Result) != "receipt" {
+					t.Errorf("loser: %v %q, %v", mark.Outcome, mark.Result, err)
+				}
+				if err := loser.Rollback(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
 	}
 }
 
 // TestMariaDBSnapshotIsolation: with innodb_snapshot_isolation the server rolls such a
 // transaction back, and it must begin again. Do does by itself.
 func TestMariaDBSnapshotIsolation(t *testing.T) {
-	s := newShop(t, mariadb())
-	strict := *s
-	strict.db = openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(c *mysql.Config) {
-		c.Params["innodb_snapshot_isolation"] = "1"
-	}))
-	loser := begin(t, strict.db, sql.LevelRepeatableRead)
-	if _, err := loser.ExecContext(t.Context(), `SELECT count(*) FROM `+s.ledger); err != nil {
-		t.Fatal(err)
+	for _, e := range []engine{mariadb(), inGenerations(mariadb())} {
+		t.Run(e.name, func(t *testing.T) {
+			s := newShop(t, e)
+			strict := *s
+			strict.db = openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(c *mysql.Config) {
+				c.Params["innodb_snapshot_isolation"] = "1"
+			}))
+			loser := begin(t, strict.db, sql.LevelRepeatableRead)
+			if _, err := loser.ExecContext(t.Context(), `SELECT count(*) FROM `+s.ledger); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.do(t.Context(), "m"); err != nil {
+				t.Fatal(err)
+			}
+			mark, err := strict.marks.MarkTx(t.Context(), loser, "m")
+			var server *mysql.MySQLError
+			if !errors.As(err, &server) || server.Number != 1020 || !sqladapter.Retryable(err) || mark.Outcome != dedup.Unknown {
+				t.Errorf("loser: %v, %v; want a retryable 1020", mark.Outcome, err)
+			}
+			// What goes on in a transaction that the server has ended is refused.
+			var input *dedup.InputError
+			if _, err := strict.marks.MarkTx(t.Context(), loser, "n"); !errors.As(err, &input) || input.Field != "tx" {
+				t.Errorf("after that: %v, want an InputError on tx", err)
+			}
+			s.wantMark(t, "n", false)
+			strict.wantDone(t, "m")
+		})
 	}
-	if _, err := s.do(t.Context(), "m"); err != nil {
-		t.Fatal(err)
-	}
-	mark, err := strict.marks.MarkTx(t.Context(), loser, "m")
-	var server *mysql.MySQLError
-	if !errors.As(err, &server) || server.Number != 1020 || !sqladapter.Retryable(err) || mark.Outcome != dedup.Unknown {
-		t.Errorf("loser: %v, %v; want a retryable 1020", mark.Outcome, err)
-	}
-	// What goes on in a transaction that the server has ended is refused.
-	var input *dedup.InputError
-	if _, err := strict.marks.MarkTx(t.Context(), loser, "n"); !errors.As(err, &input) || input.Field != "tx" {
-		t.Errorf("after that: %v, want an InputError on tx", err)
-	}
-	s.wantMark(t, "n", false)
-	strict.wantDone(t, "m")
 }
 
 // TestMariaDBRefuses: what Migrate and Check do not put up with.

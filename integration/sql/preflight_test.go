@@ -141,14 +141,21 @@ func TestPreflightMariaDB(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	generations, err := sqladapter.New(sqladapter.Config{
+		Dialect: sqladapter.MySQL, Namespace: "shop", Table: "turns", Window: time.Hour, Retention: sqladapter.Generations,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, migrate := range []func() error{
 		func() error { return fence.Migrate(t.Context(), db) }, func() error { return marks.Migrate(t.Context(), db) },
+		func() error { return generations.Migrate(t.Context(), db) },
 	} {
 		if err := migrate(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wantFindings(t, db, my(sqladapter.DefaultFenceTable, sqladapter.DefaultTable))
+	wantFindings(t, db, my(sqladapter.DefaultFenceTable, sqladapter.DefaultTable, "turns"))
 	execAll(t, db,
 		`CREATE TABLE blind (id VARCHAR(20) PRIMARY KEY)`,
 		`CREATE TABLE trimmed (id VARCHAR(20) COLLATE utf8mb4_bin, UNIQUE KEY (id))`,

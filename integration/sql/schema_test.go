@@ -133,11 +133,14 @@ func TestMigrateDownUp(t *testing.T) {
 func TestMigrateTellsOfADroppedTable(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
-		kind := "TABLE"
-		if e.retention == sqladapter.Generations {
+		kind, suffixes := "TABLE", []string{"", "_results"}
+		switch {
+		case e.retention == sqladapter.Generations && e.dialect == sqladapter.MySQL:
+			suffixes = []string{"_open", "_sealed", "_open_results", "_sealed_results"} // the views are for people alone
+		case e.retention == sqladapter.Generations:
 			kind = "VIEW"
 		}
-		for _, suffix := range []string{"", "_results"} {
+		for _, suffix := range suffixes {
 			s.exec(t, `DROP `+kind+` "`+s.table+suffix+`"`)
 			for name, call := range map[string]func(context.Context, *sql.DB) error{"Migrate": s.marks.Migrate, "Check": s.marks.Check} {
 				if err := call(t.Context(), s.db); err == nil || !strings.Contains(err.Error(), "To(ctx, db, 0)") {

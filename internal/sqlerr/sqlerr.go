@@ -144,6 +144,7 @@ func transientNumber(n int) bool {
 	switch n {
 	case mySnapshot, myLockTimeout, myDeadlock, myNoWait,
 		1040, 1203, // too many connections, of all and of one user
+		1412, 159, // the table was made after the transaction's snapshot (MySQL, MariaDB)
 		1053,                         // server is shutting down
 		1152, 1158, 1159, 1160, 1161, // connection lost while reading or writing
 		1927,       // connection was killed (MariaDB)

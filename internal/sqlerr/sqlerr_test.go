@@ -73,6 +73,8 @@ func TestErrors(t *testing.T) {
 		{err: my(1053), transient: true},
 		{err: my(3169), transient: true},
 		{err: my(4031), transient: true},
+		{err: my(1412), transient: true},
+		{err: my(159), transient: true},
 		{err: my(1062)},
 		{err: my(1406)},
 		{err: errors.New("invalid connection"), transient: true, lost: true},

@@ -1,0 +1,254 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// told is the same shop over connections that a teller listens to.
+func (s *shop) told(t *testing.T, tell teller) *shop {
+	t.Helper()
+	other := *s
+	other.db = openTold(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), nil), tell)
+	return &other
+}
+
+// due makes it time to rotate: "old" is a window older than "new".
+func (s *shop) due(t *testing.T, round int) {
+	t.Helper()
+	s.wantFirst(t, fmt.Sprint("old ", round), true)
+	s.windowPassed(t, 0)
+	s.wantFirst(t, fmt.Sprint("new ", round), true)
+}
+
+// TestMariaDBRotatorDies: a rotator dies after each of its statements, which commit one by one.
+// Marks go on at once, nothing is forgotten before its time, and the next call finishes the job.
+func TestMariaDBRotatorDies(t *testing.T) {
+	s := newShop(t, inGenerations(mariadb()))
+	var steps []string
+	die, dead := -1, false
+	rotator := s.told(t, func(what string, do func() error) error {
+		if dead {
+			return driver.ErrBadConn // it says no more
+		}
+		err := do()
+		if dead = len(steps) == die; dead {
+			err = driver.ErrBadConn
+		}
+		steps = append(steps, what)
+		return err
+	})
+	s.due(t, -1)
+	rotator.rotate(t, true)
+	all := slices.Clone(steps)
+	t.Logf("%d statements: %s", len(all), strings.Join(all, ", "))
+	if !slices.ContainsFunc(all, func(step string) bool { return strings.Contains(step, "RENAME") }) {
+		t.Fatal("nothing is renamed")
+	}
+	for die = range all {
+		s.due(t, die)
+		steps = nil
+		// The last answer is not waited for.
+		if _, err := rotator.marks.Rotate(t.Context(), rotator.db); (err == nil) != (die == len(all)-1) || err != nil && !sqladapter.Retryable(err) {
+			t.Errorf("died after %q: %v, want a retryable error", all[die], err)
+		}
+		dead = false
+		s.wantFirst(t, fmt.Sprint("after ", die), true)
+		s.wantFinished(t)
+		for range 2 {
+			s.rotate(t, false)
+		}
+		for _, message := range []string{"old ", "new ", "after "} {
+			s.wantFirst(t, fmt.Sprint(message, die), false)
+		}
+	}
+}
+
+// wantFinished calls Rotate until nothing is left of a rotation that has begun. The server frees
+// the lock of a rotator that has died when it notices.
+func (s *shop) wantFinished(t *testing.T) {
+	t.Helper()
+	poll(t, "a rotation to be finished", func() bool {
+		if _, err := s.marks.Rotate(t.Context(), s.db); err != nil {
+			t.Fatal(err)
+		}
+		dated, err := texts(s.db.QueryContext(t.Context(), `SELECT 1 FROM `+s.turn("_open")+` WHERE owner = 0 AND created_at > `+
+			`TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 - 3600000`))
+		return err == nil && len(dated) == 1 && len(s.relations(t, "r")) == 4
+	})
+	s.wantTables(t, 0)
+}
+
+// whileRenaming calls Rotate and, when its RENAME waits for a lock, then. It answers Rotate's
+// error, once the first try has failed.
+func (s *shop) whileRenaming(t *testing.T, then func()) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // it needs one
+	defer cancel()
+	rotator := s.told(t, func(what string, do func() error) error {
+		err := do()
+		if strings.Contains(what, "RENAME") {
+			if err == nil {
+				t.Error("RENAME has not waited")
+			}
+			cancel()
+		}
+		return err
+	})
+	answer := make(chan error, 1)
+	go func() {
+		_, err := rotator.marks.Rotate(ctx, rotator.db)
+		answer <- err
+	}()
+	s.waitForRename(t)
+	then()
+	return <-answer
+}
+
+func (s *shop) waitForRename(t *testing.T) (session int) {
+	t.Helper()
+	poll(t, "RENAME to wait", func() bool {
+		err := s.db.QueryRowContext(t.Context(), `SELECT id FROM information_schema.processlist WHERE info LIKE CONCAT('RENAME TABLE%', ?, '%')`, s.table).Scan(&session)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	return session
+}
+
+// TestMariaDBHangingTransaction: one that has marked and does not end keeps its generation open.
+// Marks wait for a second at most, and so does one that has lost its session: XA.
+func TestMariaDBHangingTransaction(t *testing.T) {
+	t.Parallel()
+	for name, hang := range map[string]func(t *testing.T, s *shop) (end func()){
+		"open": func(t *testing.T, s *shop) func() {
+			tx := begin(t, s.db, sql.LevelDefault)
+			if _, err := s.marks.MarkTx(t.Context(), tx, "hanging"); err != nil {
+				t.Fatal(err)
+			}
+			return func() {
+				if err := tx.Commit(); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+		"prepared": func(t *testing.T, s *shop) func() {
+			conn, err := s.db.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			exec := func(query string) {
+				if _, err := conn.ExecContext(t.Context(), query); err != nil {
+					t.Fatal(err)
+				}
+			}
+			exec(`XA START '` + s.table + `'`)
+			if _, err := s.marks.MarkTx(t.Context(), conn, "hanging"); err != nil {
+				t.Fatal(err)
+			}
+			exec(`XA END '` + s.table + `'`)
+			exec(`XA PREPARE '` + s.table + `'`)
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+			return func() { s.exec(t, `XA COMMIT '`+s.table+`'`) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, inGenerations(mariadb()))
+			s.due(t, 0)
+			end := hang(t, s)
+			err := s.whileRenaming(t, func() {
+				began := time.Now()
+				if mark, err := s.do(t.Context(), "beside it"); err != nil || !mark.First() {
+					t.Errorf("a mark while RENAME waits: %v, %v", mark.Outcome, err)
+				}
+				if took := time.Since(began); took > 5*time.Second {
+					t.Errorf("it took %v", took)
+				}
+			})
+			if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "1205") {
+				t.Errorf("Rotate = %v, want the lock timeout, and that it was told to stop", err)
+			}
+			s.wantFirst(t, "old 0", false)
+			end()
+			s.rotate(t, true)
+			for _, message := range []string{"hanging", "old 0", "new 0", "beside it"} {
+				s.wantFirst(t, message, false)
+			}
+			s.wantTables(t, 0)
+		})
+	}
+}
+
+// TestMariaDBRotatorKilled: the session of a rotator is killed while its RENAME waits. The
+// transaction that it waits for goes on meanwhile, and does not wait for it.
+func TestMariaDBRotatorKilled(t *testing.T) {
+	s := newShop(t, inGenerations(mariadb()))
+	s.due(t, 0)
+	hanging := begin(t, s.db, sql.LevelDefault)
+	if _, err := s.marks.MarkTx(t.Context(), hanging, "hanging"); err != nil {
+		t.Fatal(err)
+	}
+	err := s.whileRenaming(t, func() {
+		marks, err := s.marks.MarkBatchTx(t.Context(), hanging, requests([]string{"old 0", "new 0", "more"}))
+		if err != nil || marks[0].First() || marks[1].First() || !marks[2].First() {
+			t.Errorf("the transaction that is waited for: %v, %v", marks, err)
+		}
+		if err := s.marks.SaveResultTx(t.Context(), hanging, "more", []byte("receipt")); err != nil {
+			t.Error(err)
+		}
+		s.exec(t, fmt.Sprint(`KILL `, s.waitForRename(t)))
+	})
+	if !sqladapter.Retryable(err) || strings.Contains(err.Error(), "1205") {
+		t.Errorf("Rotate = %v, want that its session was lost", err)
+	}
+	if err := hanging.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	s.wantFirst(t, "after", true)
+	s.wantFinished(t)
+	for _, message := range []string{"hanging", "old 0", "new 0", "more", "after"} {
+		s.wantFirst(t, message, false)
+	}
+}
+
+// TestMariaDBDropBlocked: a generation that somebody still reads when it is to be dropped goes
+// later. Until then nothing is sealed, and marks go on.
+func TestMariaDBDropBlocked(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, inGenerations(mariadb()))
+	s.due(t, 0)
+	var reader *sql.Tx
+	rotator := s.told(t, func(what string, do func() error) error {
+		err := do()
+		if strings.Contains(what, "RENAME") && err == nil {
+			reader = begin(t, s.db, sql.LevelDefault)
+			_, err = reader.ExecContext(t.Context(), `SELECT count(*) FROM `+s.turn("_gone"))
+		}
+		return err
+	})
+	sealed, err := rotator.marks.Rotate(t.Context(), rotator.db)
+	if !sealed || !sqladapter.Retryable(err) {
+		t.Errorf("Rotate = %v, %v; want true, and a retryable error", sealed, err)
+	}
+	if mark, err := s.do(t.Context(), "old 0"); err != nil || mark.Outcome != dedup.Duplicate {
+		t.Errorf("a mark beside it: %v, %v", mark.Outcome, err)
+	}
+	if err := reader.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	s.rotate(t, false)
+	s.wantTables(t, 0)
+}

@@ -1,0 +1,93 @@
+package sqladapter
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// turns holds the names of MySQL's generations, which stay: tables are moved from name to name,
+// from next to open to sealed to gone. Of those that are in use, open is the first in the order
+// of bytes, in which RENAME TABLE takes its locks, and every transaction touches it first: so
+// RENAME never holds one that somebody waits for who holds another.
+type turns struct {
+	next, open, sealed, gone shelf
+}
+
+// shelf is a table of marks and that of their results.
+type shelf struct{ marks, results string }
+
+// newTurns cuts all names to one stem: cut one by one, their order would depend on how long the
+// table's own name is.
+func newTurns(t tableName) turns {
+	const longest = "_sealed_results"
+	stem := strings.TrimSuffix(t.derive(longest), longest+"`")
+	name := func(suffix string) shelf { return shelf{stem + suffix + "`", stem + suffix + "_results`"} }
+	return turns{next: name("_next"), open: name("_open"), sealed: name("_sealed"), gone: name("_gone")}
+}
+
+// bareName is a quoted name without schema and quotes.
+func bareName(name string) string {
+	return strings.Trim(name[strings.LastIndexByte(name, '.')+1:], "`")
+}
+
+// birth is the id of the row that tells when a generation was opened. No key has it.
+var birth = hexLiteral(make([]byte, len(dedup.ID{})))
+
+// newMySQLGenerations: marks are inserted into the open table, unless the sealed one has them.
+//
+// LOCK IN SHARE MODE reads what is committed now, at every level; a plain read at REPEATABLE
+// READ shows the sealed table as it was when the transaction began to read. What it locks there
+// nobody wants to write. The open table is read so only for keys that the INSERT has found in
+// it, and locked: for one that is absent the gap would be locked, against everybody's inserts.
+func newMySQLGenerations(t tableName, window time.Duration) *dialect {
+	g := newTurns(t)
+	in := func(s shelf) *dialect {
+		beside := t
+		beside.full, beside.results = s.marks, s.results
+		return newMySQL(beside, window)
+	}
+	d, sealed := in(g.open), in(g.sealed)
+	peek := d.peek
+	d.peek = func(es []entry) statement {
+		return statement{text: `(` + peek(es).text + `) UNION ALL (` + sealed.peek(es).text + `)`}
+	}
+	d.insert, d.earlier = mysqlInsertUnless(g), sealed.load
+	d.texts = map[string]string{
+		"open": g.open.marks, "open_results": g.open.results, "sealed": g.sealed.marks, "sealed_results": g.sealed.results,
+		"next": g.next.marks, "next_results": g.next.results, "gone": g.gone.marks, "gone_results": g.gone.results, "birth": birth,
+	}
+	d.kind, d.expire = mysqlKind(t, "VIEW"), ""
+	return d
+}
+
+// mysqlInsertUnless gives the rows as a table, to be joined. It is read in its order, which is
+// that of the ids, so that batches do not deadlock.
+func mysqlInsertUnless(g turns) func([]entry, int64) statement {
+	into := `INSERT INTO ` + g.open.marks + ` (id, owner, fingerprint) SELECT b.id, `
+	unless := `) AS b LEFT JOIN ` + g.sealed.marks + ` AS p FORCE INDEX (PRIMARY) ON p.id = b.id WHERE p.id IS NULL LOCK IN SHARE MODE` +
+		` ON DUPLICATE KEY UPDATE ` + g.open.marks + `.id = ` + g.open.marks + `.id`
+	return func(es []entry, salt int64) statement {
+		return statement{text: into + strconv.FormatInt(salt, 10) + `, b.fingerprint FROM (` + selected(es) + unless}
+	}
+}
+
+func selected(es []entry) string {
+	b := make([]byte, 0, 64*len(es)) // of an id and NULL
+	for i := range es {
+		if i > 0 {
+			b = append(b, ` UNION ALL `...)
+		}
+		b = appendHex(append(b, `SELECT `...), es[i].id[:])
+		if i == 0 {
+			b = append(b, ` AS id`...)
+		}
+		b = appendFingerprint(append(b, `, `...), es[i].fingerprint)
+		if i == 0 {
+			b = append(b, ` AS fingerprint`...)
+		}
+	}
+	return string(b)
+}

@@ -1,0 +1,168 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// DDL of MySQL commits by itself, so a rotation that dies leaves its steps behind. Marks do not
+// notice any of them, and the next call goes on from there:
+//
+//	next is made            it is dropped and made again
+//	the tables are renamed  how old the open one is, is not on record: it counts as new
+//	that is on record       what is gone has not been dropped: it is
+
+const (
+	// rotatorSettings of the session. A second is the shortest wait that MySQL knows: of the
+	// first kind for transactions that have named a table, of the second for those that have
+	// lost their session, prepared ones of XA. A session whose client has stopped between two
+	// steps is ended, and its lock with it: that is longer than the longest pause.
+	rotatorSettings = `SET SESSION autocommit = 1, lock_wait_timeout = 1, innodb_lock_wait_timeout = 1, wait_timeout = 30`
+	// sampled is how many marks are looked at for a new one. Ids are digests, so the first in
+	// their order are as good as any. One of a week's marks is among them half a minute after
+	// there was one to be found.
+	sampled = 20_000
+)
+
+// stage is how far the open generation has come.
+type stage struct {
+	// dated: when it was opened is on record.
+	dated bool
+	// due: it is a window old, and has a mark that is a window younger than it.
+	due bool
+	// litter: one that is gone has not been dropped.
+	litter bool
+}
+
+// rotateMySQL is rotate for tables that keep their names. All that is done is done in one
+// session, which holds a lock by which rotators keep apart. It is asked again under that lock
+// whether there is anything to do.
+func (m *Marks) rotateMySQL(ctx context.Context, db *sql.DB, window time.Duration) (sealed bool, err error) {
+	t := newTurns(m.table)
+	var s stage
+	err = m.alone(ctx, db, func(q Tx) error {
+		s, err = m.stage(ctx, q, t, window)
+		return err
+	})
+	if err != nil || s == (stage{dated: true}) {
+		return false, err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer discard(conn) // its settings are no others'
+	if _, err := conn.ExecContext(ctx, rotatorSettings); err != nil {
+		return false, err
+	}
+	mine := false
+	if err := scanOne(ctx, conn, `SELECT COALESCE(GET_LOCK(`+m.rotatorLock()+`, 0), 0)`, &mine); err != nil || !mine {
+		return false, err
+	}
+	defer m.releaseRotator(ctx, conn)
+	if s, err = m.stage(ctx, conn, t, window); err != nil {
+		return false, err
+	}
+	return m.advance(ctx, conn, t, s)
+}
+
+// advance finishes what another rotator has left, and seals when it is time.
+func (m *Marks) advance(ctx context.Context, conn *sql.Conn, t turns, s stage) (sealed bool, err error) {
+	var steps []string
+	if !s.dated {
+		steps = append(steps, t.date())
+	}
+	if s.litter {
+		steps = append(steps, t.drop(t.gone))
+	}
+	if err := execAll(ctx, conn, steps); err != nil || !s.due {
+		return false, err
+	}
+	if err := execAll(ctx, conn, t.preparing()); err != nil {
+		return false, err
+	}
+	err = patiently(ctx, func(int) error { return execAll(ctx, conn, []string{t.rename()}) })
+	if err != nil {
+		return false, err
+	}
+	return true, execAll(ctx, conn, []string{t.date(), t.drop(t.gone)})
+}
+
+// stage names the sealed table, too: nothing may be dropped when that is not there.
+func (m *Marks) stage(ctx context.Context, q Tx, t turns, window time.Duration) (s stage, err error) {
+	var opened, now, litter int64
+	if err := scanOne(ctx, q, m.stageText(t), &opened, &now, &litter); err != nil {
+		return stage{}, err
+	}
+	s = stage{dated: opened > 0, litter: litter > 0}
+	end := opened + windowMillis(window)
+	if !s.dated || now < end {
+		return s, nil
+	}
+	var newest int64
+	err = scanOne(ctx, q, t.newest(), &newest)
+	s.due = newest >= end
+	return s, err
+}
+
+func (m *Marks) stageText(t turns) string {
+	return `SELECT COALESCE((SELECT created_at FROM ` + t.open.marks + ` WHERE id = ` + birth + `), 0), ` + mysqlNow + `,` +
+		` (SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = ` + mysqlSchema(m.table) +
+		` AND table_name IN ('` + bareName(t.gone.marks) + `', '` + bareName(t.gone.results) + `'))` +
+		` + 0 * (SELECT COUNT(*) FROM ` + t.sealed.marks + ` WHERE id = ` + birth + `)`
+}
+
+func (t turns) newest() string {
+	return fmt.Sprintf(`SELECT COALESCE(MAX(created_at), 0) FROM (SELECT created_at FROM %s FORCE INDEX (PRIMARY) ORDER BY id LIMIT %d) AS s`,
+		t.open.marks, sampled)
+}
+
+// date puts on record that the open generation was opened, at the latest now.
+func (t turns) date() string {
+	return `INSERT INTO ` + t.open.marks + ` (id, owner) VALUES (` + birth + `, 0) ON DUPLICATE KEY UPDATE id = id`
+}
+
+func (turns) drop(s shelf) string { return `DROP TABLE IF EXISTS ` + s.marks + `, ` + s.results }
+
+func (t turns) preparing() []string {
+	return []string{
+		t.drop(t.next),
+		`CREATE TABLE ` + t.next.marks + ` LIKE ` + t.open.marks,
+		`CREATE TABLE ` + t.next.results + ` LIKE ` + t.open.results,
+	}
+}
+
+// rename is atomic, in a crash of the server, too.
+func (t turns) rename() string {
+	moves := []shelf{t.sealed, t.gone, t.open, t.sealed, t.next, t.open}
+	var parts []string
+	for i := 0; i < len(moves); i += 2 {
+		from, to := moves[i], moves[i+1]
+		parts = append(parts, from.marks+` TO `+to.marks, from.results+` TO `+to.results)
+	}
+	return `RENAME TABLE ` + strings.Join(parts, `, `)
+}
+
+func execAll(ctx context.Context, conn *sql.Conn, statements []string) error {
+	for _, text := range statements {
+		if _, err := conn.ExecContext(ctx, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rotatorLock is the name of a lock of the server, for all its databases.
+func (m *Marks) rotatorLock() string {
+	return `CONCAT('onceward rotate ', LEFT(SHA2(LOWER(CONCAT(` + mysqlSchema(m.table) + `, '.` + m.table.name + `')), 256), 32))`
+}
+
+// releaseRotator does so before the session is closed, which the server may notice later.
+func (m *Marks) releaseRotator(ctx context.Context, conn *sql.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitGrace)
+	defer cancel()
+	_, _ = conn.ExecContext(ctx, `DO RELEASE_LOCK(`+m.rotatorLock()+`)`)
+}
