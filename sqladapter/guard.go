@@ -193,7 +193,9 @@ type guardedTx struct {
 }
 
 const (
-	autocommitOff  = `SET @onceward_autocommit = @@autocommit, autocommit = 0`
+	// To switch it on commits what was left open on a connection where it is off, as BEGIN would; but
+	// before BEGIN there is the choice of a level, which is refused as long as that is open (1568).
+	autocommitOff  = `SET @onceward_autocommit = @@autocommit, autocommit = 1, autocommit = 0`
 	autocommitBack = `SET autocommit = @onceward_autocommit`
 	rollbackNow    = `ROLLBACK`
 )

@@ -59,10 +59,11 @@ func (m *Marks) enforcedWindow(ctx context.Context, db *sql.DB) (time.Duration, 
 
 // expire deletes marks and their results in one transaction.
 func (m *Marks) expire(ctx context.Context, db *sql.DB, ticks, limit int64) (int64, error) {
-	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: m.dialect.weakest})
+	tx, release, err := beginAt(ctx, db, m.dialect.weakest)
 	if err != nil {
 		return 0, fmt.Errorf("sqladapter: delete expired: %w", err)
 	}
+	defer release()
 	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
 	rows, err := queryRows(ctx, tx, statement{m.dialect.expire, []any{ticks, limit}}, int(min(limit, forgetAtOnce)), (*columns).idAlone)
 	if err != nil {

@@ -17,10 +17,11 @@ type querier interface {
 // transact runs work in a transaction and commits it. Nothing that work has done remains
 // after an error, unless COMMIT itself was not answered.
 func (s *Store) transact(ctx context.Context, work func(tx *sql.Tx) error) error {
-	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: s.dialect.isolation()})
+	tx, release, err := beginAt(ctx, s.db, s.dialect.isolation())
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
+	defer release()
 	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
 	if begin := s.dialect.begin(); begin != "" {
 		if _, err := tx.ExecContext(ctx, begin); err != nil {
@@ -42,10 +43,11 @@ func (s *Store) read(ctx context.Context, work func(q querier) error) error {
 	if !s.dialect.readsInTx() {
 		return work(s.db)
 	}
-	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: s.dialect.isolation()})
+	tx, release, err := beginAt(ctx, s.db, s.dialect.isolation())
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
+	defer release()
 	defer func() { _ = tx.Rollback() }()
 	return work(tx)
 }

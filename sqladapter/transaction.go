@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/internal/sqlerr"
 )
 
 const (
@@ -63,6 +64,30 @@ func beginIn(db *sql.DB, isolation sql.IsolationLevel, guarded bool) beginner {
 		tx, err := db.BeginTx(ctx, opts)
 		return sqlTx{tx}, err
 	}
+}
+
+// beginAt begins a transaction at a level, and returns what gives the connection back when it has
+// ended. On a connection of MySQL with autocommit off whoever has run a statement outside of a
+// transaction has left one open, in which no level can be chosen. It is committed, as BEGIN
+// without a level does.
+func beginAt(ctx context.Context, db *sql.DB, level sql.IsolationLevel) (tx *sql.Tx, release func(), err error) {
+	opts := &sql.TxOptions{Isolation: level}
+	tx, err = db.BeginTx(ctx, opts)
+	if !sqlerr.LeftOpen(err) {
+		return tx, func() {}, err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err = conn.ExecContext(ctx, `COMMIT`); err == nil {
+		tx, err = conn.BeginTx(ctx, opts)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	return tx, func() { _ = conn.Close() }, nil
 }
 
 // ofSQL is the *sql.Tx of a transaction that beginIn has begun.

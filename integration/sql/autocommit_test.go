@@ -3,6 +3,7 @@ package sql_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -124,4 +125,61 @@ func TestMariaDBEffectCommits(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "committed by itself") {
 		t.Errorf("Fence.Do = %v, want an error that says so", err)
 	}
+}
+
+// TestMariaDBLeftOpen: what an application asks outside of a transaction leaves one open on such a
+// connection, in which no level can be chosen (1568). The next transaction begins all the same, as
+// one without a level does.
+func TestMariaDBLeftOpen(t *testing.T) {
+	s := newShop(t, mariadb(), func(c *sqladapter.Config) { c.Window, c.Isolation = time.Minute, sql.LevelReadCommitted })
+	off := openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(c *mysql.Config) { c.Params["autocommit"] = "0" }))
+	off.SetMaxOpenConns(1)
+	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{
+		Dialect: sqladapter.MySQL, Group: "g", Table: s.table + "_fence", Isolation: sql.LevelReadCommitted,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := newStore(t, off, sqladapter.MySQL, s.table+"_claims")
+	if err := errors.Join(fence.Migrate(t.Context(), s.db), store.Migrate(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.exec(t, `DROP TABLE `+s.table+`_fence`)
+		if err := store.Drop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	for name, call := range map[string]func(ctx context.Context) error{
+		"Do": func(ctx context.Context) error {
+			_, err := s.marks.Do(ctx, off, "m", func(ctx context.Context, tx *sql.Tx) error { return s.effect(ctx, tx, "m") })
+			return err
+		},
+		"Fence.Do": func(ctx context.Context) error {
+			_, err := fence.Do(ctx, off, sqladapter.Position{Topic: "t", TopicID: "i"}, 0, 1, func(context.Context, *sql.Tx, int64) error { return nil })
+			return err
+		},
+		"DeleteExpired": func(ctx context.Context) error {
+			_, err := s.marks.DeleteExpired(ctx, off, 10)
+			return err
+		},
+		"Store.Claim": func(ctx context.Context) error {
+			return store.Claim(ctx, []dedup.ClaimRequest{{ID: dedup.ID{1}, Token: dedup.Token{1}, Lease: time.Minute}})[0].Err
+		},
+		"Store.Lookup": func(ctx context.Context) error { return store.Lookup(ctx, []dedup.ID{{1}})[0].Err },
+		"Store.Sweep": func(ctx context.Context) error {
+			_, err := store.Sweep(ctx, 10)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := off.ExecContext(t.Context(), `SELECT count(*) FROM `+s.ledger); err != nil {
+				t.Fatal(err)
+			}
+			if err := call(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	s.wantEffects(t, []string{"m"})
 }

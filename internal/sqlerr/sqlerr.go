@@ -75,7 +75,7 @@ const (
 	// The record has changed since the snapshot (MariaDB), lock wait timeout, deadlock,
 	// and NOWAIT.
 	mySnapshot, myLockTimeout, myDeadlock, myNoWait = 1020, 1205, 1213, 3572
-	myNoSavepoint, myNoTable                        = 1305, 1146
+	myNoSavepoint, myNoTable, myLeftOpen            = 1305, 1146, 1568
 	liteBusy, liteLocked                            = 5, 6
 )
 
@@ -96,6 +96,10 @@ func Doomed(err error) bool {
 
 // NoSavepoint reports that a savepoint of MySQL does not exist: its transaction has ended.
 func NoSavepoint(err error) bool { return MySQL(err) == myNoSavepoint }
+
+// LeftOpen reports that no level can be chosen for a transaction of MySQL, because another one is
+// open on its connection: with autocommit off, any statement opens one.
+func LeftOpen(err error) bool { return MySQL(err) == myLeftOpen }
 
 // NoTable reports that a statement names a table that does not exist.
 func NoTable(err error) bool {

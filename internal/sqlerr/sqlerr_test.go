@@ -117,6 +117,9 @@ func TestErrors(t *testing.T) {
 			}
 		}
 	}
+	if !LeftOpen(wrap(my(1568))) || LeftOpen(my(1305)) || LeftOpen(nil) {
+		t.Error("LeftOpen is wrong")
+	}
 	if !NoSavepoint(wrap(my(1305))) || NoSavepoint(my(1213)) || NoSavepoint(nil) {
 		t.Error("1305 alone says that a savepoint is gone")
 	}
