@@ -34,11 +34,13 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// byHand moves the time of a harness by hand.
+// byHand moves the time of a harness by hand. Its walks go one after the other, in a Lua that is
+// interpreted in Go.
 func byHand(mini *redistest.Frozen, h deduptest.Harness) deduptest.Harness {
 	inner := h.New
 	h.New = func(t testing.TB) dedup.Store { return ticking{inner(t), mini} }
 	h.Advance = mini.Advance
+	h.WalkSteps = byHandSteps
 	return h
 }
 

@@ -8,7 +8,10 @@ import (
 )
 
 // Everything: the whole walks, and every layout over every topology.
-const walkSteps = deduptest.DefaultWalkSteps
+const (
+	walkSteps   = deduptest.DefaultWalkSteps
+	byHandSteps = walkSteps
+)
 
 var topologyLayouts = layouts
 

@@ -16,8 +16,12 @@ func Mini(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
 	t.Helper()
 	m := miniredis.RunT(t)
 	m.ClockTTL(true)
-	return m, Client(t, &redis.Options{Addr: m.Addr()})
+	return m, Client(t, &redis.Options{Addr: m.Addr(), ReadTimeout: patience, WriteTimeout: patience})
 }
+
+// patience is a client's with a miniredis, whose Lua is interpreted in Go: on a busy machine
+// and under the race detector a batch takes longer than the three seconds of go-redis.
+const patience = time.Minute
 
 // Frozen is a miniredis whose clock stands still but for Advance.
 type Frozen struct {

@@ -73,8 +73,9 @@ mariadb_prepare() {
   fi
   mariadb-install-db --no-defaults "${as[@]}" --datadir="$nd/data" --skip-test-db \
     --auth-root-authentication-method=normal > "$1/install-db.log" 2>&1 || {
-    say "servers: mariadb-install-db failed; read $1/install-db.log, which ends:"
-    tail -n 15 "$1/install-db.log" >&2
+    # It ends in general advice; what was wrong stands above that.
+    say "servers: mariadb-install-db failed; in $1/install-db.log:"
+    { grep -m 10 -i 'error' "$1/install-db.log" || tail -n 15 "$1/install-db.log"; } >&2
     return 1
   }
   cat > "$nd/init.sql" <<'SQL'
