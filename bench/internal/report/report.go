@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/onceward/onceward/bench/internal/chart"
 	"github.com/onceward/onceward/bench/internal/harness"
 )
 
@@ -19,24 +20,33 @@ func Write(results harness.Results, file string) error {
 	if err := os.MkdirAll(base, 0o755); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
+	text, err := render(results, func(name string, fig *chart.Figure) ([]byte, error) {
+		return fig.Save(filepath.Join(base, name))
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(base+".html", text, 0o644); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	return nil
+}
+
+// render is the page of results, with the drawings that svg makes of their figures.
+func render(results harness.Results, svg func(name string, fig *chart.Figure) ([]byte, error)) ([]byte, error) {
 	var drawn []Drawn
 	for _, f := range figures(results) {
 		fig, err := f.Draw()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		svg, err := fig.Save(filepath.Join(base, f.name))
+		text, err := svg(f.name, fig)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		drawn = append(drawn, Drawn{Name: f.name, Caption: f.caption, SVG: svg})
+		drawn = append(drawn, Drawn{Name: f.name, Caption: f.caption, SVG: text})
 	}
-	var page bytes.Buffer
-	if err := HTML(&page, results, drawn); err != nil {
-		return err
-	}
-	if err := os.WriteFile(base+".html", page.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	return nil
+	var out bytes.Buffer
+	err := HTML(&out, results, drawn)
+	return out.Bytes(), err
 }
