@@ -24,11 +24,11 @@ func (r *row) lane() lane { return lane{r.Topic, string(r.Key)} }
 // read takes the oldest messages of the shard. Where most of them wait, others behind them
 // are looked for.
 func (r *Relay) read(ctx context.Context, l *locked, no int, s *shard) (rows []row, full bool, err error) {
-	rows, full, err = r.query(ctx, l, r.box.dialect.read, no, s)
+	rows, full, err = r.query(ctx, l, r.statements.read, no, s)
 	if err != nil || !full || free(rows) > len(rows)/2 {
 		return rows, full, err
 	}
-	return r.query(ctx, l, r.box.dialect.readFree, no, s)
+	return r.query(ctx, l, r.statements.readFree, no, s)
 }
 
 // free counts those that need not wait.
@@ -47,7 +47,7 @@ func free(rows []row) int {
 }
 
 func (r *Relay) query(ctx context.Context, l *locked, query string, no int, s *shard) (found []row, full bool, err error) {
-	rows, err := l.reader.QueryContext(ctx, query, no, s.limit)
+	rows, err := l.reader.QueryContext(ctx, inShard(query, no), no, s.limit)
 	if err != nil {
 		return nil, false, err
 	}
@@ -107,7 +107,10 @@ type batch struct {
 	rows     []*row
 	messages []Message
 	refused  []failure // before they were sent
+	rest     bool      // there is nothing but what waits
 }
+
+func (b *batch) empty() bool { return len(b.rows) == 0 && len(b.refused) == 0 }
 
 // failure is a message that was not acknowledged.
 type failure struct {
@@ -128,8 +131,8 @@ func (r *Relay) pick(rows []row) *batch {
 			continue
 		}
 		bad := row.bad
-		if bad == nil && checker != nil && !row.held {
-			bad = checker.Check(&row.Message)
+		if bad == nil && !row.held {
+			bad = refusal(checker, &row.Message)
 		}
 		if (row.held || bad != nil || row.attempts > 0) && len(row.Key) > 0 {
 			blocked[row.lane()] = true

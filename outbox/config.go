@@ -24,6 +24,13 @@ const (
 	DefaultMaxAttempts    = 10
 )
 
+// maxPublishTimeout bounds how long a relay that has died may be waited for, and maxPause is what
+// nobody can mean to exceed. Sums of both stay far from what a time.Duration holds.
+const (
+	maxPublishTimeout = time.Hour
+	maxPause          = 24 * time.Hour
+)
+
 // RelayConfig says what a relay does. Outbox, DB, Publisher and OnPark are required.
 type RelayConfig struct {
 	// Outbox it reads. No default.
@@ -51,19 +58,21 @@ type RelayConfig struct {
 	// Workers is how many shards are worked on at once, each with a connection of its own, 1 to
 	// 16; of SQLite 1. Default: [DefaultWorkers], 1 with SQLite.
 	Workers int
-	// PublishTimeout is how long one call of Publisher may take, at least a millisecond. After
+	// PublishTimeout is how long one call of Publisher may take, a millisecond to an hour. After
 	// that its batch counts as failed, and the worker waits for the call to return. Default:
 	// [DefaultPublishTimeout].
 	PublishTimeout time.Duration
-	// StopTimeout is how long batches in hand may go on when the context of Run has ended, at
-	// least a millisecond. Default: [DefaultStopTimeout].
+	// StopTimeout is how long batches in hand may go on when the context of Run has ended, a
+	// millisecond to a day. Default: [DefaultStopTimeout].
 	StopTimeout time.Duration
 	// PollMin and PollMax bound how often the database is asked for messages when Outbox.Notify
 	// does not tell of them: in between, after a hundredth of the time for which there have been
-	// none. Each is one statement. Defaults: [DefaultPollMin], [DefaultPollMax].
+	// none. Each is one statement. A millisecond to a day. Defaults: [DefaultPollMin],
+	// [DefaultPollMax].
 	PollMin, PollMax time.Duration
 	// RetryMin and RetryMax bound the delay after a failure, which doubles and is spread (full
-	// jitter, AWS Architecture Blog 2015). Defaults: [DefaultRetryMin], [DefaultRetryMax].
+	// jitter, AWS Architecture Blog 2015). Nothing waits longer than twice RetryMax. A millisecond
+	// to a day. Defaults: [DefaultRetryMin], [DefaultRetryMax].
 	RetryMin, RetryMax time.Duration
 	// MaxAttempts is how many failures a message may have until one marked by [Reject] parks it,
 	// at least 1. Default: [DefaultMaxAttempts].
@@ -127,19 +136,19 @@ func (c RelayConfig) check() error {
 		}
 	}
 	times := []struct {
-		field   string
-		is, low time.Duration
+		field         string
+		is, low, high time.Duration
 	}{
-		{"PublishTimeout", c.PublishTimeout, time.Millisecond},
-		{"StopTimeout", c.StopTimeout, time.Millisecond},
-		{"PollMin", c.PollMin, time.Millisecond},
-		{"PollMax", c.PollMax, c.PollMin},
-		{"RetryMin", c.RetryMin, time.Millisecond},
-		{"RetryMax", c.RetryMax, c.RetryMin},
+		{"PublishTimeout", c.PublishTimeout, time.Millisecond, maxPublishTimeout},
+		{"StopTimeout", c.StopTimeout, time.Millisecond, maxPause},
+		{"PollMin", c.PollMin, time.Millisecond, maxPause},
+		{"PollMax", c.PollMax, c.PollMin, maxPause},
+		{"RetryMin", c.RetryMin, time.Millisecond, maxPause},
+		{"RetryMax", c.RetryMax, c.RetryMin, maxPause},
 	}
 	for _, t := range times {
-		if t.is < t.low {
-			return inputError(t.field, fmt.Sprintf("is %v, less than %v", t.is, t.low))
+		if t.is < t.low || t.is > t.high {
+			return inputError(t.field, fmt.Sprintf("is %v, must be %v to %v", t.is, t.low, t.high))
 		}
 	}
 	return nil

@@ -20,10 +20,13 @@ type desk struct {
 	errors int       // of polls, in a row
 }
 
-// shard is what a running relay keeps of one. The first four fields are of who has it in hand.
+// shard is what a running relay keeps of one. But for the last two the fields are of who has it in
+// hand.
 type shard struct {
 	limit    int       // messages to read, so that they fit BatchBytes
 	failures int       // of whole batches, in a row
+	sure     bool      // the last turn ended well: what is published can be deleted
+	waiting  time.Time // since when all its messages wait, or zero
 	until    time.Time // it waits
 	inHand   bool      // of the desk
 	again    bool      // of the desk: it had messages when it was in hand
@@ -46,7 +49,7 @@ func newDesk(r *Relay) *desk {
 }
 
 func (d *desk) run(ctx context.Context) {
-	wake, stop := d.relay.box.listen()
+	wake, stop := d.relay.box.relays.add()
 	defer stop()
 	poll := time.NewTimer(0)
 	defer poll.Stop()
@@ -64,7 +67,9 @@ func (d *desk) run(ctx context.Context) {
 		case r := <-d.done:
 			d.back(r)
 		case <-wake:
-			poll.Reset(max(0, pollGap-time.Since(d.polled)))
+			if d.errors == 0 {
+				poll.Reset(max(0, pollGap-time.Since(d.polled)))
+			}
 		case <-poll.C:
 			poll.Reset(d.poll(ctx))
 		}
@@ -123,7 +128,7 @@ func (r *Relay) busy(ctx context.Context) (shards []int, err error) {
 		return nil, fmt.Errorf("outbox: %w", err)
 	}
 	defer end()
-	rows, err := from.QueryContext(ctx, r.box.dialect.busy)
+	rows, err := from.QueryContext(ctx, r.statements.busy)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)
 	}

@@ -50,8 +50,25 @@ type dialect struct {
 	insert string
 	tuple  func(b *strings.Builder, first int)
 
+	statements
+}
+
+// statements are those of a dialect's file.
+type statements struct {
 	busy, lock, unlock, read, readFree, remove, fail, park string
 	lag, parked, requeue, unpark                           string
+}
+
+// of are the statements for one relay: what is put off for longer than it would put anything off
+// is taken for a jump of the clock, or an older configuration, and does not wait.
+func (d *dialect) of(cfg *RelayConfig) *statements {
+	s := d.statements
+	longest := strings.NewReplacer("{{longest}}", strconv.FormatInt((2*cfg.RetryMax+grace).Microseconds(), 10),
+		"{{idle}}", strconv.FormatInt((cfg.PublishTimeout+grace).Milliseconds(), 10))
+	for _, one := range []*string{&s.lock, &s.read, &s.readFree} {
+		*one = longest.Replace(*one)
+	}
+	return &s
 }
 
 // columns that an INSERT fills.
@@ -72,12 +89,20 @@ func newDialect(kind Dialect, n names) (*dialect, error) {
 	case SQLite:
 		d.shards = 1
 	}
-	return d, d.statements(strings.NewReplacer("{{table}}", n.table, "{{parked}}", n.parked, "{{shards}}", n.shards,
-		"{{now}}", `CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)`).Replace)
+	return d, d.load(strings.NewReplacer("{{table}}", n.table, "{{parked}}", n.parked, "{{shards}}", n.shards,
+		"{{now}}", clocks[kind], "{{longest lease}}", strconv.FormatInt((maxPublishTimeout+grace).Milliseconds(), 10)).Replace)
 }
 
-// statements takes them from their file.
-func (d *dialect) statements(render func(string) string) error {
+// clocks are what the time is where there is an expression for it: in SQLite milliseconds since
+// 1970, once for a whole statement, and in MySQL microseconds. Its own times are those of a zone,
+// which may have one twice, or not at all.
+var clocks = map[Dialect]string{
+	SQLite: `(SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER))`,
+	MySQL:  `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`,
+}
+
+// load takes the statements from their file.
+func (d *dialect) load(render func(string) string) error {
 	text, err := files.ReadFile("statement/" + d.kind.String() + ".sql")
 	if err != nil {
 		return fmt.Errorf("outbox: %w", err)
@@ -119,6 +144,11 @@ func numbered(b *strings.Builder, first int) {
 		b.WriteString(kind)
 	}
 	b.WriteByte(')')
+}
+
+// inShard writes a shard into a statement that needs it where its parameter is not.
+func inShard(statement string, no int) string {
+	return strings.ReplaceAll(statement, "{{shard}}", strconv.Itoa(no))
 }
 
 // withIDs puts a list of ids into a statement, behind its other arguments: as an array where

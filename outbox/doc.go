@@ -7,7 +7,7 @@
 //		ID: "payment-42-booked", Topic: "bookings", Key: []byte("account-7"), Payload: body,
 //	})
 //	err = tx.Commit()
-//	box.Notify() // a relay in this process need not wait for its next poll
+//	box.Notify() // a relay need not wait for its next poll: see Wake-up
 //
 //	relay, err := outbox.NewRelay(outbox.RelayConfig{ // in this process or in any other
 //		Outbox: box, DB: db, Publisher: publisher, OnPark: alarm,
@@ -40,11 +40,24 @@
 // is told; see [Outbox.Parked] and [Outbox.Requeue]. What fails for another reason, such as
 // a broker that is down, is never parked: watch [Outbox.Lag].
 //
+// A relay that cannot delete, on a read replica or without the right to, publishes nothing and
+// tells RelayConfig.OnError: before its first batch of a shard, and after a turn that failed, it
+// tries to. Nothing waits longer than twice RelayConfig.RetryMax, whatever the clock does.
+//
+// # Wake-up
+//
+// Relays poll, every 10 ms and rarer the longer nothing comes. [Outbox.Notify] wakes those of its
+// process at once. With PostgreSQL a [Notifier] passes it on to other processes, by a NOTIFY of
+// its own in a few milliseconds at most once, and outbox/pgxlisten hears it there.
+//
 // # Engines
 //
 // PostgreSQL 12 or newer; MySQL 8.0.13 and MariaDB 10.6 or newer; SQLite 3.35 or newer. A
-// relay holds a transaction open while it publishes, so a server's limit for idle
-// transactions must exceed RelayConfig.PublishTimeout. SQLite has one writer, who must not
+// relay holds a transaction open while it publishes. PostgreSQL ends it, and frees the shard, when
+// the relay's machine has died and PublishTimeout and five seconds have passed. MySQL would wait
+// for wait_timeout, which is eight hours: give the relay a pool whose connections have a short
+// one, such as the parameter wait_timeout=30 in the DSN, but longer than PublishTimeout; a limit
+// for idle transactions must exceed it, too. SQLite has one writer, who must not
 // wait for a broker: there a relay holds a lease of PublishTimeout and five seconds in a row,
 // and a second relay stands by; it takes over when the first has stopped or the lease has
 // lapsed.

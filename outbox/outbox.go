@@ -3,7 +3,6 @@ package outbox
 import (
 	"fmt"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/onceward/onceward/internal/sqlmigrate"
@@ -14,8 +13,9 @@ import (
 const (
 	DefaultTable    = "onceward_outbox"
 	DefaultIDHeader = "onceward-id"
-	// DefaultMaxPayload, in bytes, leaves room for headers within what Kafka accepts by default.
-	DefaultMaxPayload = 1_000_000
+	// DefaultMaxPayload, in bytes, leaves room for the longest key, headers and id within what Kafka,
+	// sarama and franz-go take by default, which is 1,000,012 bytes with franz-go.
+	DefaultMaxPayload = 900_000
 )
 
 // maxMaxPayload keeps a row within the packets that MySQL takes by default.
@@ -46,9 +46,9 @@ type Outbox struct {
 	migrations *sqlmigrate.Migrations
 	idHeader   string
 	maxPayload int
+	channel    string
 
-	mu     sync.Mutex
-	relays map[chan struct{}]struct{} // one for each running relay of this process
+	relays, notifiers bells // those that run in this process
 }
 
 // New checks the configuration; an [*InputError] names what is wrong. It does not touch the
@@ -83,38 +83,8 @@ func New(cfg Config) (*Outbox, error) {
 	}
 	return &Outbox{
 		dialect: d, migrations: migrations, idHeader: cfg.IDHeader, maxPayload: cfg.MaxPayload,
-		relays: map[chan struct{}]struct{}{},
+		channel: sqlname.Derive(cfg.Table, "_wake"),
 	}, nil
-}
-
-// Notify wakes the relays of this process that use this Outbox. Call it after the commit of a
-// transaction with [Outbox.InsertTx]: before it, there is nothing to be seen. It never blocks.
-// Without it, and in other processes, messages are found by polling.
-func (o *Outbox) Notify() {
-	if o == nil {
-		return
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for wake := range o.relays {
-		select {
-		case wake <- struct{}{}:
-		default: // it has been told already
-		}
-	}
-}
-
-// listen registers a relay until stop is called.
-func (o *Outbox) listen() (wake <-chan struct{}, stop func()) {
-	c := make(chan struct{}, 1)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.relays[c] = struct{}{}
-	return c, func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		delete(o.relays, c)
-	}
 }
 
 // ready refuses what New has not made, before any statement.

@@ -17,20 +17,24 @@ const (
 	pollGap = 2 * time.Millisecond
 	// idleShare of the time for which there was nothing is how long the next look is put off.
 	idleShare = 100
-	// grace is what the statements of a turn may take beside its publishing.
+	// grace is what the statements may take that end a turn, or look whether there is one to take.
 	grace = 5 * time.Second
 	// linger is how long something may go on after its context has ended.
 	linger = time.Second
+	// prepare is what a turn may take until it publishes. SQLite's lease, of PublishTimeout and
+	// grace, must not lapse before a call that lingers has been given up.
+	prepare = grace - linger
 )
 
 // Relay publishes the messages of an outbox. Make it with [NewRelay]. Any number may work on
 // one table, in one process or in many.
 type Relay struct {
-	cfg     RelayConfig
-	box     *Outbox
-	name    string // of this relay's lease (SQLite)
-	running atomic.Bool
-	stats   counters
+	cfg        RelayConfig
+	box        *Outbox
+	statements *statements
+	name       string // of this relay's lease (SQLite)
+	running    atomic.Bool
+	stats      counters
 }
 
 // NewRelay checks the configuration; an [*InputError] names the field. It starts nothing and
@@ -43,7 +47,7 @@ func NewRelay(cfg RelayConfig) (*Relay, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	return &Relay{cfg: cfg, box: cfg.Outbox, name: newID()}, nil
+	return &Relay{cfg: cfg, box: cfg.Outbox, statements: cfg.Outbox.dialect.of(&cfg), name: newID()}, nil
 }
 
 // Run publishes until ctx ends. Then it begins nothing more, lets the batches in hand end and
@@ -108,12 +112,12 @@ func waitFor(ended <-chan struct{}, limit time.Duration) bool {
 
 // leave ends the lease of SQLite, so that another relay need not wait for it to lapse.
 func (r *Relay) leave() {
-	if r.box.dialect.unlock == "" {
+	if r.statements.unlock == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), linger)
 	defer cancel()
-	if _, err := r.cfg.DB.ExecContext(ctx, r.box.dialect.unlock, r.name); err != nil {
+	if _, err := r.cfg.DB.ExecContext(ctx, r.statements.unlock, r.name); err != nil {
 		r.cfg.OnError(fmt.Errorf("outbox: the lease was not ended: %w", err))
 	}
 }

@@ -7,44 +7,98 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/internal/sqlerr"
 )
+
+// settleAgain is for the one writer of SQLite, who may have to wait for another.
+var settleAgain = backoff.Policy{Base: 5 * time.Millisecond, Cap: 100 * time.Millisecond}
 
 // settle deletes what is acknowledged, puts off what has failed and parks what has done so too
 // often, in the transaction that holds the lock, and commits.
 //
 // A COMMIT whose answer is lost needs no question: what it has deleted is gone, and what it
 // has not is published again, under the same ids.
-func (r *Relay) settle(ctx context.Context, l *locked, no int, v *verdict, delay time.Duration) error {
-	if l.tx == nil { // a lease: only now a transaction is needed
-		tx, err := r.cfg.DB.BeginTx(ctx, nil)
-		if err != nil {
-			return fmt.Errorf("outbox: %d messages are published, and will be again: begin: %w", len(v.acknowledged), err)
+func (r *Relay) settle(ctx context.Context, l *locked, no int, v *verdict, delay time.Duration) (parked []Parked, err error) {
+	if l.tx != nil {
+		return r.settleIn(ctx, l.tx.Tx, no, v, delay)
+	}
+	for try := 0; ; try++ { // a lease: only now a transaction is needed, and it can be repeated
+		parked, err = r.settleOnce(ctx, no, v, delay)
+		if !sqlerr.Undone(err) || backoff.Sleep(ctx, settleAgain.Delay(try, 0, nil)) != nil {
+			return parked, err
 		}
-		l.tx = tx
 	}
-	parked, err := r.write(ctx, l.tx, no, v, delay)
+}
+
+func (r *Relay) settleOnce(ctx context.Context, no int, v *verdict, delay time.Duration) ([]Parked, error) {
+	tx, err := r.cfg.DB.BeginTx(ctx, nil)
 	if err != nil {
-		return fmt.Errorf("outbox: %d messages are published, and will be again: %w", len(v.acknowledged), err)
+		return nil, fmt.Errorf("outbox: %d messages are published, and will be again: begin: %w", len(v.acknowledged), err)
 	}
-	err = l.tx.Commit()
-	for _, p := range parked { // also when that is not known: rather twice than never
-		r.cfg.OnPark(context.WithoutCancel(ctx), p)
+	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
+	return r.settleIn(ctx, tx, no, v, delay)
+}
+
+// settleIn returns what is parked, also when that is not known: rather told twice than never.
+func (r *Relay) settleIn(ctx context.Context, tx *sql.Tx, no int, v *verdict, delay time.Duration) (parked []Parked, err error) {
+	if err := r.remove(ctx, tx, no, v.acknowledged); err != nil {
+		return nil, fmt.Errorf("outbox: %d messages are published, and will be again: %w", len(v.acknowledged), err)
 	}
+	parked, left, err := r.setAside(ctx, tx, no, v, delay)
 	if err != nil {
-		return fmt.Errorf("outbox: %d messages are published, and perhaps will be again: commit: %w", len(v.acknowledged), err)
+		return nil, fmt.Errorf("outbox: %d messages are published, and will be again: %w", len(v.acknowledged), err)
+	}
+	if err := tx.Commit(); err != nil {
+		return parked, fmt.Errorf("outbox: %d messages are published, and perhaps will be again: commit: %w", len(v.acknowledged), err)
 	}
 	r.stats.published.Add(int64(len(v.acknowledged)))
 	r.stats.parked.Add(int64(len(parked)))
 	if len(v.acknowledged) > 0 {
 		r.stats.batches.Add(1)
 	}
+	return parked, left
+}
+
+// remove never deletes by a range of ids: a row with a smaller id may have been committed since.
+func (r *Relay) remove(ctx context.Context, tx *sql.Tx, no int, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	query, args := r.box.dialect.withIDs(r.statements.remove, ids, no)
+	if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
 	return nil
 }
 
-// write never deletes by a range of ids: a row with a smaller id may have been committed since.
+const (
+	savepoint = `SAVEPOINT onceward_outbox`
+	back      = `ROLLBACK TO SAVEPOINT onceward_outbox`
+)
+
+// setAside keeps what fails apart from what is acknowledged: left says that it could not be done,
+// and must not have that published again.
+func (r *Relay) setAside(ctx context.Context, tx *sql.Tx, no int, v *verdict, delay time.Duration) (parked []Parked, left, err error) {
+	if len(v.failed)+len(v.waiting) == 0 {
+		return nil, nil, nil
+	}
+	if _, err := tx.ExecContext(ctx, savepoint); err != nil {
+		return nil, nil, err
+	}
+	if parked, left = r.write(ctx, tx, no, v, delay); left == nil {
+		return parked, nil, nil
+	}
+	if _, err := tx.ExecContext(ctx, back); err != nil {
+		return nil, nil, left // the whole transaction is gone
+	}
+	return nil, fmt.Errorf("outbox: %d messages have failed, and stay as they were: %w", len(v.failed)+len(v.waiting), left), nil
+}
+
+// write parks and puts off.
 func (r *Relay) write(ctx context.Context, tx *sql.Tx, no int, v *verdict, delay time.Duration) (parked []Parked, err error) {
-	d := r.box.dialect
-	gone := v.acknowledged
+	var gone []int64
 	later := map[int][]int64{} // by the number of failures before
 	for _, f := range v.failed {
 		if !errors.Is(f.err, ErrRejected) || f.row.attempts+1 < r.cfg.MaxAttempts {
@@ -52,16 +106,13 @@ func (r *Relay) write(ctx context.Context, tx *sql.Tx, no int, v *verdict, delay
 			continue
 		}
 		p := newParked(f)
-		if _, err := tx.ExecContext(ctx, d.park, p.Reason, no, p.Row); err != nil {
+		if _, err := tx.ExecContext(ctx, r.statements.park, p.Reason, no, p.Row); err != nil {
 			return nil, fmt.Errorf("park: %w", err)
 		}
 		parked, gone = append(parked, p), append(gone, p.Row)
 	}
-	if len(gone) > 0 {
-		query, args := d.withIDs(d.remove, gone, no)
-		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
-			return nil, fmt.Errorf("delete: %w", err)
-		}
+	if err := r.remove(ctx, tx, no, gone); err != nil {
+		return nil, err
 	}
 	for attempts, ids := range later {
 		if err := r.putOff(ctx, tx, no, ids, 1, r.cfg.retry().Delay(attempts, 0, nil)); err != nil {
@@ -80,11 +131,33 @@ func (r *Relay) putOff(ctx context.Context, tx *sql.Tx, no int, ids []int64, cou
 	if len(ids) == 0 {
 		return nil
 	}
-	query, args := r.box.dialect.withIDs(r.box.dialect.fail, ids, count, delay.Microseconds(), no)
+	query, args := r.box.dialect.withIDs(r.statements.fail, ids, count, delay.Microseconds(), no)
 	if _, err := tx.ExecContext(ctx, query, args...); err != nil {
 		return fmt.Errorf("put off: %w", err)
 	}
 	return nil
+}
+
+// rehearse deletes a row and takes that back: on a read replica, or without the right to delete,
+// what is published would be published again and again. It is done until a turn has ended well,
+// and after one that has not.
+func (r *Relay) rehearse(ctx context.Context, l *locked, no int, id int64) error {
+	if l.tx == nil {
+		tx, err := r.cfg.DB.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		return r.remove(ctx, tx, no, []int64{id})
+	}
+	if _, err := l.tx.ExecContext(ctx, savepoint); err != nil {
+		return err
+	}
+	if err := r.remove(ctx, l.tx.Tx, no, []int64{id}); err != nil {
+		return err
+	}
+	_, err := l.tx.ExecContext(ctx, back)
+	return err
 }
 
 // newParked keeps what a database takes for text.
@@ -93,16 +166,4 @@ func newParked(f failure) Parked {
 	m := f.row.Message
 	m.Headers = m.Headers[:len(m.Headers)-1] // the last one is the id's
 	return Parked{Row: f.row.id, Message: m, Attempts: f.row.attempts + 1, Reason: reason, At: time.Now().UTC()}
-}
-
-// tell reports messages that have failed by themselves.
-func (r *Relay) tell(v *verdict) {
-	for _, f := range v.failed {
-		r.stats.failures.Add(1)
-		r.cfg.OnError(fmt.Errorf("outbox: message %q to %s, attempt %d: %w", f.row.ID, f.row.Topic, f.row.attempts+1, f.err))
-	}
-	for _, f := range v.overtaken {
-		r.stats.overtaken.Add(1)
-		r.cfg.OnError(fmt.Errorf("outbox: message %q to %s: %w: %w", f.row.ID, f.row.Topic, ErrOvertaken, f.err))
-	}
 }

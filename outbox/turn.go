@@ -2,171 +2,157 @@ package outbox
 
 import (
 	"context"
-	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 )
 
+// outcome is what came of one turn.
+type outcome struct {
+	verdict *verdict // nil: nothing was published
+	parked  []Parked
+	waits   bool            // there are messages, and all of them wait
+	full    bool            // there may be more behind what was read
+	err     error           // the shard is to wait
+	hung    <-chan struct{} // closed when a call of the publisher that was left behind returns
+}
+
+func (o *outcome) found() bool {
+	return o.verdict != nil && o.err == o.verdict.whole && len(o.verdict.acknowledged) > 0 //nolint:errorlint // the same or none
+}
+
 // turn publishes one batch of a shard, if nobody else has the shard.
 func (r *Relay) turn(ctx context.Context, no int, s *shard) report {
-	rep := report{shard: no}
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.PublishTimeout+grace)
-	defer cancel()
+	began := time.Now()
 	delay := r.cfg.retry().Delay(s.failures, 0, nil) // if it fails
-	hung, err := r.serve(ctx, no, s, &rep, delay)
+	o := r.serve(ctx, no, s, delay)
+	r.tell(ctx, &o)
+	rep := report{shard: no, found: o.found()}
+	rep.more = o.full && rep.found
 	switch {
-	case err != nil:
-		s.until = time.Now().Add(delay)
+	case o.err != nil:
 		s.failures++
-		r.stats.failures.Add(1)
-		r.cfg.OnError(err)
+		s.until = time.Now().Add(delay)
 	case rep.found:
 		s.failures = 0
 	}
-	if hung != nil {
+	s.rest(o.waits, began, &r.cfg)
+	if o.hung != nil {
 		// The transaction has ended and others may have the shard. But another call by this
 		// worker could hang as well, and then there would be ever more of them.
-		<-hung
+		<-o.hung
 	}
 	return rep
 }
 
-// serve is the transaction of a turn, or what stands for it. An error says that the shard is to
-// wait.
-func (r *Relay) serve(ctx context.Context, no int, s *shard, rep *report, delay time.Duration) (hung <-chan struct{}, err error) {
+// rest puts off the next look at a shard in which all messages wait: rarer the longer it is so,
+// and the longer a look takes. Other shards may have the relay poll all the time.
+func (s *shard) rest(waits bool, began time.Time, cfg *RelayConfig) {
+	if !waits {
+		s.waiting = time.Time{}
+		return
+	}
+	if s.waiting.IsZero() {
+		s.waiting = began
+	}
+	now := time.Now()
+	s.until = now.Add(min(max(now.Sub(s.waiting)/idleShare, 10*now.Sub(began), cfg.PollMin), cfg.PollMax))
+}
+
+var errTooLong = errors.New("outbox: a part of a turn took too long")
+
+// budget is a context whose end is moved: each part of a turn has a time of its own, so that a
+// slow one leaves to the next what it needs. What has ended stays so.
+func budget(ctx context.Context, first time.Duration) (inner context.Context, next func(time.Duration), end func()) {
+	inner, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(first, func() { cancel(errTooLong) })
+	return inner, func(limit time.Duration) { timer.Reset(limit) }, func() { timer.Stop(); cancel(nil) }
+}
+
+// because tells why, beside what came of it.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}
+
+// serve is the transaction of a turn, or what stands for it.
+func (r *Relay) serve(ctx context.Context, no int, s *shard, delay time.Duration) (o outcome) {
+	began := time.Now()
+	ctx, next, end := budget(ctx, prepare)
+	defer end()
+	defer func() { o.err = because(ctx, o.err) }()
 	locked, err := r.lock(ctx, no)
 	if err != nil || locked == nil {
-		return nil, err
+		o.err = err
+		return o
 	}
 	defer locked.end()
-	rows, full, err := r.read(ctx, locked, no, s)
+	var b *batch
+	if b, o.full, o.err = r.gather(ctx, locked, no, s); o.err != nil || b.empty() {
+		o.waits = o.err == nil && b.rest
+		return o
+	}
+	// A process that was stopped meanwhile may have lost the shard to another.
+	if time.Since(began) >= prepare {
+		o.err = errTooLong
+		return o
+	}
+	next(r.cfg.PublishTimeout + linger)
+	var results []error
+	results, o.hung = r.publish(ctx, b.messages)
+	next(grace)
+	o.verdict = b.judge(results)
+	o.parked, o.err = r.settle(ctx, locked, no, o.verdict, delay)
+	s.sure = o.err == nil
+	if o.err == nil {
+		o.err = o.verdict.whole
+	}
+	return o
+}
+
+// gather reads what there is to publish.
+func (r *Relay) gather(ctx context.Context, l *locked, no int, s *shard) (b *batch, full bool, err error) {
+	rows, full, err := r.read(ctx, l, no, s)
 	if err != nil {
-		return nil, fmt.Errorf("outbox: read: %w", err)
+		return nil, false, fmt.Errorf("outbox: read: %w", err)
 	}
-	b := r.pick(rows)
-	if len(b.rows) == 0 && len(b.refused) == 0 {
-		return nil, nil // all of them wait
+	b = r.pick(rows)
+	if b.empty() {
+		b.rest = len(rows) > 0
+		return b, full, nil
 	}
-	results, hung := r.publish(ctx, b.messages)
-	v := b.judge(results)
-	r.tell(v)
-	if err := r.settle(ctx, locked, no, v, delay); err != nil {
-		return hung, err
+	if !s.sure {
+		if err := r.rehearse(ctx, l, no, rows[0].id); err != nil {
+			return nil, false, fmt.Errorf("outbox: nothing is published, because it could not be deleted: %w", err)
+		}
 	}
-	rep.found = len(v.acknowledged) > 0
-	rep.more = full && rep.found
-	return hung, v.whole
+	return b, full, nil
 }
 
-// locked is a shard that no other relay publishes from.
-type locked struct {
-	tx     *sql.Tx // whose end ends the lock; nil where a lease is held
-	reader queryer
-}
-
-// queryer is a pool or a transaction.
-type queryer interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
-// fresh is where a statement sees what is committed now. On a connection of MySQL with autocommit
-// off, as sqladapter wants it, one outside of a transaction would open one that never ends, and
-// see its snapshot for ever.
-func (o *Outbox) fresh(ctx context.Context, db *sql.DB) (from queryer, end func(), err error) {
-	if o.dialect.kind != MySQL {
-		return db, func() {}, nil
+// tell reports what came of a turn, whose transaction has ended: who is told may use the database.
+func (r *Relay) tell(ctx context.Context, o *outcome) {
+	for _, p := range o.parked {
+		r.cfg.OnPark(context.WithoutCancel(ctx), p)
 	}
-	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	if err != nil {
-		return nil, nil, err
+	if o.verdict != nil {
+		r.tellOf(o.verdict)
 	}
-	return tx, func() { _ = tx.Rollback() }, nil
-}
-
-// end releases what is not committed.
-func (l *locked) end() {
-	if l.tx != nil {
-		_ = l.tx.Rollback() // after Commit it does nothing
+	if o.err != nil {
+		r.stats.failures.Add(1)
+		r.cfg.OnError(o.err)
 	}
 }
 
-// lock takes the shard, or returns nil when another relay has it.
-func (r *Relay) lock(ctx context.Context, no int) (*locked, error) {
-	if r.box.dialect.kind == SQLite {
-		return r.lease(ctx, no)
+// tellOf reports messages that have failed by themselves.
+func (r *Relay) tellOf(v *verdict) {
+	for _, f := range v.failed {
+		r.stats.failures.Add(1)
+		r.cfg.OnError(fmt.Errorf("outbox: message %q to %s, attempt %d: %w", f.row.ID, f.row.Topic, f.row.attempts+1, f.err))
 	}
-	// READ COMMITTED: the statement that reads must see what was deleted until the lock was
-	// had, not what there was when the transaction began to wait for it.
-	tx, err := r.cfg.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	if err != nil {
-		return nil, fmt.Errorf("outbox: begin: %w", err)
+	for _, f := range v.overtaken {
+		r.stats.overtaken.Add(1)
+		r.cfg.OnError(fmt.Errorf("outbox: message %q to %s: %w: %w", f.row.ID, f.row.Topic, ErrOvertaken, f.err))
 	}
-	var ours int
-	err = tx.QueryRowContext(ctx, r.box.dialect.lock, no).Scan(&ours)
-	if err == nil && ours == 1 {
-		return &locked{tx: tx, reader: tx}, nil
-	}
-	_ = tx.Rollback()
-	if err == nil || err == sql.ErrNoRows { //nolint:errorlint // Scan returns it as it is
-		return nil, nil
-	}
-	return nil, fmt.Errorf("outbox: lock: %w", err)
-}
-
-// lease is the lock of an engine with one writer, whose transaction must not last as long as a
-// broker takes.
-func (r *Relay) lease(ctx context.Context, no int) (*locked, error) {
-	lasts := r.cfg.PublishTimeout + grace
-	result, err := r.cfg.DB.ExecContext(ctx, r.box.dialect.lock, r.name, lasts.Milliseconds(), no, r.name)
-	if err != nil {
-		return nil, fmt.Errorf("outbox: lease: %w", err)
-	}
-	if n, err := result.RowsAffected(); err != nil || n == 0 {
-		return nil, err
-	}
-	return &locked{reader: r.cfg.DB}, nil
-}
-
-// publish calls the publisher, which may never return: hung is then closed when it does.
-func (r *Relay) publish(ctx context.Context, messages []Message) (results []error, hung <-chan struct{}) {
-	if len(messages) == 0 {
-		return nil, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.PublishTimeout)
-	ended := make(chan struct{})
-	var answer []error
-	go func() {
-		defer close(ended)
-		defer cancel()
-		answer = r.cfg.Publisher.Publish(ctx, messages)
-	}()
-	select {
-	case <-ended:
-		return answered(answer, len(messages)), nil
-	case <-ctx.Done():
-	}
-	if waitFor(ended, linger) {
-		return answered(answer, len(messages)), nil
-	}
-	return unacknowledged(len(messages), "Publish has not returned"), ended
-}
-
-// answered is one result for each message, whatever the publisher has made of it.
-func answered(answer []error, n int) []error {
-	switch {
-	case answer == nil:
-		return make([]error, n)
-	case len(answer) != n:
-		return unacknowledged(n, fmt.Sprintf("Publish returned %d results for %d messages", len(answer), n))
-	}
-	return answer
-}
-
-func unacknowledged(n int, why string) []error {
-	results := make([]error, n)
-	for i := range results {
-		results[i] = fmt.Errorf("%w: %s", ErrUnacknowledged, why)
-	}
-	return results
 }

@@ -61,6 +61,18 @@ func (b *broker) Publish(ctx context.Context, messages []outbox.Message) []error
 	return results
 }
 
+// failsOnce refuses a message the first time: a broker asks twice for each refusal.
+func failsOnce(id string) func(outbox.Message) error {
+	asked := 0
+	return func(m outbox.Message) error {
+		if m.ID != id || asked == 2 {
+			return nil
+		}
+		asked++
+		return errDown
+	}
+}
+
 var errNotSent = errors.New("not sent: an earlier one of its key has failed")
 
 // got is what has been acknowledged so far.

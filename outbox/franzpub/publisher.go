@@ -23,9 +23,15 @@ import (
 
 // Publisher sends messages to Kafka, those of one topic and key in their order. Make it with
 // [New]. It is safe for concurrent use and has nothing to close.
-type Publisher struct{ client *kgo.Client }
+type Publisher struct {
+	client *kgo.Client
+	limits limits
+}
 
-var _ outbox.Publisher = (*Publisher)(nil)
+var (
+	_ outbox.Publisher = (*Publisher)(nil)
+	_ outbox.Checker   = (*Publisher)(nil)
+)
 
 // New checks the client, which belongs to the caller: it is closed when every relay that uses it
 // has stopped. An [*outbox.InputError] names the first option under which a message would be
@@ -48,7 +54,7 @@ func New(client *kgo.Client) (*Publisher, error) {
 	case partitioner == nil || !partitioner.ForTopic("t").RequiresConsistency(&kgo.Record{Topic: "t", Key: []byte("k")}):
 		return nil, bad("RecordPartitioner", "does not keep a key in one partition: its order would be lost")
 	}
-	return &Publisher{client}, nil
+	return &Publisher{client, limitsOf(client)}, nil
 }
 
 // Publish sends the messages with one ProduceSync. A message that is too large for its topic
@@ -68,6 +74,9 @@ func refused(err error) bool {
 	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.InvalidRecord) || errors.Is(err, kerr.InvalidTopicException)
 }
 
+// errNoResult is a record that kgo has said nothing of: that must not count as acknowledged.
+var errNoResult = errors.New("franzpub: kgo returned no result")
+
 // send returns a result for each. ProduceSync's are in the order in which they ended.
 func (p *Publisher) send(ctx context.Context, messages []outbox.Message) []error {
 	records := make([]*kgo.Record, len(messages))
@@ -77,6 +86,9 @@ func (p *Publisher) send(ctx context.Context, messages []outbox.Message) []error
 		at[records[i]] = i
 	}
 	results := make([]error, len(messages))
+	for i := range results {
+		results[i] = errNoResult
+	}
 	for _, r := range p.client.ProduceSync(ctx, records...) {
 		results[at[r.Record]] = r.Err
 	}

@@ -34,6 +34,11 @@ var (
 
 // New makes a producer on the client, whose configuration must pass [CheckConfig]. The client
 // belongs to the caller, who closes it after the Publisher.
+//
+// Producer.MaxMessageBytes should not exceed max.message.bytes of the topics: what a topic refuses
+// takes its whole batch down, and sarama may send the next batch of the partition all the same.
+// Then the messages of that one have overtaken those of the first: see [outbox.ErrOvertaken]. With
+// a limit that is low enough sarama makes no batch that is refused.
 func New(client sarama.Client) (*Publisher, error) {
 	if client == nil {
 		return nil, &outbox.InputError{Field: "sarama.Client", Reason: "is nil"}
@@ -68,9 +73,16 @@ func (p *Publisher) Check(m *outbox.Message) error {
 // though not for Producer.MaxMessageBytes, makes the broker refuse all that sarama has put
 // into one request with it; then they are sent again one by one, and that one is rejected.
 //
-// SendMessages knows no context. While the cluster is down it takes as long as the timeouts
-// and repetitions of the configuration make it; the relay does not wait for it.
+// SendMessages knows no context: nothing is sent when ctx has ended, but while the cluster is down it takes as
+// long as the timeouts and repetitions of the configuration make it; the relay does not wait for it.
 func (p *Publisher) Publish(ctx context.Context, messages []outbox.Message) []error {
+	if err := context.Cause(ctx); err != nil {
+		results := make([]error, len(messages))
+		for i := range results {
+			results[i] = err
+		}
+		return results
+	}
 	results := p.send(messages)
 	alone.Resend(ctx, messages, results, tooLarge, func(i int) error { return p.send(messages[i : i+1])[0] })
 	return results

@@ -2,24 +2,29 @@
 SELECT 0 WHERE EXISTS (SELECT 1 FROM {{table}})
 
 -- name: lock
--- A lease by the database's clock: owner, milliseconds, shard, owner.
-UPDATE {{shards}} SET owner = ?, until = {{now}} + ? WHERE shard = ? AND (owner = ? OR until <= {{now}})
+-- A lease by the database's clock: owner, milliseconds, shard, owner. One that is longer than any
+-- is left from before the clock was put back.
+UPDATE {{shards}} SET owner = ?, until = {{now}} + ?
+WHERE shard = ? AND (owner = ? OR until <= {{now}} OR until > {{now}} + {{longest lease}})
 
 -- name: unlock
 UPDATE {{shards}} SET until = 0 WHERE owner = ?
 
 -- name: read
-SELECT id, topic, dedup_id, key, headers, payload, attempts, CASE WHEN retry_at > {{now}} THEN 1 ELSE 0 END,
+SELECT id, topic, dedup_id, key, headers, payload, attempts,
+    CASE WHEN retry_at > {{now}} AND retry_at <= {{now}} + {{longest}} / 1000 THEN 1 ELSE 0 END,
     CASE WHEN payload IS NULL THEN 1 ELSE 0 END
 FROM {{table}} WHERE shard = ? ORDER BY id LIMIT ?
 
 -- name: read_free
--- The same without what waits for a message that has failed.
+-- The same without what waits for a message that has failed. Compared as a set, and with one time
+-- for all rows: see postgres.sql.
 SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END
-FROM {{table}} AS o WHERE shard = ? AND NOT EXISTS (
-    SELECT 1 FROM {{table}} AS h WHERE h.retry_at IS NOT NULL AND h.retry_at > {{now}}
-    AND (h.id = o.id OR h.id < o.id AND h.key <> x'' AND h.key = o.key AND h.topic = o.topic)
-) ORDER BY id LIMIT ?
+FROM {{table}} WHERE shard = ?
+AND (retry_at IS NULL OR retry_at <= {{now}} OR retry_at > {{now}} + {{longest}} / 1000)
+AND (key = x'' OR (topic, key) NOT IN (
+    SELECT topic, key FROM {{table}} WHERE retry_at IS NOT NULL AND retry_at > {{now}} AND retry_at <= {{now}} + {{longest}} / 1000
+)) ORDER BY id LIMIT ?
 
 -- name: delete
 DELETE FROM {{table}} WHERE shard = ? AND id IN ({{ids}})

@@ -56,17 +56,17 @@ SELECT 1 FROM `Shop`.`box_shards` WHERE shard = ? FOR UPDATE SKIP LOCKED
 
 
 
-SELECT id, topic, dedup_id, `key`, headers, payload, attempts, CASE WHEN retry_at > NOW(6) THEN 1 ELSE 0 END, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM `Shop`.`box` WHERE shard = ? ORDER BY id LIMIT ?
+SELECT id, topic, dedup_id, `key`, headers, payload, attempts, CASE WHEN UNIX_TIMESTAMP(retry_at) * 1000000 > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AND UNIX_TIMESTAMP(retry_at) * 1000000 <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + {{longest}} THEN 1 ELSE 0 END, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM `Shop`.`box` WHERE shard = ? ORDER BY id LIMIT ?
 
-SELECT o.id, o.topic, o.dedup_id, o.`key`, o.headers, o.payload, o.attempts, 0, CASE WHEN o.payload IS NULL THEN 1 ELSE 0 END FROM `Shop`.`box` AS o WHERE o.shard = ? AND NOT EXISTS ( SELECT 1 FROM `Shop`.`box` AS h WHERE h.shard = o.shard AND h.retry_at > NOW(6) AND (h.id = o.id OR h.id < o.id AND h.`key` <> '' AND h.`key` = o.`key` AND h.topic = o.topic) ) ORDER BY o.id LIMIT ?
+SELECT id, topic, dedup_id, `key`, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM `Shop`.`box` WHERE shard = ? AND (retry_at IS NULL OR UNIX_TIMESTAMP(retry_at) * 1000000 <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) OR UNIX_TIMESTAMP(retry_at) * 1000000 > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + {{longest}}) AND (`key` = '' OR coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') NOT IN ( SELECT coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') FROM `Shop`.`box` WHERE shard = {{shard}} AND UNIX_TIMESTAMP(retry_at) * 1000000 > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AND UNIX_TIMESTAMP(retry_at) * 1000000 <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + {{longest}} )) ORDER BY id LIMIT ?
 
-DELETE FROM `Shop`.`box` WHERE shard = ? AND id IN ({{ids}})
+DELETE o FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x STRAIGHT_JOIN `Shop`.`box` AS o FORCE INDEX (PRIMARY) ON o.shard = ? AND o.id = x.id
 
-UPDATE `Shop`.`box` SET attempts = attempts + ?, retry_at = NOW(6) + INTERVAL ? MICROSECOND WHERE shard = ? AND id IN ({{ids}})
+UPDATE JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x STRAIGHT_JOIN `Shop`.`box` AS o FORCE INDEX (PRIMARY) ON o.id = x.id SET o.attempts = o.attempts + ?, o.retry_at = FROM_UNIXTIME((TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + ?) * 0.000001) WHERE o.shard = ?
 
 INSERT INTO `Shop`.`box_parked` (id, shard, attempts, created_at, reason, topic, dedup_id, `key`, headers, payload) SELECT id, shard, attempts + 1, created_at, ?, topic, dedup_id, `key`, headers, payload FROM `Shop`.`box` WHERE shard = ? AND id = ?
 
-SELECT (SELECT count(*) FROM (SELECT 1 FROM `Shop`.`box` LIMIT ?) AS p), (SELECT count(*) FROM (SELECT 1 FROM `Shop`.`box_parked` LIMIT ?) AS q), coalesce((SELECT TIMESTAMPDIFF(MICROSECOND, min((SELECT o.created_at FROM `Shop`.`box` AS o WHERE o.shard = s.shard ORDER BY o.id LIMIT 1)), NOW(6)) FROM `Shop`.`box_shards` AS s), 0)
+SELECT (SELECT count(*) FROM (SELECT 1 FROM `Shop`.`box` LIMIT ?) AS p), (SELECT count(*) FROM (SELECT 1 FROM `Shop`.`box_parked` LIMIT ?) AS q), CAST(coalesce((SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) - min((SELECT UNIX_TIMESTAMP(o.created_at) FROM `Shop`.`box` AS o WHERE o.shard = s.shard ORDER BY o.id LIMIT 1)) * 1000000 FROM `Shop`.`box_shards` AS s), 0) AS SIGNED)
 
 SELECT id, topic, dedup_id, `key`, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts, reason, CAST(UNIX_TIMESTAMP(created_at) * 1000000 AS SIGNED), CAST(UNIX_TIMESTAMP(parked_at) * 1000000 AS SIGNED) FROM `Shop`.`box_parked` WHERE id > ? ORDER BY id LIMIT ?
 

@@ -44,17 +44,17 @@ INSERT INTO "Shop"."box" (shard, topic, dedup_id, key, headers, payload) VALUES 
 
 SELECT s FROM generate_series(0, 15) AS s, LATERAL (SELECT 1 FROM "Shop"."box" WHERE shard = s ORDER BY id LIMIT 1) AS one
 
-SELECT CASE WHEN pg_try_advisory_xact_lock(('"Shop"."box"'::regclass::oid::bigint - 2147483648)::integer, $1::integer) THEN 1 ELSE 0 END
+SELECT CASE WHEN pg_try_advisory_xact_lock(('"Shop"."box"'::regclass::oid::bigint - 2147483648)::integer, $1::integer) AND set_config('idle_in_transaction_session_timeout', '{{idle}}', true) IS NOT NULL THEN 1 ELSE 0 END
 
 
 
-SELECT id, topic, dedup_id, key, headers, payload, attempts, CASE WHEN retry_at > clock_timestamp() THEN 1 ELSE 0 END, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" WHERE shard = $1::smallint ORDER BY id LIMIT $2::bigint
+SELECT id, topic, dedup_id, key, headers, payload, attempts, CASE WHEN retry_at > statement_timestamp() AND retry_at <= statement_timestamp() + {{longest}} * interval '1 microsecond' THEN 1 ELSE 0 END, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" WHERE shard = $1::smallint ORDER BY id LIMIT $2::bigint
 
-SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" AS o WHERE shard = $1::smallint AND NOT EXISTS ( SELECT 1 FROM "Shop"."box" AS h WHERE h.shard = $1::smallint AND h.retry_at IS NOT NULL AND h.retry_at > clock_timestamp() AND (h.id = o.id OR h.id < o.id AND h.key <> ''::bytea AND h.key = o.key AND h.topic = o.topic) ) ORDER BY id LIMIT $2::bigint
+SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" WHERE shard = $1::smallint AND (retry_at IS NULL OR retry_at <= statement_timestamp() OR retry_at > statement_timestamp() + {{longest}} * interval '1 microsecond') AND (key = ''::bytea OR (topic, key) NOT IN ( SELECT topic, key FROM "Shop"."box" WHERE shard = $1::smallint AND retry_at IS NOT NULL AND retry_at > statement_timestamp() AND retry_at <= statement_timestamp() + {{longest}} * interval '1 microsecond' )) ORDER BY id LIMIT $2::bigint
 
-DELETE FROM "Shop"."box" WHERE shard = $1::smallint AND id = ANY ($2::text::bigint[])
+DELETE FROM "Shop"."box" WHERE shard = $1::smallint AND id = ANY (ARRAY(SELECT unnest($2::text::bigint[])))
 
-UPDATE "Shop"."box" SET attempts = attempts + $1::integer, retry_at = clock_timestamp() + $2::bigint * interval '1 microsecond' WHERE shard = $3::smallint AND id = ANY ($4::text::bigint[])
+UPDATE "Shop"."box" SET attempts = attempts + $1::integer, retry_at = clock_timestamp() + $2::bigint * interval '1 microsecond' WHERE shard = $3::smallint AND id = ANY (ARRAY(SELECT unnest($4::text::bigint[])))
 
 INSERT INTO "Shop"."box_parked" (id, shard, attempts, created_at, reason, topic, dedup_id, key, headers, payload) SELECT id, shard, attempts + 1, created_at, $1::text, topic, dedup_id, key, headers, payload FROM "Shop"."box" WHERE shard = $2::smallint AND id = $3::bigint
 

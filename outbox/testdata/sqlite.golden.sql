@@ -53,21 +53,21 @@ INSERT INTO "Shop"."box" (shard, topic, dedup_id, key, headers, payload) VALUES 
 
 SELECT 0 WHERE EXISTS (SELECT 1 FROM "Shop"."box")
 
-UPDATE "Shop"."box_shards" SET owner = ?, until = CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) + ? WHERE shard = ? AND (owner = ? OR until <= CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER))
+UPDATE "Shop"."box_shards" SET owner = ?, until = (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + ? WHERE shard = ? AND (owner = ? OR until <= (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) OR until > (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + 3605000)
 
 UPDATE "Shop"."box_shards" SET until = 0 WHERE owner = ?
 
-SELECT id, topic, dedup_id, key, headers, payload, attempts, CASE WHEN retry_at > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) THEN 1 ELSE 0 END, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" WHERE shard = ? ORDER BY id LIMIT ?
+SELECT id, topic, dedup_id, key, headers, payload, attempts, CASE WHEN retry_at > (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) AND retry_at <= (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + {{longest}} / 1000 THEN 1 ELSE 0 END, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" WHERE shard = ? ORDER BY id LIMIT ?
 
-SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" AS o WHERE shard = ? AND NOT EXISTS ( SELECT 1 FROM "Shop"."box" AS h WHERE h.retry_at IS NOT NULL AND h.retry_at > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) AND (h.id = o.id OR h.id < o.id AND h.key <> x'' AND h.key = o.key AND h.topic = o.topic) ) ORDER BY id LIMIT ?
+SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" WHERE shard = ? AND (retry_at IS NULL OR retry_at <= (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) OR retry_at > (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + {{longest}} / 1000) AND (key = x'' OR (topic, key) NOT IN ( SELECT topic, key FROM "Shop"."box" WHERE retry_at IS NOT NULL AND retry_at > (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) AND retry_at <= (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + {{longest}} / 1000 )) ORDER BY id LIMIT ?
 
 DELETE FROM "Shop"."box" WHERE shard = ? AND id IN ({{ids}})
 
-UPDATE "Shop"."box" SET attempts = attempts + ?, retry_at = CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) + ? / 1000 WHERE shard = ? AND id IN ({{ids}})
+UPDATE "Shop"."box" SET attempts = attempts + ?, retry_at = (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + ? / 1000 WHERE shard = ? AND id IN ({{ids}})
 
 INSERT INTO "Shop"."box_parked" (id, shard, attempts, created_at, reason, topic, dedup_id, key, headers, payload) SELECT id, shard, attempts + 1, created_at, ?, topic, dedup_id, key, headers, payload FROM "Shop"."box" WHERE shard = ? AND id = ?
 
-SELECT (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box" LIMIT ?)), (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box_parked" LIMIT ?)), coalesce((SELECT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) - created_at) * 1000 FROM "Shop"."box" ORDER BY id LIMIT 1), 0)
+SELECT (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box" LIMIT ?)), (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box_parked" LIMIT ?)), coalesce((SELECT ((SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) - created_at) * 1000 FROM "Shop"."box" ORDER BY id LIMIT 1), 0)
 
 SELECT id, topic, dedup_id, key, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts, reason, created_at * 1000, parked_at * 1000 FROM "Shop"."box_parked" WHERE id > ? ORDER BY id LIMIT ?
 

@@ -1,0 +1,182 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/outbox"
+)
+
+// On a pool with autocommit off somebody has read outside of a transaction, and so left one open
+// on each connection: what is begun there with an isolation level fails, on that connection for
+// ever, unless the relay ends what was left.
+func TestConnectionsLeftInATransaction(t *testing.T) {
+	h := newHouse(t, mariadb())
+	other := *h
+	other.db = openDB(t, "mysql", h.dsn+"&autocommit=0")
+	other.db.SetMaxOpenConns(2)
+	poison := func() {
+		var held []*sql.Conn
+		for range 2 {
+			conn, err := other.db.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var n int
+			if err := conn.QueryRowContext(t.Context(), `SELECT count(*) FROM `+h.table).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, conn)
+		}
+		for _, conn := range held {
+			if err := conn.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	h.insert(t, numbered("a", 0))
+	poison()
+	if lag, err := h.box.Lag(t.Context(), other.db); err != nil || lag.Pending != 1 {
+		t.Errorf("Lag = %+v, %v", lag, err)
+	}
+	poison()
+	if list, err := h.box.Parked(t.Context(), other.db, 0, 1); err != nil || len(list) != 0 {
+		t.Errorf("Parked = %v, %v", list, err)
+	}
+	poison()
+	if n, err := h.box.Requeue(t.Context(), other.db, 1); err != nil || n != 0 {
+		t.Errorf("Requeue = %d, %v", n, err)
+	}
+	poison()
+	b := newBroker()
+	start(t, other.relay(t, b, func(c *outbox.RelayConfig) {
+		c.Workers, c.OnError = 1, func(err error) { t.Errorf("relay: %v", err) }
+	}))
+	h.drained(t)
+	b.wait(t, 1)
+}
+
+// A relay that cannot write, as on a read replica, publishes nothing, rather than the same for
+// ever.
+func TestReadOnly(t *testing.T) {
+	for _, tt := range []struct {
+		e    engine
+		more string
+	}{
+		{postgres(), "&default_transaction_read_only=on"},
+		{mariadb(), "&tx_read_only=1"},
+	} {
+		t.Run(tt.e.name, func(t *testing.T) {
+			h := newHouse(t, tt.e)
+			h.insert(t, numbered("a", 0))
+			b := newBroker()
+			told := make(chan error, 1000)
+			stop := start(t, h.relay(t, b, func(c *outbox.RelayConfig) {
+				c.DB = openDB(t, tt.e.driver, h.dsn+tt.more)
+				c.OnError = func(err error) { told <- err }
+			}))
+			for range 5 {
+				t.Log(<-told)
+			}
+			stop()
+			if got, _ := b.got(); len(got) > 0 {
+				t.Errorf("%d were published, and would be again", len(got))
+			}
+		})
+	}
+}
+
+// A transaction that has inserted and does not end holds nobody up: of MySQL a deletion that
+// searches the table would wait for its rows.
+func TestOpenTransactionsHoldNobodyUp(t *testing.T) {
+	forEachServer(t, func(t *testing.T, e engine) {
+		for _, n := range []int{1, 3, 40, 600, 1500} {
+			t.Run(fmt.Sprint(n), func(t *testing.T) {
+				h := newHouse(t, e)
+				open, err := h.db.BeginTx(t.Context(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = open.Rollback() }()
+				if err := h.box.InsertTx(t.Context(), open, numbered("a", 0)); err != nil {
+					t.Fatal(err)
+				}
+				var many []outbox.Message
+				for i := range n {
+					many = append(many, outbox.Message{ID: fmt.Sprint("b/", i), Topic: "other", Key: []byte("a")})
+				}
+				h.insert(t, many...)
+				if err := h.box.InsertTx(t.Context(), open, numbered("a", 1)); err != nil {
+					t.Fatal(err)
+				}
+				b := newBroker()
+				b.fail = failsOnce("b/0")
+				var told atomic.Int64
+				start(t, h.relay(t, b, func(c *outbox.RelayConfig) {
+					c.OnError = func(err error) {
+						if told.Add(1); !errors.Is(err, errDown) {
+							t.Errorf("relay: %v", err)
+						}
+					}
+				}))
+				began := time.Now()
+				h.drained(t)
+				if took := time.Since(began); took > 3*time.Second {
+					t.Errorf("it took %v", took)
+				}
+				got, _ := b.got()
+				if tl := judge(got, map[string]int{"b": n}); tl != (tally{}) {
+					t.Errorf("%+v of %d", tl, len(got))
+				}
+			})
+		}
+	})
+}
+
+// The server ends sessions that are idle in a transaction for too long: a relay has its own limit
+// for that, which is longer than it publishes, and ends when its machine has died.
+func TestIdleLimitOfTheServer(t *testing.T) {
+	h := newHouse(t, postgres())
+	strict := openDB(t, "pgx", h.dsn+"&idle_in_transaction_session_timeout=20")
+	b := newBroker()
+	slow := time.NewTimer(100 * time.Millisecond)
+	b.before = func(context.Context, []outbox.Message) error { <-slow.C; b.before = nil; return nil }
+	h.insert(t, numbered("a", 0))
+	start(t, h.relay(t, b, func(c *outbox.RelayConfig) {
+		c.DB, c.OnError = strict, func(err error) { t.Errorf("relay: %v", err) }
+	}))
+	h.drained(t)
+}
+
+// The one writer of SQLite is busy when a batch has been published, and the pool does not wait for
+// it: that is no reason to publish the batch again.
+func TestBusyWriter(t *testing.T) {
+	h := newHouse(t, sqlite())
+	h.insert(t, numbered("a", 0), numbered("a", 1))
+	hasty := openDB(t, "sqlite", strings.Replace(h.dsn, "busy_timeout(60000)", "busy_timeout(0)", 1))
+	b := newBroker()
+	release := make(chan struct{})
+	b.before = func(ctx context.Context, _ []outbox.Message) error {
+		tx, err := h.db.BeginTx(context.WithoutCancel(ctx), nil) // immediate: it is the writer now
+		if err != nil {
+			return err
+		}
+		go func() { <-release; _ = tx.Rollback() }()
+		timer := time.AfterFunc(150*time.Millisecond, func() { close(release) })
+		t.Cleanup(func() { timer.Stop() })
+		b.before = nil
+		return nil
+	}
+	start(t, h.relay(t, b, func(c *outbox.RelayConfig) { c.DB = hasty }))
+	h.drained(t)
+	got, _ := b.got()
+	if tl := judge(got, map[string]int{"a": 2}); tl != (tally{}) {
+		t.Errorf("%+v of %d", tl, len(got))
+	}
+}

@@ -1,0 +1,121 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/onceward/onceward/internal/sqlerr"
+)
+
+// transaction is one at READ COMMITTED.
+type transaction struct {
+	*sql.Tx
+	conn *sql.Conn // that it has to itself, or nil
+}
+
+// end rolls back what is not committed. It must be called in any case.
+func (t *transaction) end() {
+	_ = t.Rollback() // after Commit it does nothing
+	if t.conn != nil {
+		_ = t.conn.Close()
+	}
+}
+
+// begin begins a transaction in which every statement sees what is committed when it begins.
+//
+// On a pool of MySQL with autocommit off, any statement outside of a transaction opens one that
+// nobody ends, and then the server refuses another isolation level, on that connection for ever.
+// What is open on a connection that has come back to its pool is nobody's: it is rolled back, as
+// it would be at the connection's end.
+func (o *Outbox) begin(ctx context.Context, db *sql.DB) (*transaction, error) {
+	opts := &sql.TxOptions{Isolation: sql.LevelReadCommitted}
+	tx, err := db.BeginTx(ctx, opts)
+	if err == nil {
+		return &transaction{Tx: tx}, nil
+	}
+	if !sqlerr.LeftOpen(err) {
+		return nil, err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = conn.ExecContext(ctx, `ROLLBACK`); err == nil {
+		tx, err = conn.BeginTx(ctx, opts)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return &transaction{tx, conn}, nil
+}
+
+// queryer is a pool or a transaction.
+type queryer interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// fresh is where a statement sees what is committed now. On a connection of MySQL with autocommit
+// off, as sqladapter wants it, one outside of a transaction would open one that never ends, and
+// see its snapshot for ever.
+func (o *Outbox) fresh(ctx context.Context, db *sql.DB) (from queryer, end func(), err error) {
+	if o.dialect.kind != MySQL {
+		return db, func() {}, nil
+	}
+	tx, err := o.begin(ctx, db)
+	if err != nil {
+		return nil, nil, err
+	}
+	return tx, tx.end, nil
+}
+
+// locked is a shard that no other relay publishes from.
+type locked struct {
+	tx     *transaction // whose end ends the lock; nil where a lease is held
+	reader queryer
+}
+
+func (l *locked) end() {
+	if l.tx != nil {
+		l.tx.end()
+	}
+}
+
+// lock takes the shard, or returns nil when another relay has it.
+func (r *Relay) lock(ctx context.Context, no int) (*locked, error) {
+	if r.box.dialect.kind == SQLite {
+		return r.lease(ctx, no)
+	}
+	// READ COMMITTED: the statement that reads must see what was deleted until the lock was
+	// had, not what there was when the transaction began to wait for it.
+	tx, err := r.box.begin(ctx, r.cfg.DB)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: begin: %w", err)
+	}
+	var ours int
+	err = tx.QueryRowContext(ctx, r.statements.lock, no).Scan(&ours)
+	if err == nil && ours == 1 {
+		return &locked{tx: tx, reader: tx}, nil
+	}
+	tx.end()
+	if err == nil || err == sql.ErrNoRows { //nolint:errorlint // Scan returns it as it is
+		return nil, nil
+	}
+	return nil, fmt.Errorf("outbox: lock: %w", err)
+}
+
+// lease is the lock of an engine with one writer, whose transaction must not last as long as a
+// broker takes.
+func (r *Relay) lease(ctx context.Context, no int) (*locked, error) {
+	lasts := r.cfg.PublishTimeout + grace
+	result, err := r.cfg.DB.ExecContext(ctx, r.statements.lock, r.name, lasts.Milliseconds(), no, r.name)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: lease: %w", err)
+	}
+	if n, err := result.RowsAffected(); err != nil || n == 0 {
+		return nil, err
+	}
+	return &locked{reader: r.cfg.DB}, nil
+}

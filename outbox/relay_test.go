@@ -1,0 +1,336 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errBroken = errors.New("broken")
+
+// sender is a publisher that keeps what it was given.
+type sender struct {
+	mu   sync.Mutex
+	sent []string
+	// publish, if set, says what becomes of the call that has the number n, from 1.
+	publish func(ctx context.Context, n int, messages []Message) []error
+	calls   int
+	check   func(*Message) error
+}
+
+func (s *sender) Publish(ctx context.Context, messages []Message) []error {
+	s.mu.Lock()
+	s.calls++
+	n := s.calls
+	for _, m := range messages {
+		s.sent = append(s.sent, m.ID)
+	}
+	s.mu.Unlock()
+	if s.publish == nil {
+		return nil
+	}
+	return s.publish(ctx, n, messages)
+}
+
+func (s *sender) Check(m *Message) error {
+	if s.check == nil {
+		return nil
+	}
+	return s.check(m)
+}
+
+func (s *sender) got() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.sent)
+}
+
+// messagesOf makes one message of each id, whose key is what stands before the slash.
+func messagesOf(ids ...string) (all []Message) {
+	for _, id := range ids {
+		key, _, _ := strings.Cut(id, "/")
+		all = append(all, Message{ID: id, Topic: "t", Key: []byte(key)})
+	}
+	return all
+}
+
+// runRelay runs one on a fake database, in a bubble's time, and hands it to during.
+func runRelay(t *testing.T, messages []Message, s *sender, edit func(*RelayConfig, *fake), during func(*Relay, *fake)) (told []error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutbox(t, Postgres)
+		f, db := openFake(t, o, messages...)
+		var mu sync.Mutex
+		cfg := RelayConfig{
+			Outbox: o, DB: db, Publisher: s, OnPark: func(context.Context, Parked) {},
+			OnError: func(err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, err)
+			},
+		}
+		if edit != nil {
+			edit(&cfg, f)
+		}
+		r, err := NewRelay(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		during(r, f)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+	return told
+}
+
+// after lets the bubble's time pass.
+func after(d time.Duration) { <-time.After(d) }
+
+// A relay on a read replica, or one that lacks a right: what it published it could not delete,
+// and would publish for ever.
+func TestNothingIsPublishedThatCannotBeDeleted(t *testing.T) {
+	s := &sender{}
+	var broken atomic.Bool
+	broken.Store(true)
+	told := runRelay(t, messagesOf("a/0", "b/0"), s, func(_ *RelayConfig, f *fake) {
+		f.fail = func(statement string) error {
+			if broken.Load() && statement == "delete" {
+				return errBroken
+			}
+			return nil
+		}
+	}, func(_ *Relay, f *fake) {
+		after(time.Minute)
+		if got := s.got(); len(got) > 0 {
+			t.Errorf("published, and published again: %d", len(got))
+		}
+		broken.Store(false)
+		after(time.Minute)
+		if pending, _ := f.left(); len(pending) > 0 || len(s.got()) != 2 {
+			t.Errorf("pending %v, published %v", pending, s.got())
+		}
+	})
+	if len(told) == 0 || !errors.Is(told[0], errBroken) {
+		t.Errorf("told of %v", told)
+	}
+}
+
+// What cannot be parked stays, is told of, and does not have its neighbours published again.
+func TestParkingFails(t *testing.T) {
+	s := &sender{check: func(m *Message) error {
+		if m.ID == "bad/0" {
+			return errFailed
+		}
+		return nil
+	}}
+	told := runRelay(t, messagesOf("a/0", "bad/0", "b/0"), s, func(c *RelayConfig, f *fake) {
+		c.MaxAttempts = 1
+		f.fail = func(statement string) error {
+			if statement == "park" {
+				return errBroken
+			}
+			return nil
+		}
+		for _, r := range f.rows {
+			r.shard = 0
+		}
+	}, func(_ *Relay, f *fake) {
+		after(time.Minute)
+		if pending, parked := f.left(); !slices.Equal(pending, []string{"bad/0"}) || len(parked) > 0 {
+			t.Errorf("pending %v, parked %v", pending, parked)
+		}
+		if got := s.got(); !slices.Equal(got, []string{"a/0", "b/0"}) {
+			t.Errorf("published %v", got)
+		}
+	})
+	if !slices.ContainsFunc(told, func(err error) bool { return errors.Is(err, errBroken) }) {
+		t.Errorf("told of %v", told)
+	}
+}
+
+// A publisher that panics, or ends its goroutine, has not said what became of its messages.
+func TestPanickingPublisher(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			s := &sender{publish: func(_ context.Context, n int, _ []Message) []error {
+				if n == 1 {
+					end()
+				}
+				return nil
+			}}
+			told := runRelay(t, messagesOf("a/0"), s, nil, func(_ *Relay, f *fake) {
+				after(time.Minute)
+				if pending, _ := f.left(); len(pending) > 0 || len(s.got()) != 2 {
+					t.Errorf("pending %v, published %v", pending, s.got())
+				}
+			})
+			if len(told) != 1 || !errors.Is(told[0], ErrUnacknowledged) {
+				t.Errorf("told of %v", told)
+			}
+		})
+	}
+}
+
+// A check that panics refuses its message and no other.
+func TestPanickingCheck(t *testing.T) {
+	s := &sender{check: func(m *Message) error {
+		if m.ID == "bad/0" {
+			panic("boom")
+		}
+		return nil
+	}}
+	runRelay(t, messagesOf("a/0", "bad/0"), s, nil, func(_ *Relay, f *fake) {
+		after(time.Hour)
+		pending, parked := f.left()
+		if len(pending) > 0 || !slices.Equal(parked, []string{"bad/0"}) || !slices.Equal(s.got(), []string{"a/0"}) {
+			t.Errorf("pending %v, parked %v, published %v", pending, parked, s.got())
+		}
+	})
+}
+
+// A shard in which all messages wait for one that has failed is not read all the time, however
+// much there is to do elsewhere.
+func TestWaitingShardRests(t *testing.T) {
+	ids := []string{"a/0"}
+	for i := range 400 {
+		ids = append(ids, fmt.Sprint("a/", i+1))
+	}
+	runRelay(t, messagesOf(ids...), &sender{}, func(_ *RelayConfig, f *fake) {
+		f.rows[0].until = time.Now().Add(time.Hour)
+		f.slow["read"] = 5 * time.Millisecond
+	}, func(r *Relay, f *fake) {
+		for range 1000 { // somebody else's messages, all the time
+			after(10 * time.Millisecond)
+			r.box.Notify()
+		}
+		if n := f.ran("read"); n < 5 || n > 250 {
+			t.Errorf("read %d times in 10 s", n)
+		}
+	})
+}
+
+// A worker that waits long for a connection of a small pool must not publish what it has no time
+// left to delete.
+func TestSmallPool(t *testing.T) {
+	s := &sender{publish: func(ctx context.Context, _ int, _ []Message) []error {
+		after(4 * time.Second) // and pays no attention to ctx
+		return nil
+	}}
+	var ids []string
+	for i := range 40 {
+		ids = append(ids, fmt.Sprintf("k%d/0", i))
+	}
+	runRelay(t, messagesOf(ids...), s, func(c *RelayConfig, _ *fake) {
+		c.PublishTimeout, c.StopTimeout = 5*time.Second, time.Minute
+		c.DB.SetMaxOpenConns(1)
+	}, func(r *Relay, f *fake) {
+		after(20 * time.Minute)
+		pending, _ := f.left()
+		if got := s.got(); len(got) != len(ids) || len(pending) > 0 {
+			t.Errorf("%d messages of %d were published, %d are left", len(got), len(ids), len(pending))
+		}
+	})
+}
+
+// A process that was stopped between reading and publishing does not publish: others may have the
+// shard by now.
+func TestNothingIsPublishedTooLate(t *testing.T) {
+	stopped := false
+	s := &sender{check: func(*Message) error {
+		if !stopped {
+			stopped = true
+			after(time.Minute)
+		}
+		return nil
+	}}
+	s.publish = func(ctx context.Context, _ int, _ []Message) []error {
+		if ctx.Err() != nil {
+			t.Error("published when the turn was over")
+		}
+		return nil
+	}
+	runRelay(t, messagesOf("a/0"), s, nil, func(_ *Relay, f *fake) {
+		after(3 * time.Minute)
+		if pending, _ := f.left(); len(pending) > 0 {
+			t.Errorf("pending %v", pending)
+		}
+	})
+}
+
+// While the database does not answer, signals do not make the relay ask more often.
+func TestSignalsDoNotHurryErrors(t *testing.T) {
+	runRelay(t, nil, &sender{}, func(_ *RelayConfig, f *fake) {
+		f.fail = func(statement string) error {
+			if statement == "busy" {
+				return errBroken
+			}
+			return nil
+		}
+	}, func(r *Relay, f *fake) {
+		for range 10_000 {
+			after(time.Millisecond)
+			r.box.Notify()
+		}
+		if n := f.ran("busy"); n < 5 || n > 100 {
+			t.Errorf("asked %d times in 10 s", n)
+		}
+	})
+}
+
+// Whatever statement fails, once: nothing is lost, and only what was published before it comes again.
+func TestEachStatementFailsOnce(t *testing.T) {
+	for statement, again := range map[string]bool{
+		"busy": false, "begin": false, "lock": false, "read": false, "savepoint": false, "back": false, "fail": false, "delete": true, "commit": true,
+	} {
+		t.Run(statement, func(t *testing.T) {
+			refused := false
+			s := &sender{publish: func(_ context.Context, _ int, messages []Message) []error {
+				results := make([]error, len(messages))
+				for i, m := range messages {
+					if m.ID == "b/0" && !refused {
+						refused, results[i] = true, errFailed
+					}
+				}
+				return results
+			}}
+			var failed atomic.Int64
+			runRelay(t, messagesOf("a/0", "b/0", "c/0"), s, func(_ *RelayConfig, f *fake) {
+				for _, r := range f.rows {
+					r.shard = 0
+				}
+				f.fail = func(ran string) error {
+					if ran != statement {
+						return nil
+					}
+					if n := failed.Add(1); n == 1 || again && n == 2 { // the first deletion is only tried
+						return errBroken
+					}
+					return nil
+				}
+			}, func(_ *Relay, f *fake) {
+				after(10 * time.Minute)
+				pending, parked := f.left()
+				got := s.got()
+				if len(pending)+len(parked) > 0 || failed.Load() == 0 {
+					t.Errorf("pending %v, parked %v, failed %d times", pending, parked, failed.Load())
+				}
+				if a := len(got) - len(slices.Compact(slices.Sorted(slices.Values(got)))); a > 1 && !again {
+					t.Errorf("published %v", got)
+				}
+			})
+		})
+	}
+}
