@@ -15,6 +15,7 @@ require (
 	github.com/onceward/onceward v0.0.0
 	github.com/onceward/onceward/kafkaadapter/franz v0.0.0
 	github.com/onceward/onceward/outbox/franzpub v0.0.0
+	github.com/onceward/onceward/outbox/pgxlisten v0.0.0
 	github.com/onceward/onceward/outbox/saramapub v0.0.0
 	github.com/onceward/onceward/sqladapter/pgxv5 v0.0.0
 	github.com/pressly/goose/v3 v3.29.0
@@ -81,6 +82,8 @@ replace github.com/onceward/onceward => ../
 replace github.com/onceward/onceward/kafkaadapter/franz => ../kafkaadapter/franz
 
 replace github.com/onceward/onceward/outbox/franzpub => ../outbox/franzpub
+
+replace github.com/onceward/onceward/outbox/pgxlisten => ../outbox/pgxlisten
 
 replace github.com/onceward/onceward/outbox/saramapub => ../outbox/saramapub
 

@@ -60,6 +60,7 @@ var table = map[string]rule{
 	},
 	"outbox/internal/alone": {imports: []string{"outbox"}},
 	"outbox/saramapub":      {imports: []string{"outbox", "outbox/internal/alone", sarama}, tests: []string{franzGo}},
+	"outbox/pgxlisten":      {imports: []string{"internal/backoff", "outbox", pgx}},
 	"outbox/franzpub":       {imports: []string{"outbox", "outbox/internal/alone", franzGo}},
 	"kafkaadapter": {
 		imports: []string{
@@ -107,7 +108,7 @@ var table = map[string]rule{
 
 // libraries are nested modules that users import. They keep the rules of the table; programs and
 // tests may import them, and no other library.
-var libraries = []string{"kafkaadapter/franz", "outbox/franzpub", "outbox/saramapub", "sqladapter/pgxv5"}
+var libraries = []string{"kafkaadapter/franz", "outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub", "sqladapter/pgxv5"}
 
 // importers are the nested modules that import libraries.
 var importers = []string{"bench", "cmd", "integration"}
