@@ -12,6 +12,7 @@ require (
 	github.com/gofiber/storage/redis/v3 v3.4.3
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/onceward/onceward v0.0.0
+	github.com/onceward/onceward/outbox/pgxlisten v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260918054303-01f206a7e32c
@@ -81,5 +82,7 @@ require (
 )
 
 replace github.com/onceward/onceward => ../
+
+replace github.com/onceward/onceward/outbox/pgxlisten => ../outbox/pgxlisten
 
 replace github.com/onceward/onceward/sqladapter/pgxv5 => ../sqladapter/pgxv5

@@ -214,11 +214,29 @@ type effects struct {
 	effect  string // a table
 	each    int    // effects of a transaction
 	message bool
+	// notify has each commit told of, to a Notifier or in a statement of the transaction itself.
+	notify how
 }
+
+// how inserted messages are told of.
+type how int
+
+const (
+	byNobody how = iota
+	byNotifier
+	inTheTransaction
+)
 
 func (e *effects) run(ctx context.Context, t *harness.Timing) error {
 	const callers = 8
 	var next atomic.Int64
+	if e.notify == byNotifier {
+		stop, err := e.notifier(ctx)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	for range callers {
 		g.Go(func() error {
@@ -253,5 +271,26 @@ func (e *effects) one(ctx context.Context) error {
 			return err
 		}
 	}
-	return tx.Commit()
+	if e.notify == inTheTransaction {
+		if _, err := tx.ExecContext(ctx, `SELECT pg_notify('bench_outbox', '')`); err != nil {
+			return err
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	e.box.Notify()
+	return nil
+}
+
+// notifier runs one until stop is called.
+func (e *effects) notifier(ctx context.Context) (stop func(), err error) {
+	n, err := outbox.NewNotifier(outbox.NotifierConfig{Outbox: e.box, DB: e.db})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = n.Run(ctx) }() // it ends with ctx, and returns nothing else
+	return func() { cancel(); <-ended }, nil
 }

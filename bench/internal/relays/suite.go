@@ -38,10 +38,13 @@ func (e *Env) Groups() []harness.Group {
 			return e.relay(ctx, time.Millisecond, harness.AtLeast(150, 257), "outbox relay, four relays, order per key, broker at 1 ms")
 		}},
 		{Workload: "wake-up", Title: "wake-up by polling", Measure: func(ctx context.Context) ([]harness.Row, error) {
-			return e.wakeUp(ctx, false, harness.ValueAtMost(15, 0, "ms"))
+			return e.wakeUp(ctx, byPolling, harness.ValueAtMost(15, 0, "ms"))
 		}},
 		{Workload: "wake-up", Title: "wake-up by a signal", Measure: func(ctx context.Context) ([]harness.Row, error) {
-			return e.wakeUp(ctx, true, harness.ValueAtMost(5, 0, "ms"))
+			return e.wakeUp(ctx, bySignal, harness.ValueAtMost(5, 0, "ms"))
+		}},
+		{Workload: "wake-up", Title: "wake-up by a signal across processes", Measure: func(ctx context.Context) ([]harness.Row, error) {
+			return e.wakeUp(ctx, byNotifyAway, harness.ValueAtMost(5, 0, "ms"))
 		}},
 		{Workload: "insert", X: 1, Title: "insert, one message a transaction", Open: func(ctx context.Context) (harness.Setup, error) {
 			return e.insert(ctx, 1)
@@ -127,14 +130,20 @@ func (e *Env) insert(ctx context.Context, each int) (harness.Setup, error) {
 	if err := steps(ctx, h.db, `CREATE TABLE `+h.more+` (id bigserial PRIMARY KEY, body bytea NOT NULL)`); err != nil {
 		return harness.Setup{}, err
 	}
-	with, without := &effects{h.db, h.box, h.more, each, true}, &effects{h.db, h.box, h.more, each, false}
+	side := func(message bool, notify how) *effects { return &effects{h.db, h.box, h.more, each, message, notify} }
 	empty := func(ctx context.Context, _ *harness.Timing) error {
 		return steps(ctx, h.db, `TRUNCATE `+h.table, `TRUNCATE `+h.more)
 	}
 	const told, alone = "effect and message", "effect alone"
+	const apart, inside = "effect and message, and a Notifier", "effect and message, and NOTIFY in the transaction"
 	return harness.Setup{
-		Sides: []harness.Side{{Name: told, Prepare: empty, Run: with.run}, {Name: alone, Prepare: empty, Run: without.run}},
+		Sides: []harness.Side{
+			{Name: told, Prepare: empty, Run: side(true, byNobody).run}, {Name: alone, Prepare: empty, Run: side(false, byNobody).run},
+			{Name: apart, Prepare: empty, Run: side(true, byNotifier).run}, {Name: inside, Prepare: empty, Run: side(true, inTheTransaction).run},
+		},
 		Pairs: []harness.Pair{
+			{Name: fmt.Sprintf("Notifier beside InsertTx, %d in a transaction, 8 callers", each), Side: apart, Against: told, Metric: harness.Relayed, Goal: harness.AtLeast(0.9, 0)},
+			{Name: fmt.Sprintf("NOTIFY in the transaction, %d in it, 8 callers", each), Side: inside, Against: told, Metric: harness.Relayed},
 			{Name: fmt.Sprintf("InsertTx beside the effect, %d in a transaction, 8 callers", each), Side: told, Against: alone, Metric: harness.Relayed},
 			{Name: "the same without the message", Side: alone, Metric: harness.Relayed},
 		},

@@ -7,45 +7,84 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/outbox/pgxlisten"
+)
+
+// Ways in which a relay learns that there is something.
+const (
+	byPolling    = "polling"
+	bySignal     = "a signal"
+	byNotifyAway = "a signal across processes"
 )
 
 // wakeUp commits single messages, with pauses, and looks how long the relay takes to begin to
 // publish each.
-func (e *Env) wakeUp(ctx context.Context, signalled bool, goal harness.Goal) ([]harness.Row, error) {
+func (e *Env) wakeUp(ctx context.Context, way string, goal harness.Goal) ([]harness.Row, error) {
 	h, err := e.house(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer h.close()
 	s := arrivals(make(chan time.Time, 1))
-	r, err := outbox.NewRelay(outbox.RelayConfig{Outbox: h.box, DB: h.db, Publisher: s, OnPark: func(context.Context, outbox.Parked) {}})
+	g, running := errgroup.WithContext(ctx)
+	running, cancel := context.WithCancel(running)
+	defer cancel()
+	box := h.box
+	if way == byNotifyAway {
+		if box, err = e.notified(running, g, h); err != nil {
+			return nil, err
+		}
+	}
+	r, err := outbox.NewRelay(outbox.RelayConfig{Outbox: box, DB: h.db, Publisher: s, OnPark: func(context.Context, outbox.Parked) {}})
 	if err != nil {
 		return nil, err
 	}
-	running, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- r.Run(running) }()
+	g.Go(func() error { return r.Run(running) })
 	var took []float64
 	for range e.WakeUps {
-		one, err := h.wake(ctx, s, signalled)
+		one, err := h.wake(ctx, s, way != byPolling)
 		if err != nil {
-			cancel()
 			return nil, err
 		}
 		took = append(took, float64(one)/float64(time.Millisecond))
 	}
 	cancel()
-	if err := <-ended; err != nil {
+	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	name := map[bool]string{true: "wake-up by a signal, median", false: "wake-up by polling, median"}[signalled]
+	name := "wake-up by " + way + ", median"
 	value := harness.Median(took)
 	return []harness.Row{{
 		Name: name, Value: value, Unit: "ms", Spread: [2]float64{slices.Min(took), slices.Max(took)}, Rounds: 1,
 		Goal: goal.String(), OK: goal.Reached(value, 0), Workload: "wake-up", Side: name,
 	}}, nil
+}
+
+// notified is the same outbox as another process has it: nothing but the database tells it of what
+// h's Notify says.
+func (e *Env) notified(ctx context.Context, g *errgroup.Group, h *house) (*outbox.Outbox, error) {
+	away, err := outbox.New(outbox.Config{Dialect: outbox.Postgres, Table: h.table})
+	if err != nil {
+		return nil, err
+	}
+	n, err := outbox.NewNotifier(outbox.NotifierConfig{Outbox: h.box, DB: h.db})
+	if err != nil {
+		return nil, err
+	}
+	l, err := pgxlisten.New(pgxlisten.Config{
+		Outbox: away, Connect: func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, e.Postgres.URL) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	g.Go(func() error { return n.Run(ctx) })
+	g.Go(func() error { return l.Run(ctx) })
+	return away, nil
 }
 
 // arrivals tells when a message has come.
