@@ -31,16 +31,18 @@ func (r *Relay) read(ctx context.Context, l *locked, no int, s *shard) (rows []r
 	return r.query(ctx, l, r.statements.readFree, no, s)
 }
 
-// free counts those that need not wait.
+// free counts those that pick would send.
 func free(rows []row) int {
 	n := 0
 	blocked := map[lane]bool{}
 	for i := range rows {
-		switch row := &rows[i]; {
-		case row.held:
-			blocked[row.lane()] = true
-		case len(row.Key) == 0 || !blocked[row.lane()]:
+		row := &rows[i]
+		keyed := len(row.Key) > 0
+		if !row.held && (!keyed || !blocked[row.lane()]) {
 			n++
+		}
+		if keyed && (row.held || row.attempts > 0) {
+			blocked[row.lane()] = true
 		}
 	}
 	return n

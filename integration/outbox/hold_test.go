@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,6 +52,40 @@ func TestLeaseOfYears(t *testing.T) {
 	h.insert(t, numbered("a", 0))
 	start(t, h.relay(t, newBroker()))
 	h.drained(t)
+}
+
+// A message whose time has come whenever somebody looks, and that fails each time, with more behind
+// it than a batch takes: the other keys of its shard have their turn.
+func TestDueMessageHoldsUpItsKeyAlone(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		h := newHouse(t, e)
+		b := newBroker()
+		var mended atomic.Bool
+		b.fail = func(m outbox.Message) error {
+			if m.ID == "a/0" && !mended.Load() {
+				return errDown
+			}
+			return nil
+		}
+		h.insert(t, numbered("a", 0), outbox.Message{ID: "c/0", Topic: "c", Key: []byte("a")})
+		at := func(c *outbox.RelayConfig) { c.RetryMin, c.RetryMax = time.Millisecond, time.Millisecond }
+		r := h.relay(t, b, few, at, func(c *outbox.RelayConfig) { c.OnError = func(error) {} })
+		start(t, r)
+		eventually(t, "it has failed by itself", func() bool { return r.Stats().Published == 1 && r.Stats().Failures > 1 })
+		var many []outbox.Message
+		for i := range 40 {
+			many = append(many, numbered("a", i+1))
+		}
+		// The same shard: another topic of the same key.
+		h.insert(t, append(many, outbox.Message{ID: "other/0", Topic: "other", Key: []byte("a")})...)
+		b.wait(t, 2)
+		mended.Store(true)
+		h.drained(t)
+		got, _ := b.got()
+		if tl := judge(got, map[string]int{"a": 41, "c": 1, "other": 1}); tl != (tally{}) {
+			t.Errorf("%+v of %d", tl, len(got))
+		}
+	})
 }
 
 // backlog is so long that a search which compares each of its messages with each that waits does

@@ -20,7 +20,9 @@ AND (retry_at IS NULL OR UNIX_TIMESTAMP(retry_at) * 1000000 <= {{now}} OR UNIX_T
 AND (`key` = '' OR coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') NOT IN (
     SELECT coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') FROM {{table}} WHERE shard = {{shard}}
     AND UNIX_TIMESTAMP(retry_at) * 1000000 > {{now}} AND UNIX_TIMESTAMP(retry_at) * 1000000 <= {{now}} + {{longest}}
-)) ORDER BY id LIMIT ?
+) AND (attempts > 0 OR coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') NOT IN (
+    SELECT coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') FROM {{table}} WHERE shard = {{shard}} AND attempts > 0
+))) ORDER BY id LIMIT ?
 
 -- name: delete
 -- Row by row: of a list that names a good part of the table InnoDB would read all of it, and wait

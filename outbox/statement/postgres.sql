@@ -24,14 +24,17 @@ FROM {{table}} WHERE shard = $1::smallint ORDER BY id LIMIT $2::bigint
 -- The same without what waits for a message that has failed. Compared as a set, which is hashed
 -- once: compared one by one, 600 that wait took seconds for a backlog of 20,000. One time for all
 -- rows: by a clock that goes on, a message could wait when its row is compared, and no more when
--- what waits is looked for, and the next one of its key would overtake it.
+-- what waits is looked for, and the next one of its key would overtake it. What has failed before
+-- keeps its key waiting, too, when its own time has come: it may fail again.
 SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END
 FROM {{table}} WHERE shard = $1::smallint
 AND (retry_at IS NULL OR retry_at <= statement_timestamp() OR retry_at > statement_timestamp() + {{longest}} * interval '1 microsecond')
 AND (key = ''::bytea OR (topic, key) NOT IN (
     SELECT topic, key FROM {{table}} WHERE shard = $1::smallint AND retry_at IS NOT NULL
     AND retry_at > statement_timestamp() AND retry_at <= statement_timestamp() + {{longest}} * interval '1 microsecond'
-)) ORDER BY id LIMIT $2::bigint
+) AND (attempts > 0 OR (topic, key) NOT IN (
+    SELECT topic, key FROM {{table}} WHERE shard = $1::smallint AND retry_at IS NOT NULL AND attempts > 0
+))) ORDER BY id LIMIT $2::bigint
 
 -- name: delete
 -- The list is made before the search begins: as a mere parameter, in a table without statistics, it

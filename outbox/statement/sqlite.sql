@@ -24,7 +24,9 @@ FROM {{table}} WHERE shard = ?
 AND (retry_at IS NULL OR retry_at <= {{now}} OR retry_at > {{now}} + {{longest}} / 1000)
 AND (key = x'' OR (topic, key) NOT IN (
     SELECT topic, key FROM {{table}} WHERE retry_at IS NOT NULL AND retry_at > {{now}} AND retry_at <= {{now}} + {{longest}} / 1000
-)) ORDER BY id LIMIT ?
+) AND (attempts > 0 OR (topic, key) NOT IN (
+    SELECT topic, key FROM {{table}} WHERE retry_at IS NOT NULL AND attempts > 0
+))) ORDER BY id LIMIT ?
 
 -- name: delete
 DELETE FROM {{table}} WHERE shard = ? AND id IN ({{ids}})
