@@ -43,6 +43,7 @@ var table = map[string]rule{
 		imports: []string{"dedup", "internal/backoff", "internal/redisscript", goRedis},
 		tests:   []string{"dedup/deduptest", "internal/redistest", "internal/redisproxy", "internal/servertest", miniredis},
 	},
+	"bloom": {},
 	"lease": {
 		imports: []string{"internal/backoff", "internal/redisscript", goRedis},
 		tests:   []string{"dedup", "internal/redistest", "internal/redisproxy", "internal/servertest", miniredis},

@@ -1,0 +1,51 @@
+package bloom
+
+// Answer is what the filter says of an id.
+type Answer uint8
+
+// The answers. None of them means duplicate. The third is called ProvenNew because New makes a filter;
+// as text it is "new".
+const (
+	Unknown   Answer = iota // the filter cannot say, for the Reason beside it: do as without a filter
+	Maybe                   // the id may have been marked: ask the store
+	ProvenNew               // no mark of the id exists that the filter was to be fed: proven, see the package comment
+)
+
+// String is the answer in lower case, as it stands in metrics.
+func (a Answer) String() string {
+	switch a {
+	case Maybe:
+		return "maybe"
+	case ProvenNew:
+		return "new"
+	default:
+		return "unknown"
+	}
+}
+
+// Reason says why an answer is Unknown. It is None beside the other answers.
+type Reason uint8
+
+// The reasons.
+const (
+	None       Reason = iota
+	Loading           // a Feed was begun and has not been opened yet
+	NotCovered        // no Feed, or a generation within the window of which not every mark was fed
+	Expired           // the time given to Feed.Open or Feed.Through is over
+	Lost              // the feed said that marks may have passed it by, or that its right to feed is gone
+	Shared            // others write marks that this filter is not fed
+	Saturated         // the bits are there, but so many others are that they say nothing
+	OtherKey          // the snapshot that was to be loaded was made under another secret
+
+	reasons = iota
+)
+
+var reasonNames = [reasons]string{"", "loading", "not_covered", "expired", "lost", "shared", "saturated", "other_key"}
+
+// String is the reason as it stands in metrics; "" for None.
+func (r Reason) String() string {
+	if int(r) < len(reasonNames) {
+		return reasonNames[r]
+	}
+	return "invalid"
+}

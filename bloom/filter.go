@@ -1,0 +1,213 @@
+package bloom
+
+import (
+	"crypto/rand"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Filter remembers ids for a window of time in generations of bits. All methods may be called from
+// any goroutine at any time. It starts none.
+type Filter struct {
+	opts   Options
+	plan   Plan
+	slice  time.Duration
+	secret secret
+	born   time.Time
+
+	live atomic.Pointer[table]
+	mu   sync.Mutex           // replaces live and feed; guards generation.through, Feed.lost. Taken after grow
+	feed atomic.Pointer[Feed] // the last one begun
+
+	grow  sync.Mutex          // one layer is made at a time, within MaxBytes
+	layer func(uint64) *layer // newLayer; tests stand between the choice of a generation and its bits
+
+	onState   atomic.Pointer[func(fill, estimated, observed float64, reason string)]
+	counts    [stripes]counts
+	wrong     atomic.Uint64
+	rotations atomic.Uint64
+	grown     atomic.Uint64
+}
+
+// New makes a filter. It says Unknown until a Feed covers it: an empty filter proves nothing. Bits
+// are allocated when a generation gets its first id. An error names the field that is wrong.
+func New(o Options) (*Filter, error) {
+	plan, err := o.Plan()
+	if err != nil {
+		return nil, err
+	}
+	o, _ = o.withDefaults() // Plan had no objection
+	if o.MaxBytes == 0 {
+		o.MaxBytes = int64(2 * plan.Bytes)
+	}
+	key := append([]byte(nil), o.Secret...)
+	if key == nil {
+		key = make([]byte, secretBytes)
+		if _, err := rand.Read(key); err != nil {
+			return nil, fmt.Errorf("bloom: random secret: %w", err)
+		}
+	}
+	o.Secret = key
+	f := &Filter{opts: o, plan: plan, slice: o.slice(), secret: newSecret(key), born: time.Now(), layer: newLayer}
+	empty := &table{newest: math.MinInt64 / 2, gens: make([]*generation, plan.Generations), before: NotCovered}
+	f.live.Store(empty.moved(f.index(time.Now())))
+	return f, nil
+}
+
+// Plan is what New was given, worked out.
+func (f *Filter) Plan() Plan { return f.plan }
+
+// index is the generation of now by the clock.
+func (f *Filter) index(now time.Time) int64 { return floorDiv(f.clock(now), f.slice) }
+
+func (f *Filter) clock(now time.Time) time.Duration {
+	if f.opts.Clock != nil {
+		return f.opts.Clock()
+	}
+	return now.Sub(f.born)
+}
+
+func floorDiv(a, b time.Duration) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return int64(q)
+}
+
+// at is the table of now.
+func (f *Filter) at(now time.Time) *table {
+	t := f.live.Load()
+	if index := f.index(now); index > t.newest {
+		return f.rotate(index)
+	}
+	return t
+}
+
+// rotate makes index the newest generation, if it is newer: the index never goes back. It returns
+// the table that was live then.
+func (f *Filter) rotate(index int64) *table {
+	return f.change(func(t *table) (*table, []Event) {
+		if index <= t.newest {
+			return t, nil
+		}
+		next := t.moved(index)
+		next.saturated = f.tooFull(next)
+		f.rotations.Add(1)
+		return next, []Event{{Kind: Rotated, Generation: index}}
+	})
+}
+
+// change replaces the live table and tells of it when the lock is gone.
+func (f *Filter) change(how func(*table) (*table, []Event)) *table {
+	f.mu.Lock()
+	next, events := how(f.live.Load())
+	f.live.Store(next)
+	f.mu.Unlock()
+	f.tell(next, events)
+	return next
+}
+
+// Add remembers an id in the newest generation. Call it before the id's effect or its mark is sent:
+// a bit too many is harmless, one too few is a duplicate. A Check that begins after Add has
+// returned finds it, until the window is over. It takes no lock but for the first id of a generation
+// and for growth.
+func (f *Filter) Add(id [16]byte) {
+	f.addFrom(f.at(time.Now()), f.secret.id(id))
+}
+
+// addFrom writes into the newest generation of t, and into what has become the newest meanwhile.
+// The table is read again after the write: read before it, the generation could be dropped in
+// between, and the id would be in bits that nobody looks at.
+func (f *Filter) addFrom(t *table, d digest) {
+	for {
+		f.write(t.last(), d)
+		now := f.live.Load()
+		if now.newest == t.newest {
+			return
+		}
+		t = now
+	}
+}
+
+// Check says whether id is ProvenNew, or Maybe, or why neither can be said. It takes no lock
+// and allocates nothing, unless it is the first to see that a slice of time is over.
+//
+// ProvenNew holds at the moment of the call, on the condition that nobody adds the same id meanwhile: two
+// callers of one id have to be told apart before the filter is asked. Whoever grants something
+// because of it looks again whether the time given to [Feed.Open] is not over.
+func (f *Filter) Check(id [16]byte) (Answer, Reason) {
+	now := time.Now()
+	t := f.at(now)
+	d := f.secret.id(id)
+	reason := t.reason()
+	if reason == None && !f.instant(now).before(t.until) {
+		reason = Expired
+	}
+	answer := Unknown
+	if reason == None {
+		answer, reason = t.answer(t.has(d))
+	}
+	f.count(d, answer, reason)
+	return answer, reason
+}
+
+// answer is that of a covered table.
+func (t *table) answer(hit bool) (Answer, Reason) {
+	switch {
+	case !hit: // a proof at any fill: a Bloom filter has no false negatives
+		return ProvenNew, None
+	case t.saturated:
+		return Unknown, Saturated
+	default:
+		return Maybe, None
+	}
+}
+
+// Where is Check for those who know where the marks of each generation lie: bit i of in says that
+// generation oldest+i may hold the id. It reads no clock: neither that of the generations nor the
+// time given to Feed.Open, which the caller compares itself when it grants something. Where the
+// answer is Unknown, in says nothing of the generations that are not covered.
+func (f *Filter) Where(id [16]byte) (oldest int64, in uint64, answer Answer, reason Reason) {
+	t := f.live.Load()
+	d := f.secret.id(id)
+	for i, g := range t.gens {
+		if g.has(d) {
+			in |= 1 << i
+		}
+	}
+	if reason = t.reason(); reason == None {
+		answer, reason = t.answer(in != 0)
+	}
+	f.count(d, answer, reason)
+	return t.oldest(), in, answer, reason
+}
+
+// Absent reports whether id is certainly in no mark that was committed more than before ago, else why
+// not: the text of the Reason, or "maybe". Unlike Check it is content with Feed.Through. It costs
+// what Check costs.
+func (f *Filter) Absent(id [16]byte, before time.Duration) (absent bool, reason string) {
+	now := time.Now()
+	t := f.at(now)
+	d := f.secret.id(id)
+	why, answer := t.reason(), Unknown
+	if i := f.instant(now); why == None && !i.before(t.until) && !t.reaches(i, before) {
+		why = Expired
+	}
+	if why == None {
+		answer, why = t.answer(t.has(d))
+	}
+	f.count(d, answer, why)
+	if answer == Maybe {
+		return false, Maybe.String()
+	}
+	return answer == ProvenNew, why.String()
+}
+
+// reaches says whether all that was committed more than before ago was fed.
+func (t *table) reaches(now instant, before time.Duration) bool {
+	return t.through != instant{} && now.since(t.through) <= before
+}

@@ -1,0 +1,201 @@
+package bloom
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func id(n uint64) (b [16]byte) {
+	binary.BigEndian.PutUint64(b[8:], n)
+	return b
+}
+
+// hand is a clock that tests set.
+type hand struct{ ns atomic.Int64 }
+
+func (h *hand) now() time.Duration    { return time.Duration(h.ns.Load()) }
+func (h *hand) set(to time.Duration)  { h.ns.Store(int64(to)) }
+func (h *hand) move(by time.Duration) { h.ns.Add(int64(by)) }
+func small(h *hand) Options           { return Options{Window: 40 * time.Second, Rate: 100, Clock: h.now} }
+func denies(f *Filter, n uint64) bool { return !f.at(time.Now()).has(f.secret.id(id(n))) }
+func mustNew(t testing.TB, o Options) *Filter {
+	t.Helper()
+	f, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// covering is an open feed of a filter whose source is known to be empty.
+func covering(t testing.TB, f *Filter) *Feed {
+	t.Helper()
+	feed := f.Begin(Source{Name: "s", Epoch: 1})
+	coverAll(t, f, feed)
+	if err := feed.Open(time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	return feed
+}
+
+func coverAll(t testing.TB, f *Filter, feed *Feed) {
+	t.Helper()
+	for gen := f.live.Load().oldest(); gen <= f.live.Load().newest; gen++ {
+		if err := feed.Covered(gen, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRotationNeverForgetsInTheWindow(t *testing.T) {
+	const s = 10 * time.Second // a slice
+	for name, late := range map[string]func(r *rand.Rand) time.Duration{
+		"exact": func(*rand.Rand) time.Duration { return 0 },
+		"late":  func(r *rand.Rand) time.Duration { return time.Duration(r.Int64N(int64(s))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(3, 4))
+			clock := &hand{}
+			f := mustNew(t, small(clock))
+			real, added := time.Duration(0), map[uint64]time.Duration{}
+			for n := range uint64(3000) {
+				switch r.IntN(50) {
+				case 0: // stands
+				case 1:
+					real += time.Duration(r.Int64N(int64(6 * s))) // jumps ahead
+				default:
+					real += time.Duration(r.Int64N(int64(s / 10)))
+				}
+				clock.set(real - late(r)) // and goes back, where it is late
+				f.Add(id(n))
+				added[n] = real
+				for old, at := range added {
+					if real-at > 4*s {
+						delete(added, old)
+					} else if denies(f, old) {
+						t.Fatalf("id %d, %v old, was forgotten", old, real-at)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestIndexNeverGoesBack(t *testing.T) {
+	clock := &hand{}
+	clock.set(time.Hour)
+	f := mustNew(t, small(clock))
+	f.Add(id(1))
+	clock.set(0)
+	f.Add(id(2))
+	if denies(f, 1) || denies(f, 2) || f.live.Load().newest != 360 {
+		t.Error("a clock that was set back")
+	}
+	clock.set(time.Hour + time.Minute)
+	if !denies(f, 1) || !denies(f, 2) {
+		t.Error("not forgotten a window and two slices later")
+	}
+	clock.set(-time.Hour)
+	if g := mustNew(t, small(clock)); g.live.Load().newest != -360 {
+		t.Errorf("before the clock's origin: %d", g.live.Load().newest)
+	}
+}
+
+// A goroutine chose its generation, was paused, and goes on when that generation was dropped.
+func TestAddOfAPausedWriter(t *testing.T) {
+	clock := &hand{}
+	f := mustNew(t, small(clock))
+	made := 0
+	f.layer = func(bits uint64) *layer {
+		if made++; made == 1 {
+			clock.move(10 * time.Minute)
+			f.at(time.Now())
+		}
+		return newLayer(bits)
+	}
+	f.Add(id(1))
+	if denies(f, 1) {
+		t.Error("the id is in bits that nobody reads")
+	}
+}
+
+func TestConcurrent(t *testing.T) {
+	clock := &hand{}
+	o := small(clock)
+	o.MaxBytes = 1 << 24
+	f := mustNew(t, o)
+	covering(t, f)
+	var done atomic.Bool
+	var writers, rotator sync.WaitGroup
+	rotator.Go(func() {
+		for !done.Load() {
+			clock.move(time.Second)
+			f.Check(id(0))
+		}
+	})
+	for w := range uint64(4) {
+		writers.Go(func() {
+			for n := range uint64(5000) {
+				key := id(n<<3 | w)
+				began := clock.now()
+				f.Add(key)
+				answer, reason := f.Check(key)
+				if clock.now()-began <= o.Window && answer != Maybe && reason != Saturated {
+					t.Errorf("%v, %v of an id that was just added", answer, reason)
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	done.Store(true)
+	rotator.Wait()
+	if f.Stats().Rotations == 0 {
+		t.Error("the clock moved and nothing rotated")
+	}
+}
+
+func TestNoAllocations(t *testing.T) {
+	f := mustNew(t, Options{Window: time.Hour, Rate: 100})
+	feed := covering(t, f)
+	f.Add(id(1))
+	gen := f.live.Load().newest
+	n := uint64(0)
+	for name, do := range map[string]func(){
+		"Check":    func() { n++; f.Check(id(n)) },
+		"Where":    func() { n++; f.Where(id(n)) },
+		"Absent":   func() { n++; f.Absent(id(n), time.Minute) },
+		"Add":      func() { n++; f.Add(id(n)) },
+		"Feed.Add": func() { n++; _ = feed.Add(gen, id(n)) },
+	} {
+		if got := testing.AllocsPerRun(500, do); got != 0 {
+			t.Errorf("%s allocates %v times", name, got)
+		}
+	}
+}
+
+func BenchmarkFilter(b *testing.B) {
+	f := mustNew(b, Options{Window: time.Hour, Rate: 300})
+	covering(b, f)
+	for n := range uint64(500_000) {
+		f.Add(id(n))
+	}
+	for name, do := range map[string]func(n uint64){
+		"hit":  func(n uint64) { f.Check(id(n % 500_000)) },
+		"miss": func(n uint64) { f.Check(id(n | 1<<40)) },
+		"add":  func(n uint64) { f.Add(id(n % 500_000)) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			n := uint64(0)
+			for b.Loop() {
+				n += 7919
+				do(n)
+			}
+		})
+	}
+}

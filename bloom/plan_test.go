@@ -1,0 +1,101 @@
+package bloom
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The formula against what was measured of a split-block filter elsewhere, and against this one.
+func TestRateAsPlanned(t *testing.T) {
+	for _, c := range []struct {
+		perKey, want float64
+		keys, asked  int
+	}{
+		{16, 9.1e-4, 20_000, 200_000},
+		{24, 9.1e-5, 20_000, 1_000_000},
+	} {
+		if got := blockedRate(c.perKey); math.Abs(got/c.want-1) > 0.02 {
+			t.Errorf("%v bits a key: %.3g by the formula, want %.3g", c.perKey, got, c.want)
+		}
+		l := newLayer(uint64(c.perKey * float64(c.keys)))
+		random := rand.New(rand.NewPCG(1, 2))
+		for range c.keys {
+			l.add(digest{random.Uint64(), random.Uint64()})
+		}
+		hits := 0.0
+		for range c.asked {
+			if l.has(digest{random.Uint64(), random.Uint64()}) {
+				hits++
+			}
+		}
+		want := blockedRate(c.perKey) * float64(c.asked)
+		if math.Abs(hits-want) > 5*math.Sqrt(want) {
+			t.Errorf("%v bits a key: %v of %d false, want about %.0f", c.perKey, hits, c.asked, want)
+		}
+		fill, rate := l.sample()
+		if math.Abs(rate/c.want-1) > 0.25 || math.Abs(l.keys(fill)/float64(c.keys)-1) > 0.03 {
+			t.Errorf("%v bits a key: sampled rate %.3g of %.0f keys, want %.3g of %d", c.perKey, rate, l.keys(fill), c.want, c.keys)
+		}
+	}
+}
+
+func TestPlan(t *testing.T) {
+	for _, c := range []struct {
+		slices        int
+		perKey, bytes float64 // bytes a key of the window
+	}{{4, 21.6, 4.1}, {8, 0, 3.7}} {
+		o := Options{Window: 10_000 * time.Second, Rate: 1000, Slices: c.slices}
+		p, err := o.Plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := float64(p.Bytes) / 1e7; math.Abs(got-c.bytes) > 0.06 {
+			t.Errorf("%d slices: %.2f bytes a key, want %v", c.slices, got, c.bytes)
+		}
+		if c.perKey > 0 && math.Abs(p.BitsPerKey-c.perKey) > 0.1 {
+			t.Errorf("%d slices: %.2f bits a key, want %v", c.slices, p.BitsPerKey, c.perKey)
+		}
+		if p.FalsePositives > 1e-3 || p.FalsePositives < 0.99e-3 || p.Hashes != 8 || p.Generations != c.slices+2 {
+			t.Errorf("%d slices: %+v", c.slices, p)
+		}
+		o.MaxBytes = int64(p.Bytes)
+		if _, err := o.Plan(); err != nil {
+			t.Error(err)
+		}
+		o.MaxBytes--
+		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "MaxBytes") {
+			t.Errorf("a plan above MaxBytes: %v", err)
+		}
+	}
+}
+
+func TestOptionsRefused(t *testing.T) {
+	good := Options{Window: time.Hour, Rate: 10}
+	for field, spoil := range map[string]func(*Options){
+		"Window":         func(o *Options) { o.Window = 0 },
+		"Window is 3":    func(o *Options) { o.Window = 3 },
+		"Window is 2562": func(o *Options) { o.Window = math.MaxInt64 },
+		"Slices":         func(o *Options) { o.Slices = 33 },
+		"Slices is -":    func(o *Options) { o.Slices = -1 },
+		"Rate":           func(o *Options) { o.Rate = math.NaN() },
+		"Rate is +Inf":   func(o *Options) { o.Rate = math.Inf(1) },
+		"Rate and":       func(o *Options) { o.Rate = 1e30 },
+		"FalsePositives": func(o *Options) { o.FalsePositives = 0.2 },
+		"MaxBytes":       func(o *Options) { o.MaxBytes = -1 },
+		"Secret":         func(o *Options) { o.Secret = make([]byte, 15) },
+		"KeyID":          func(o *Options) { o.KeyID = "k" },
+		"KeyID has":      func(o *Options) { o.Secret, o.KeyID = make([]byte, 16), strings.Repeat("k", 256) },
+	} {
+		o := good
+		spoil(&o)
+		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "Options."+field) {
+			t.Errorf("want an error of %s, got %v", field, err)
+		}
+	}
+	if _, err := New(good); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,74 @@
+package bloom
+
+import "sync/atomic"
+
+// stripes are the copies of the counters: goroutines that ask for different ids seldom meet in one.
+const stripes = 16
+
+type counts struct {
+	answers [3]atomic.Uint64
+	reasons [reasons]atomic.Uint64
+	_       [40]byte // two cache lines
+}
+
+func (f *Filter) count(d digest, a Answer, r Reason) {
+	c := &f.counts[d.bits>>60]
+	c.answers[a].Add(1)
+	if r != None {
+		c.reasons[r].Add(1)
+	}
+}
+
+// Stats are the figures of a filter. Rates are shares of 1.
+type Stats struct {
+	Fill          float64 // share of bits set, mean of the generations that have any
+	Estimated     float64 // rate of false positives over all generations, by their bits
+	Observed      float64 // answers told to be Wrong, as a share of those and of ProvenNew; 0 before the first
+	KeysEstimated float64 // ids in all generations, by their bits
+	Bytes         uint64  // allocated for bits
+	Rotations     uint64
+	Grown         uint64          // layers added
+	Answers       [3]uint64       // by Answer: how often it was given
+	Reasons       [reasons]uint64 // by Reason: how often an Unknown was given for it
+	Reason        Reason          // why nothing is New now; Expired is not told here
+}
+
+// Wrong says that n answers Maybe were false positives: the store knew no mark.
+func (f *Filter) Wrong(n int) {
+	if n > 0 {
+		f.wrong.Add(uint64(n))
+	}
+}
+
+// Stats looks at some thousand blocks of each generation: call it once a minute, not once a message.
+func (f *Filter) Stats() Stats {
+	t := f.live.Load()
+	s := Stats{Rotations: f.rotations.Load(), Grown: f.grown.Load(), Reason: t.reason()}
+	for _, g := range t.gens {
+		_, keys := g.sample()
+		s.KeysEstimated += keys
+		s.Bytes += g.bytes()
+	}
+	s.Fill, s.Estimated, s.Observed = t.fill(), t.estimated(), f.observed()
+	for i := range f.counts {
+		for a := range s.Answers {
+			s.Answers[a] += f.counts[i].answers[a].Load()
+		}
+		for r := range s.Reasons {
+			s.Reasons[r] += f.counts[i].reasons[r].Load()
+		}
+	}
+	return s
+}
+
+func (f *Filter) observed() float64 {
+	wrong := float64(f.wrong.Load())
+	asked := wrong
+	for i := range f.counts {
+		asked += float64(f.counts[i].answers[ProvenNew].Load())
+	}
+	if asked == 0 {
+		return 0
+	}
+	return wrong / asked
+}
