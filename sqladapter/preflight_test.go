@@ -3,6 +3,7 @@ package sqladapter
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"strings"
 	"testing"
@@ -40,6 +41,7 @@ func TestSettings(t *testing.T) {
 		{"postgres", "transaction_read_only", "on", "fatal read_only"},
 		{"postgres", "idle_in_transaction_session_timeout", "0", "note idle_in_transaction"},
 		{"mysql", "", "", ""},
+		{"mysql", "innodb_flush_log_at_trx_commit", "0", "warning innodb_flush_log_at_trx_commit"},
 		{"mysql", "innodb_flush_log_at_trx_commit", "2", "warning innodb_flush_log_at_trx_commit"},
 		{"mysql", "sync_binlog", "0", "warning sync_binlog"},
 		{"mysql", "autocommit", "ON", "note autocommit"},
@@ -97,6 +99,40 @@ func TestAdvices(t *testing.T) {
 	}
 	if Severity(9).String() != "severity(9)" {
 		t.Error(Severity(9))
+	}
+}
+
+// TestPreflightOfMySQLFails: a server that has everything wrong, tells what it is asked for, and
+// knows MySQL's own names; then it takes no temporary table, and fails. What was seen is told all
+// the same, and no transaction goes back to the pool.
+func TestPreflightOfMySQLFails(t *testing.T) {
+	broken := errors.New("broken")
+	db, _ := openScript(t,
+		step{like: "@@hostname", rows: func([]any) [][]driver.Value { return [][]driver.Value{{"db:3306"}} }},
+		step{like: "SHOW VARIABLES", text: func(text string) (rows [][]driver.Value) {
+			for name, value := range map[string]string{
+				"innodb_flush_log_at_trx_commit": "0", "sync_binlog": "0", "log_bin": "ON", "autocommit": "ON",
+				"innodb_lock_wait_timeout": "50", "transaction_isolation": "SERIALIZABLE", "read_only": "ON",
+			} {
+				if strings.Contains(text, "'"+name+"'") {
+					rows = append(rows, []driver.Value{name, value})
+				}
+			}
+			return rows
+		}},
+		step{like: "CREATE TEMPORARY TABLE", err: broken},
+		step{like: "information_schema.tables", err: broken},
+		step{query: rollbackNow})
+	found, err := Preflight(t.Context(), db, PreflightConfig{Dialect: MySQL, Tables: []string{"marks"}})
+	const want = "fatal read_only, warning innodb_flush_log_at_trx_commit, warning sync_binlog, " +
+		"note autocommit, note innodb_lock_wait_timeout, note isolation, note not_seen"
+	if !errors.Is(err, broken) || codesOf(found) != want {
+		t.Errorf("%q, %v; want %q", codesOf(found), err, want)
+	}
+	for _, f := range found {
+		if f.Server != "db:3306" {
+			t.Errorf("%s", f)
+		}
 	}
 }
 

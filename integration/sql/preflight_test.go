@@ -33,6 +33,9 @@ func wantFindings(t *testing.T, db *sql.DB, cfg sqladapter.PreflightConfig, want
 	if !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q:\n%v", got, want, found)
 	}
+	if n := db.Stats().InUse; n != 0 {
+		t.Errorf("%d connections were not given back", n)
+	}
 }
 
 func execAll(t *testing.T, db *sql.DB, statements ...string) {
@@ -100,6 +103,20 @@ func TestPreflightPostgres(t *testing.T) {
 		"fatal collation", "warning collation", "fatal unlogged", "fatal no_unique_index", "warning no_retention_index",
 		"fatal no_table", "fatal unlogged", "warning no_retention_index")
 
+	// What looks like an index, and is none; and text in no unique one, and of the default order.
+	execAll(t, db,
+		`CREATE TABLE part (id uuid)`, `CREATE UNIQUE INDEX ON part (id) WHERE id IS NOT NULL`,
+		`CREATE TABLE indexed (id uuid, name text COLLATE "und-x-icu")`, `CREATE INDEX ON indexed (id)`, `CREATE INDEX ON indexed (name)`,
+		`CREATE TABLE broken (id uuid UNIQUE, created_at timestamptz)`, `CREATE INDEX ON broken (created_at)`,
+		`UPDATE pg_index SET indisvalid = false WHERE indrelid = 'broken'::regclass`,
+		`CREATE TABLE local (id text PRIMARY KEY)`,
+		`CREATE SCHEMA shop`, `CREATE UNLOGGED TABLE shop.plain (id uuid PRIMARY KEY)`)
+	wantFindings(t, open("exec"), pg("part", "indexed", "broken", "local"),
+		"fatal no_unique_index", "fatal no_unique_index", "fatal no_unique_index", "warning no_retention_index")
+	shop := pg("plain")
+	shop.Schema = "shop"
+	wantFindings(t, open("exec"), shop, "fatal unlogged")
+
 	execAll(t, db, `ALTER SYSTEM SET fsync = off`, `ALTER SYSTEM SET full_page_writes = off`, `SELECT pg_reload_conf()`,
 		`ALTER DATABASE onceward SET synchronous_commit = off`, `ALTER DATABASE onceward SET default_transaction_isolation = 'serializable'`)
 	poll(t, "the settings", func() bool {
@@ -113,7 +130,8 @@ func TestPreflightPostgres(t *testing.T) {
 	execAll(t, db, `ALTER DATABASE onceward SET default_transaction_read_only = on`)
 	found, err := sqladapter.Preflight(t.Context(), open("exec"), pg())
 	if err != nil || !slices.ContainsFunc(found, func(f sqladapter.Finding) bool {
-		return f.Code == sqladapter.CodeReadOnly && strings.HasPrefix(f.Server, "127.0.0.1:")
+		return f.Code == sqladapter.CodeReadOnly && strings.HasPrefix(f.Server, "127.0.0.1:") &&
+			strings.HasSuffix(f.Detail, "default_transaction_read_only is on, transaction_read_only on")
 	}) {
 		t.Errorf("read-only: %v, %v", found, err)
 	}
@@ -160,7 +178,10 @@ func TestPreflightMariaDB(t *testing.T) {
 		`CREATE TABLE blind (id VARCHAR(20) PRIMARY KEY)`,
 		`CREATE TABLE trimmed (id VARCHAR(20) COLLATE utf8mb4_bin, UNIQUE KEY (id))`,
 		`CREATE TABLE bare (id BINARY(16), created_at BIGINT) ENGINE=MyISAM`,
-		`SET GLOBAL innodb_flush_log_at_trx_commit = 2`)
+		`CREATE TABLE indexed (id BINARY(16), name VARCHAR(20), KEY (id), KEY (name))`,
+		`CREATE TABLE aged (id BINARY(16) PRIMARY KEY, created_at BIGINT)`)
+	wantFindings(t, db, my("indexed", "aged"), "fatal no_unique_index", "warning no_retention_index")
+	execAll(t, db, `SET GLOBAL innodb_flush_log_at_trx_commit = 2`)
 	wantFindings(t, db, my("blind", "trimmed", "bare", "nowhere"), "warning innodb_flush_log_at_trx_commit",
 		"fatal collation", "warning collation", "fatal engine", "fatal no_unique_index", "warning no_retention_index", "fatal no_table")
 	cfg := my(sqladapter.DefaultFenceTable)
@@ -195,6 +216,10 @@ func TestPreflightSQLite(t *testing.T) {
 	wantFindings(t, db, lite(sqladapter.DefaultFenceTable, sqladapter.DefaultTable))
 	execAll(t, db, `CREATE TABLE blind (id TEXT COLLATE NOCASE PRIMARY KEY)`, `CREATE TABLE bare (id BLOB, created_at INTEGER)`, `CREATE TABLE counted (id INTEGER PRIMARY KEY)`)
 	wantFindings(t, db, lite("blind", "bare", "counted", "nowhere"), "fatal collation", "fatal no_unique_index", "warning no_retention_index", "fatal no_table")
+	execAll(t, db, `CREATE TABLE part (id BLOB)`, `CREATE UNIQUE INDEX part_id ON part (id) WHERE id IS NOT NULL`,
+		`CREATE TABLE indexed (id BLOB, name TEXT COLLATE NOCASE)`, `CREATE INDEX indexed_id ON indexed (id)`, `CREATE INDEX indexed_name ON indexed (name)`,
+		`CREATE TABLE aged (id BLOB PRIMARY KEY, created_at INTEGER)`)
+	wantFindings(t, db, lite("part", "indexed", "aged"), "fatal no_unique_index", "fatal no_unique_index", "warning no_retention_index")
 
 	wantFindings(t, open(file+"?_pragma=busy_timeout(0)&_pragma=synchronous(NORMAL)"), lite(), "warning busy_timeout", "warning synchronous", "warning txlock")
 	other := "file:" + filepath.Join(t.TempDir(), "q.db")
@@ -202,5 +227,41 @@ func TestPreflightSQLite(t *testing.T) {
 	one := open(file + well)
 	one.SetMaxOpenConns(1)
 	wantFindings(t, one, lite(), "note not_seen")
+	execAll(t, one, `ATTACH '`+filepath.Join(t.TempDir(), "shop.db")+`' AS shop`, `PRAGMA shop.synchronous = OFF`, `CREATE TABLE shop.attached (id BLOB)`)
+	shop := lite("attached")
+	shop.Schema = "shop"
+	wantFindings(t, one, shop, "note not_seen", "fatal synchronous", "fatal no_unique_index")
+	found, err := sqladapter.Preflight(t.Context(), one, shop)
+	if err != nil || !strings.HasSuffix(found[0].Server, "shop.db") {
+		t.Errorf("found at %v, %v", found, err)
+	}
 	wantFindings(t, open("file::memory:?_pragma=busy_timeout(10)"), lite(), "fatal in_memory", "fatal journal_mode")
+}
+
+// TestPreflightSQLiteLeavesNothing: the two connections that it has had are as they were.
+func TestPreflightSQLiteLeavesNothing(t *testing.T) {
+	for txlock, want := range map[string][]string{"deferred": {"warning txlock"}, "immediate": nil} {
+		t.Run(txlock, func(t *testing.T) {
+			db := openDB(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "p.db")+
+				"?_txlock="+txlock+"&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
+			db.SetMaxOpenConns(2)
+			wantFindings(t, db, sqladapter.PreflightConfig{Dialect: sqladapter.SQLite}, want...)
+			for i := range 2 { // held, so that the second is another one
+				conn, err := db.Conn(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = conn.Close() }()
+				var timeout int
+				if err := conn.QueryRowContext(t.Context(), `PRAGMA busy_timeout`).Scan(&timeout); err != nil || timeout != 5000 {
+					t.Errorf("connection %d has a busy timeout of %d, %v", i, timeout, err)
+				}
+				for _, statement := range []string{`BEGIN IMMEDIATE`, `ROLLBACK`} {
+					if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+						t.Errorf("connection %d: %s: %v", i, statement, err)
+					}
+				}
+			}
+		})
+	}
 }
