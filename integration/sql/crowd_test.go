@@ -51,7 +51,9 @@ func (c crowd) run(t *testing.T, messages []string, seed uint64) *toll {
 			rng := rand.New(rand.NewPCG(seed, stream))
 			rng.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
 			for batch := range slices.Chunk(mine, c.batch) {
-				c.untilAcknowledged(t, w, batch, &met)
+				if !c.untilAcknowledged(t, w, batch, &met) {
+					return
+				}
 			}
 		})
 	}
@@ -59,13 +61,14 @@ func (c crowd) run(t *testing.T, messages []string, seed uint64) *toll {
 	return &met
 }
 
-func (c crowd) untilAcknowledged(t *testing.T, worker int, batch []string, met *toll) {
+// untilAcknowledged reports whether it was, and fails the test otherwise.
+func (c crowd) untilAcknowledged(t *testing.T, worker int, batch []string, met *toll) bool {
 	pause := time.NewTicker(between)
 	defer pause.Stop()
 	for {
 		err := c.deliver(t.Context(), worker, batch)
 		if err == nil {
-			return
+			return true
 		}
 		met.failed.Add(1)
 		if deadlocked(err) {
@@ -73,13 +76,13 @@ func (c crowd) untilAcknowledged(t *testing.T, worker int, batch []string, met *
 		}
 		if !sqladapter.Retryable(err) {
 			t.Errorf("worker %d: %v is not retryable", worker, err)
-			return
+			return false
 		}
 		select {
 		case <-pause.C:
 		case <-t.Context().Done():
 			t.Errorf("worker %d was not done in time: %v", worker, err)
-			return
+			return false
 		}
 	}
 }

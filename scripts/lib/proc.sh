@@ -60,6 +60,7 @@ signal_node() {
   pid=$(node_pid "$1" "$2") || { say "servers: node $2 of $1 is not running"; return 1; }
   case "$3" in
     KILL | STOP | CONT)
+      if [ "$3" = KILL ]; then halt "$pid"; fi
       mapfile -t family < <(pgrep -P "$pid") # before the parent dies: orphans have no parent
       kill "-$3" "$pid" "${family[@]}" 2> /dev/null || true
       ;;
@@ -72,6 +73,16 @@ signal_node() {
     done
     die "node $2 of $1 survived SIG$3"
   fi
+}
+# halt PID: returns when it stands still. A child that it had after its children were listed would
+# live on, and PostgreSQL does not start while one of the old family holds its shared memory.
+halt() {
+  local i
+  kill -STOP "$1" 2> /dev/null || return 0
+  for ((i = 0; i < 50; i++)); do
+    case $(ps -o state= -p "$1") in [TZ]* | '') return ;; esac
+    sleep 0.01
+  done
 }
 all_gone() {
   local pid
