@@ -48,14 +48,15 @@ servers_up() {
 # The packages that take longest begin first, or the last of them would end alone.
 longest=(integration/kafka redisadapter integration/sql cmd/internal/demo integration/redis)
 
-# test_modules: all packages of all modules in one go, one more at a time than there are cores, since
-# most of what they do is to wait for servers, but no more than these can bear.
+# test_modules: all packages of all modules in one go, two at a time on two cores: most of what they
+# do is to wait for servers. More than three at a time are more than these can bear.
 test_modules() {
-  local packages=() dir at_once=$(($(getconf _NPROCESSORS_ONLN) + 1))
+  local packages=() dir cores
+  cores=$(getconf _NPROCESSORS_ONLN)
   for dir in "${longest[@]}"; do packages+=("$PWD/$dir"); done
   while read -r dir; do packages+=("$dir/..."); done < <(modules)
   # shellcheck disable=SC2086
-  go test -json -p $((at_once < 4 ? at_once : 4)) "${flags[@]}" ${TESTFLAGS:-} "${packages[@]}"
+  go test -json -p $((cores < 3 ? cores : 3)) "${flags[@]}" ${TESTFLAGS:-} "${packages[@]}"
 }
 
 if [ "$mode" != unit ]; then servers_up; fi

@@ -137,8 +137,12 @@ func checkDangerLife(c *check) {
 		change.Lease, change.Hold, change.Danger = c.h.Lease, c.h.Lease, true
 		return change
 	}
-	const life = 8 // leases: what the claims have to live, and what a slow server may take
-	declared, renewed, given := c.acquire(newID(), life*c.h.Lease, 0), c.acquire(newID(), life*c.h.Lease, 0), c.acquire(newID(), life*c.h.Lease, 0)
+	// What the claims have to live: so long that a server as slow as this one is now can be
+	// told of danger in time.
+	began := time.Now()
+	c.lookup(c.acquire(newID(), long, long).id)
+	life := 8*c.h.Lease + 20*time.Since(began)
+	declared, renewed, given := c.acquire(newID(), life, 0), c.acquire(newID(), life, 0), c.acquire(newID(), life, 0)
 	for _, o := range []*owner{declared, renewed, given} {
 		if a := c.learnt("Renew with Danger", c.renews(short(o))[0]); !a.Held {
 			c.Fatalf("Renew with Danger: %s", describe(a))
@@ -150,7 +154,7 @@ func checkDangerLife(c *check) {
 	release := given.change(dedup.StateReleased)
 	release.Hold = c.h.Lease
 	given.mustFinish(release)
-	c.pass(life * c.h.Lease)
+	c.pass(life)
 	c.wantUncertain("when lease and hold are over", declared)
 	c.wantUncertain("when a renewal's lease and hold are over", renewed)
 	c.wantUncertain("when a release's hold is over", given)

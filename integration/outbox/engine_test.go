@@ -194,7 +194,7 @@ func start(t *testing.T, r *outbox.Relay) (stop func()) {
 }
 
 // patience is more than any step needs, on a busy machine.
-const patience = 60 * time.Second
+const patience = 4 * time.Minute
 
 // eventually polls, for what gives no sign when it happens.
 func eventually(t *testing.T, what string, is func() bool) {

@@ -18,7 +18,7 @@ import (
 // impatient is what a Deduper runs with that is to give up soon, patient what others do.
 var (
 	impatient = dedup.Config{Window: window, LeaseTTL: 30 * time.Second, StoreTimeout: 300 * time.Millisecond}
-	patient   = dedup.Config{Window: window, LeaseTTL: 30 * time.Second, StoreTimeout: 5 * time.Second}
+	patient   = dedup.Config{Window: window, LeaseTTL: 30 * time.Second, StoreTimeout: 10 * time.Second}
 )
 
 // both returns an impatient Deduper and a patient one of the same keys.

@@ -282,7 +282,8 @@ func redeliverPayment(t *testing.T, j *payJob) (receipt string, took time.Durati
 		if err == nil {
 			return receipt, time.Since(began)
 		}
-		if !errors.Is(err, dedup.ErrUncertain) && !errors.Is(err, dedup.ErrInFlight) {
+		// On a busy machine a claim may also be answered too late to be one.
+		if !errors.Is(err, dedup.ErrUncertain) && !errors.Is(err, dedup.ErrInFlight) && !dedup.OutcomeUnknown(err) {
 			t.Fatalf("redelivery: %v", err)
 		}
 	}
