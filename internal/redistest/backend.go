@@ -39,9 +39,9 @@ func Open(t testing.TB, name string) Backend {
 	case "miniredis":
 		_, b.Client = Mini(t)
 	case "redis":
-		b.Client = Client(t, &redis.Options{Addr: servertest.Redis(t)})
+		b.Client = Client(t, &redis.Options{Addr: servertest.Redis(t), ReadTimeout: patience, WriteTimeout: patience})
 	case "cluster":
-		b.Client = Cluster(t, servertest.RedisCluster(t))
+		b.Client = cluster(t, servertest.RedisCluster(t), patience)
 	default:
 		t.Fatalf("redistest: no backend %q", name)
 	}
@@ -52,8 +52,16 @@ func Open(t testing.TB, name string) Backend {
 // slots every second: see redisadapter's advice.
 func Cluster(t testing.TB, addrs []string) *redis.ClusterClient {
 	t.Helper()
+	return cluster(t, addrs, 0)
+}
+
+// cluster has a client whose commands take at most limit, or what go-redis grants them.
+func cluster(t testing.TB, addrs []string, limit time.Duration) *redis.ClusterClient {
+	t.Helper()
 	// The clients of single servers keep no deadlines, those of a Cluster do: both ways are in use.
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ClusterStateReloadInterval: time.Second, ContextTimeoutEnabled: true})
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: addrs, ClusterStateReloadInterval: time.Second, ContextTimeoutEnabled: true, ReadTimeout: limit, WriteTimeout: limit,
+	})
 	t.Cleanup(func() {
 		if err := client.Close(); err != nil {
 			t.Errorf("closing the client: %v", err)

@@ -19,8 +19,9 @@ func Mini(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
 	return m, Client(t, &redis.Options{Addr: m.Addr(), ReadTimeout: patience, WriteTimeout: patience})
 }
 
-// patience is a client's with a miniredis, whose Lua is interpreted in Go: on a busy machine
-// and under the race detector a batch takes longer than the three seconds of go-redis.
+// patience is a client's with a server that nobody kills or freezes. On a busy machine a batch
+// may take longer than the three seconds of go-redis, most of all with a miniredis, whose Lua is
+// interpreted in Go; and what is then sent again is answered as what was sent before.
 const patience = time.Minute
 
 // Frozen is a miniredis whose clock stands still but for Advance.
