@@ -96,6 +96,13 @@ func (b *batch) isFirst(n int) bool {
 	return n == 0 || b.entries[b.order[n-1]].id != b.entries[b.order[n]].id
 }
 
+// forget what another transaction has learnt of the good requests.
+func (b *batch) forget() {
+	for _, i := range b.order {
+		b.marks[i] = Mark{}
+	}
+}
+
 // judge: of several requests for an id the first position alone can be the one that runs.
 func (b *batch) judge(rows map[dedup.ID]row) {
 	for n, i := range b.order {

@@ -129,6 +129,7 @@ func (m *Marks) doBatch(
 	var ended endedTries
 	err = transact(ctx, begin, func(tx transaction, before error) (write bool, err error) {
 		ended.note(before, b.marks...)
+		b.forget()
 		if _, err := m.markBatch(ctx, tx, b); err != nil {
 			return false, err
 		}

@@ -25,8 +25,13 @@ const (
 // errRolledBack tells that the server has ended a transaction before its owner did.
 var errRolledBack = errors.New("the server has rolled the transaction back")
 
+// errNotSent tells that it was not found out whether a transaction is open, so that no COMMIT was
+// sent.
+var errNotSent = errors.New("COMMIT was not sent")
+
 // errCommittedItself tells that the transaction of a try was not rolled back when it had ended
-// before its COMMIT. Some statements of MySQL commit what is open.
+// before its COMMIT. Some statements of MySQL commit what is open, and any database a COMMIT of
+// the effect's own.
 var errCommittedItself = errors.New("the transaction has committed by itself before its effect had ended: " +
 	"TRUNCATE, LOCK TABLES and DDL do that in MySQL; what the effect did after that is rolled back")
 
@@ -34,9 +39,11 @@ var errCommittedItself = errors.New("the transaction has committed by itself bef
 // of one of them is no effect that is done.
 type endedTries map[int64]bool
 
-// note takes the marks of the try that before has ended.
+// note takes the marks of the try that before has ended, unless that was sent COMMIT. Why it has
+// ended does not matter: it may have been a deadlock, after the mark was committed.
 func (e *endedTries) note(before error, marks ...Mark) {
-	if !errors.Is(before, errRolledBack) {
+	var sent *commitFailed
+	if before == nil || errors.As(before, &sent) {
 		return
 	}
 	if *e == nil {
@@ -227,7 +234,7 @@ func (g *guardedTx) Commit(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", errRolledBack, err)
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errNotSent, err)
 	}
 	err = g.Tx.Commit()
 	g.committed = err == nil

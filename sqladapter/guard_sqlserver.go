@@ -63,7 +63,7 @@ func beginServer(ctx context.Context, db *sql.DB, opts *sql.TxOptions) (transact
 func (t *serverTx) Commit(ctx context.Context) error {
 	var same int64
 	if err := t.QueryRowContext(ctx, serverSame, t.id).Scan(&same); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errNotSent, err)
 	}
 	if same != 1 {
 		return errRolledBack

@@ -269,3 +269,19 @@ func TestMySQLCheck(t *testing.T) {
 		})
 	}
 }
+
+// Prevents: half an effect that has committed itself is taken for done, when the error that ended
+// its try came before COMMIT and was one that passes.
+func TestMySQLHalfAnEffectIsNoDuplicate(t *testing.T) {
+	m := newMarks(t, MySQL)
+	table := newMySQLTable(t, m) // keeps what was rolled back
+	back := step{query: autocommitBack}
+	synctest.Test(t, func(t *testing.T) {
+		table.t = t
+		db, _ := openScript(t, slices.Concat(guarded(table.insert(), back), guarded(table.insert(), table.load(), back))...)
+		mark, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error { return mysqlError(1213) })
+		if !errors.Is(err, errCommittedItself) || !dedup.IsPermanent(err) {
+			t.Errorf("Do = %v, %v", mark.Outcome, err)
+		}
+	})
+}

@@ -143,3 +143,54 @@ func TestSQLServerConfirm(t *testing.T) {
 		})
 	}
 }
+
+// Prevents: half an effect that has committed itself is taken for done. The driver may tell of it
+// before COMMIT, with the statement that follows.
+func TestSQLServerHalfAnEffectIsNoDuplicate(t *testing.T) {
+	m := newMarks(t, SQLServer)
+	begun, back := begunAs(0, 1, 7), step{query: serverBack + `OFF`}
+	for name, tt := range map[string]struct {
+		effect error
+		check  []step
+	}{
+		"a statement that follows": {serverError(0), nil},
+		"deadlock afterwards":      {serverError(1205), nil},
+		"nothing follows":          {nil, []step{{query: serverSame, err: serverError(0)}}},
+		"another has begun":        {nil, []step{still(8)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				table := newServerTable(t, m, serverRow{}) // keeps what was rolled back
+				db, _ := openScript(t, slices.Concat([]step{begun, table.insert()}, tt.check, []step{back, begun, table.insert(), table.load(), back})...)
+				mark, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error { return tt.effect })
+				if !errors.Is(err, errCommittedItself) || !dedup.IsPermanent(err) {
+					t.Errorf("Do = %v, %v", mark.Outcome, err)
+				}
+			})
+		})
+	}
+}
+
+// Prevents: what a lost COMMIT has done is taken for half an effect, because a try after it ended
+// before it had marked anything.
+func TestSQLServerLostCommitThenDeadlock(t *testing.T) {
+	m := newMarks(t, SQLServer)
+	begun, back := begunAs(0, 1, 7), step{query: serverBack + `OFF`}
+	for name, between := range map[string][]step{
+		"in the INSERT": {begun, refused(1205), back},
+		"in BEGIN":      {{query: serverBegun, err: serverError(40613)}, back},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				table := newServerTable(t, m, serverRow{})
+				db, s := openScript(t, slices.Concat([]step{begun, table.insert(), still(7), back}, between, []step{begun, table.insert(), table.load(), back})...)
+				s.commits = []error{io.ErrUnexpectedEOF}
+				ran := 0
+				marks, err := m.DoBatch(t.Context(), db, []string{"a", "", "b"}, func(context.Context, *sql.Tx, []int) error { ran++; return nil })
+				if err != nil || ran != 1 || marks[0].Outcome != dedup.Duplicate || marks[1].Err == nil || marks[2].Outcome != dedup.Duplicate {
+					t.Errorf("DoBatch = %+v, %v; %d runs", marks, err, ran)
+				}
+			})
+		})
+	}
+}

@@ -104,12 +104,15 @@ func ofSQL(tx transaction) *sql.Tx {
 
 // transact runs work in a transaction until one try ends for certain, and commits when work
 // has written. work must undo nothing itself, and may be called several times; before is the
-// error of the try before.
+// error of the last try that has begun.
 func transact(ctx context.Context, begin beginner, work func(tx transaction, before error) (write bool, err error)) error {
-	var err error
+	var before error
 	for try := 0; ; try++ {
-		before := err
-		err = attempt(ctx, begin, func(tx transaction) (bool, error) { return work(tx, before) })
+		began := false
+		err := attempt(ctx, begin, func(tx transaction) (bool, error) { began = true; return work(tx, before) })
+		if began {
+			before = err
+		}
 		switch {
 		case err == nil:
 			return nil
@@ -172,7 +175,16 @@ func breakOff(inner context.Context, cancel context.CancelCauseFunc) {
 	}
 }
 
+// commitFailed is the error of a COMMIT that was sent: what it has done is open.
+type commitFailed struct{ error }
+
+// Unwrap returns what the COMMIT was answered, or why it was not.
+func (c *commitFailed) Unwrap() error { return c.error }
+
 func commitError(inner context.Context, err error) error {
+	if !errors.Is(err, errNotSent) && !errors.Is(err, errRolledBack) {
+		err = &commitFailed{err}
+	}
 	err = fmt.Errorf("sqladapter: commit: %w", err)
 	if inner.Err() != nil {
 		return because(context.Cause(inner), err)

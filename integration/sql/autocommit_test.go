@@ -112,6 +112,13 @@ func TestMariaDBEffectCommits(t *testing.T) {
 	if !dedup.IsPermanent(err) || !strings.Contains(err.Error(), "committed by itself") {
 		t.Errorf("DoBatch = %v, want a permanent error that says so", err)
 	}
+	// What ends the try afterwards is an error that passes.
+	_, err = s.marks.Do(t.Context(), s.db, "deadlock", func(ctx context.Context, tx *sql.Tx) error {
+		return errors.Join(effect(ctx, tx, "deadlock"), &mysql.MySQLError{Number: 1213})
+	})
+	if !dedup.IsPermanent(err) || !strings.Contains(err.Error(), "committed by itself") {
+		t.Errorf("Do = %v, want a permanent error that says so", err)
+	}
 	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.MySQL, Group: "g", Table: s.table + "_fence"})
 	if err != nil {
 		t.Fatal(err)
