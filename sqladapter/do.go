@@ -31,9 +31,9 @@ import (
 // error for which dedup.IsPermanent is true, and [dedup.ErrInFlight]: the database's lock
 // timeout is how long the caller was to wait.
 //
-// With MySQL effect must not run what commits by itself: TRUNCATE, LOCK TABLES and most DDL. What
-// it did until then is committed, and what it did afterwards is not; when it has ended without an
-// error that is a permanent one.
+// effect must not commit: with MySQL TRUNCATE, LOCK TABLES and most DDL do that by themselves. What
+// it did until then is committed, and what it did afterwards is not. Do sees it when the transaction
+// is run again, or with MySQL and SQL Server when it was to be committed, and the error is permanent.
 //
 // When ctx ends the transaction is rolled back, but a COMMIT that has been sent is given
 // another five seconds for its answer: to break it off would leave open what it has done. (Where
