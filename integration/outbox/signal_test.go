@@ -110,7 +110,7 @@ func TestSignalAcrossProcesses(t *testing.T) {
 	here.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '`+here.table+`'`)
 	here.insert(t, numbered("a", 20))
 	here.box.Notify() // nobody hears it
-	<-connected
+	eventually(t, "it has connected again", func() bool { return len(connected) > 0 })
 	b.wait(t, 21)
 	here.insert(t, numbered("a", 21))
 	here.box.Notify()
