@@ -62,7 +62,7 @@ func TestRotationNeverForgetsInTheWindow(t *testing.T) {
 			clock := &hand{}
 			f := mustNew(t, small(clock))
 			real, added := time.Duration(0), map[uint64]time.Duration{}
-			for n := range uint64(3000) {
+			for n := range uint64(600) {
 				switch r.IntN(50) {
 				case 0: // stands
 				case 1:
@@ -139,7 +139,7 @@ func TestConcurrent(t *testing.T) {
 	})
 	for w := range uint64(4) {
 		writers.Go(func() {
-			for n := range uint64(5000) {
+			for n := range uint64(2000) {
 				key := id(n<<3 | w)
 				began := clock.now()
 				f.Add(key)

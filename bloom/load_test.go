@@ -86,10 +86,11 @@ func TestCraftedIDs(t *testing.T) {
 		t.Fatalf("%d ids", len(crafted))
 	}
 	for name, want := range map[string]Answer{"public": Maybe, "random": ProvenNew} {
+		mine := o
 		if name == "random" {
-			o.Secret = nil
+			mine.Secret = nil
 		}
-		f := mustNew(t, o)
+		f := mustNew(t, mine)
 		covering(t, f)
 		for _, c := range crafted {
 			f.Add(c)

@@ -14,8 +14,8 @@ func TestRateAsPlanned(t *testing.T) {
 		perKey, want float64
 		keys, asked  int
 	}{
-		{16, 9.1e-4, 20_000, 200_000},
-		{24, 9.1e-5, 20_000, 1_000_000},
+		{16, 9.1e-4, 20_000, 100_000},
+		{24, 9.1e-5, 20_000, 300_000},
 	} {
 		if got := blockedRate(c.perKey); math.Abs(got/c.want-1) > 0.02 {
 			t.Errorf("%v bits a key: %.3g by the formula, want %.3g", c.perKey, got, c.want)

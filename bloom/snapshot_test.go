@@ -1,0 +1,253 @@
+package bloom
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var source = Source{Name: "s", Epoch: 1, Seq: 100}
+
+// tiny is a filter with one block a generation, at generation 0.
+func tiny(clock *hand) Options {
+	return Options{Window: 40 * time.Second, Rate: 0.01, Clock: clock.now, Secret: []byte("0123456789abcdef"), KeyID: "k1"}
+}
+
+// saved is a snapshot of an owner that fed id g+10 to generation g, -5 to 0, and is in generation 0.
+func saved(t testing.TB, o Options) []byte {
+	t.Helper()
+	f := mustNew(t, o)
+	feed := covering(t, f)
+	for gen := int64(-5); gen <= 0; gen++ {
+		must(t, feed.Add(gen, id(uint64(gen+10))))
+		must(t, feed.Covered(gen, 7))
+	}
+	return save(t, f)
+}
+
+func save(t testing.TB, f *Filter, gens ...int64) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	must(t, f.Save(&b, gens...))
+	return b.Bytes()
+}
+
+func TestSnapshot(t *testing.T) {
+	o := tiny(&hand{})
+	f := mustNew(t, o)
+	feed := f.Begin(source)
+	got, err := f.Load(bytes.NewReader(saved(t, o)), source)
+	must(t, err)
+	if want := []int64{-5, -4, -3, -2, -1}; !slices.Equal(got, want) {
+		t.Errorf("covered are %v, want %v", got, want)
+	}
+	must(t, feed.Open(time.Now().Add(time.Hour)))
+	wantCheck(t, "the open generation is not covered", f, 99, Unknown, NotCovered)
+	must(t, feed.Covered(0, 9))
+	for n := uint64(5); n <= 10; n++ {
+		wantCheck(t, "loaded", f, n, Maybe, None)
+	}
+	wantCheck(t, "never fed", f, 99, ProvenNew, None)
+	if again := save(t, f, -5, -4); !bytes.Equal(again[len(again)-32:], func() []byte { s := sha256.Sum256(again[:len(again)-32]); return s[:] }()) {
+		t.Error("the sum of a part")
+	}
+}
+
+// A mark after the snapshot, in the generation that was open then: nothing may be new by it.
+func TestOlderSnapshot(t *testing.T) {
+	clock := &hand{}
+	o := tiny(clock)
+	old := saved(t, o) // id 77 is marked in generation 0 after this
+	clock.move(10 * time.Second)
+	f := mustNew(t, o)
+	feed := f.Begin(source)
+	got, err := f.Load(bytes.NewReader(old), source)
+	must(t, err)
+	if slices.Contains(got, 0) {
+		t.Error("a generation that was open when it was saved came back covered")
+	}
+	must(t, feed.Covered(1, 9))
+	must(t, feed.Open(time.Now().Add(time.Hour)))
+	wantCheck(t, "marked since", f, 77, Unknown, NotCovered)
+}
+
+// An owner wakes after its time: another one may have written into what has ended meanwhile.
+func TestSavedAfterItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &hand{}
+		o := tiny(clock)
+		f := mustNew(t, o)
+		covering(t, f)
+		time.Sleep(2 * time.Hour)
+		clock.move(10 * time.Second)
+		late := save(t, f)
+		g := mustNew(t, o)
+		g.Begin(source)
+		if got, err := g.Load(bytes.NewReader(late), source); err != nil || len(got) != 0 {
+			t.Errorf("covered by one who had lost it: %v, %v", got, err)
+		}
+	})
+}
+
+func TestSnapshotRefused(t *testing.T) {
+	o := tiny(&hand{})
+	good := saved(t, o)
+	with := func(change func(*Options)) Options { p := o; change(&p); return p }
+	for name, c := range map[string]struct {
+		o    Options
+		b    []byte
+		want Source
+		why  Refusal
+	}{
+		"not one":        {o, []byte("GIF8" + string(good[4:])), source, RefusedMagic},
+		"empty":          {o, nil, source, RefusedTruncated},
+		"version":        {o, with1(good, 4, 2), source, RefusedVersion},
+		"kind":           {o, with1(good, 5, 2), source, RefusedSizes},
+		"cut":            {o, good[:len(good)-1], source, RefusedTruncated},
+		"longer":         {o, append(slices.Clone(good), 0), source, RefusedTrailing},
+		"bits":           {o, with1(good, len(good)-100, ^good[len(good)-100]), source, RefusedChecksum},
+		"key id":         {with(func(o *Options) { o.KeyID = "k2" }), good, source, RefusedKeyID},
+		"secret":         {with(func(o *Options) { o.Secret = []byte("0123456789abcdeF") }), good, source, RefusedSecret},
+		"slices":         {with(func(o *Options) { o.Slices = 5 }), good, source, RefusedSizes},
+		"rate":           {with(func(o *Options) { o.Rate = 100 }), good, source, RefusedSizes},
+		"source":         {o, good, Source{"t", 1, 100}, RefusedSource},
+		"epoch":          {o, good, Source{"s", 0, 100}, RefusedEpoch},
+		"sequence":       {o, good, Source{"s", 1, 6}, RefusedSequence},
+		"more than fits": {o, manyLayers(good), source, RefusedSizes},
+	} {
+		f := mustNew(t, c.o)
+		f.Begin(c.want)
+		got, err := f.Load(bytes.NewReader(c.b), c.want)
+		var refused *SnapshotError
+		if !errors.As(err, &refused) || refused.Reason != c.why || got != nil {
+			t.Errorf("%s: %v %v, want %s", name, got, err, c.why)
+		}
+		why := Loading
+		if c.why == RefusedKeyID || c.why == RefusedSecret {
+			why = OtherKey
+		}
+		wantCheck(t, name, f, 5, Unknown, why)
+		if f.Stats().Bytes != 0 {
+			t.Errorf("%s: refused, and %d bytes of it are in the filter", name, f.Stats().Bytes)
+		}
+	}
+}
+
+func with1(b []byte, at int, to byte) []byte {
+	b = slices.Clone(b)
+	b[at] = to
+	return b
+}
+
+// firstGen is where the first generation begins in a snapshot of tiny.
+const firstGen = 4 + 3 + 8 + 8 + 8 + 1 + 2 + 2 + 1 + 8 + 1
+
+func manyLayers(b []byte) []byte { return with1(b, firstGen+17, 255) }
+
+// A miscounted generation is left out alone.
+func TestMiscounted(t *testing.T) {
+	o := tiny(&hand{})
+	b := slices.Clone(saved(t, o))
+	b[firstGen+18+64]++ // bits set, after one layer of one block
+	sum := sha256.Sum256(b[:len(b)-32])
+	copy(b[len(b)-32:], sum[:])
+	f := mustNew(t, o)
+	f.Begin(source)
+	got, err := f.Load(bytes.NewReader(b), source)
+	if err != nil || !slices.Equal(got, []int64{-4, -3, -2, -1}) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestEveryByteFlipped(t *testing.T) {
+	o := tiny(&hand{})
+	good := saved(t, o)
+	f := mustNew(t, o)
+	feed := f.Begin(source)
+	for at := range good {
+		got, err := f.Load(bytes.NewReader(with1(good, at, ^good[at])), source)
+		if err == nil || got != nil {
+			t.Fatalf("byte %d of %d flipped: %v, %v", at, len(good), got, err)
+		}
+	}
+	must(t, feed.Open(time.Now().Add(time.Hour)))
+	wantCheck(t, "nothing was loaded", f, 5, Unknown, NotCovered)
+}
+
+func TestSnapshotInput(t *testing.T) {
+	clock := &hand{}
+	for want, spoil := range map[string]func(*Options){
+		"KeyID": func(o *Options) { o.KeyID = "" },
+		"Clock": func(o *Options) { o.Clock = nil },
+		"Feed":  func(*Options) {},
+	} {
+		o := tiny(clock)
+		spoil(&o)
+		f := mustNew(t, o)
+		_, err := f.Load(strings.NewReader(""), source)
+		for _, err := range []error{err, f.Save(&bytes.Buffer{})} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("want an error of %s, got %v", want, err)
+			}
+		}
+	}
+	f := mustNew(t, tiny(clock))
+	f.Begin(source)
+	if err := f.Save(&bytes.Buffer{}, 1); err == nil {
+		t.Error("a generation that is not alive was saved")
+	}
+	if _, err := f.Load(strings.NewReader(""), Source{Name: "t"}); err == nil {
+		t.Error("a snapshot of another source than the Feed's")
+	}
+}
+
+// A generation that grew comes back with all its layers, over one that has ids of its own.
+func TestGrownSnapshot(t *testing.T) {
+	o := small(&hand{})
+	o.Secret, o.KeyID, o.MaxBytes = make([]byte, 16), "k", 1<<16
+	f := mustNew(t, o)
+	feed := covering(t, f)
+	for n := range uint64(3000) {
+		must(t, feed.Add(-1, id(n)))
+	}
+	g := mustNew(t, o)
+	feed = g.Begin(source)
+	must(t, feed.Add(-1, id(9999)))
+	got, err := g.Load(bytes.NewReader(save(t, f, -1)), source)
+	if err != nil || !slices.Equal(got, []int64{-1}) || g.Stats().Bytes < f.Stats().Bytes {
+		t.Fatal(got, err)
+	}
+	for n := range uint64(3000) {
+		if denies(g, n) {
+			t.Fatal(n)
+		}
+	}
+	if denies(g, 9999) || f.Stats().Grown == 0 {
+		t.Error("what was there before")
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	o := tiny(&hand{})
+	good := saved(f, o)
+	f.Add(good)
+	f.Add(good[:firstGen])
+	f.Add(manyLayers(good))
+	f.Add(with1(good, firstGen, 0x7f))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		g := mustNew(t, o)
+		g.Begin(source)
+		got, err := g.Load(bytes.NewReader(b), source)
+		if err != nil && (got != nil || g.Stats().Bytes != 0) {
+			t.Errorf("refused and loaded: %v, %v", got, err)
+		}
+		if s := g.Stats(); s.Bytes > uint64(g.opts.MaxBytes) {
+			t.Errorf("%d bytes of %d", s.Bytes, g.opts.MaxBytes)
+		}
+	})
+}
