@@ -20,8 +20,8 @@ const (
 	// and which have no index by age. [Marks.Rotate] seals the open one when it is a window
 	// old, opens the next, and drops the one that is not looked at any more: expiry costs
 	// nothing per row, and leaves nothing to vacuum. A mark looks into two tables in place of
-	// one, which costs the server about a sixth more; with MySQL a duplicate may cost one more
-	// round trip. For PostgreSQL, MySQL and MariaDB. Not for Galera, where a transaction on
+	// one, which costs the server about a sixth more, with MySQL a third, where a duplicate may
+	// cost one more round trip, too. For PostgreSQL, MySQL and MariaDB. Not for Galera, where a transaction on
 	// another node does not keep a table from being renamed.
 	//
 	// With PostgreSQL a rotation is learnt from an error, for which [Retryable] is true:

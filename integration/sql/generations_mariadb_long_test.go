@@ -42,7 +42,7 @@ func TestMariaDBCrashesWhileRotating(t *testing.T) {
 				}
 			}
 		})
-		<-time.After(time.Duration(50+rng.IntN(200)) * time.Millisecond)
+		<-time.After(time.Duration(300+rng.IntN(700)) * time.Millisecond)
 		server.Kill(1)
 		wg.Wait()
 		server.Start(1)
@@ -59,7 +59,7 @@ func TestMariaDBCrashesWhileRotating(t *testing.T) {
 		})
 	}
 	t.Logf("%d crashes, %d rotations, %d marks", crashes, sealed, marked)
-	if sealed < 5*crashes {
+	if sealed < crashes {
 		t.Errorf("%d rotations: too few to be hit", sealed)
 	}
 }

@@ -43,9 +43,9 @@ CREATE TABLE IF NOT EXISTS `Shop`.`onceward_migrations` (component VARCHAR(63) C
 INSERT INTO `Shop`.`onceward_migrations` (component, table_name, version) VALUES ('generations', 'marks', 1) ON DUPLICATE KEY UPDATE version = 1;
 
 
-INSERT INTO `Shop`.`marks_open` (id, owner, fingerprint) SELECT b.id, 1, b.fingerprint FROM (SELECT x'00000000000000000000000000000000' AS id, NULL AS fingerprint) AS b LEFT JOIN `Shop`.`marks_sealed` AS p FORCE INDEX (PRIMARY) ON p.id = b.id WHERE p.id IS NULL LOCK IN SHARE MODE ON DUPLICATE KEY UPDATE `Shop`.`marks_open`.id = `Shop`.`marks_open`.id
+INSERT INTO `Shop`.`marks_open` (id, owner, fingerprint) SELECT UNHEX(b.id), 1, UNHEX(b.fingerprint) FROM JSON_TABLE('[["00000000000000000000000000000000"]]', '$[*]' COLUMNS (id CHAR(32) PATH '$[0]', fingerprint VARCHAR(34) PATH '$[1]')) AS b LEFT JOIN `Shop`.`marks_sealed` AS p FORCE INDEX (PRIMARY) ON p.id = UNHEX(b.id) WHERE p.id IS NULL LOCK IN SHARE MODE ON DUPLICATE KEY UPDATE `Shop`.`marks_open`.id = `Shop`.`marks_open`.id
 
-INSERT INTO `Shop`.`marks_open` (id, owner, fingerprint) SELECT b.id, 1, b.fingerprint FROM (SELECT x'00000000000000000000000000000000' AS id, NULL AS fingerprint UNION ALL SELECT x'00000000000000000000000000000000', NULL) AS b LEFT JOIN `Shop`.`marks_sealed` AS p FORCE INDEX (PRIMARY) ON p.id = b.id WHERE p.id IS NULL LOCK IN SHARE MODE ON DUPLICATE KEY UPDATE `Shop`.`marks_open`.id = `Shop`.`marks_open`.id
+INSERT INTO `Shop`.`marks_open` (id, owner, fingerprint) SELECT UNHEX(b.id), 1, UNHEX(b.fingerprint) FROM JSON_TABLE('[["00000000000000000000000000000000"], ["00000000000000000000000000000000"]]', '$[*]' COLUMNS (id CHAR(32) PATH '$[0]', fingerprint VARCHAR(34) PATH '$[1]')) AS b LEFT JOIN `Shop`.`marks_sealed` AS p FORCE INDEX (PRIMARY) ON p.id = UNHEX(b.id) WHERE p.id IS NULL LOCK IN SHARE MODE ON DUPLICATE KEY UPDATE `Shop`.`marks_open`.id = `Shop`.`marks_open`.id
 
 SELECT m.id, m.owner, m.fingerprint, m.created_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000, r.result FROM `Shop`.`marks_sealed` AS m FORCE INDEX (PRIMARY) LEFT JOIN `Shop`.`marks_sealed_results` AS r FORCE INDEX (PRIMARY) ON r.id = m.id WHERE m.id IN (x'00000000000000000000000000000000') LOCK IN SHARE MODE
 
