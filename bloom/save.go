@@ -3,6 +3,7 @@ package bloom
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -56,7 +57,7 @@ func (f *Filter) saving(gens []int64) (list []saving, source Source, err error) 
 	defer f.mu.Unlock()
 	feed, t := f.feed.Load(), f.live.Load()
 	if feed == nil {
-		return nil, source, fmt.Errorf("bloom: Save: no Feed was begun")
+		return nil, source, errors.New("bloom: Save: no Feed was begun")
 	}
 	open := f.instant(now).before(t.until)
 	wanted := map[int64]bool{}
@@ -72,7 +73,7 @@ func (f *Filter) saving(gens []int64) (list []saving, source Source, err error) 
 			list = append(list, saving{g, g.through, closed})
 		}
 	}
-	return list, feed.source, nil
+	return list, feed.source, feed.source.check()
 }
 
 func (f *Filter) header(source Source, gens int) []byte {

@@ -201,6 +201,10 @@ func TestSnapshotInput(t *testing.T) {
 	if err := f.Save(&bytes.Buffer{}, 1); err == nil {
 		t.Error("a generation that is not alive was saved")
 	}
+	f.Begin(Source{Name: strings.Repeat("n", 1<<16)})
+	if err := f.Save(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "Source.Name") {
+		t.Errorf("a name that the format cannot hold: %v", err)
+	}
 	if _, err := f.Load(strings.NewReader(""), Source{Name: "t"}); err == nil {
 		t.Error("a snapshot of another source than the Feed's")
 	}
