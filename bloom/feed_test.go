@@ -136,7 +136,7 @@ func TestAbsent(t *testing.T) {
 		wantCheck(t, "Check needs Open", f, 1, Unknown, Expired)
 		time.Sleep(time.Minute)
 		want("just", 1, time.Minute, true, "")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		want("behind", 1, time.Minute, false, "expired")
 		must(t, feed.Through(time.Now().Add(-time.Second)))
 		must(t, feed.Through(time.Now().Add(-time.Hour)))

@@ -61,23 +61,23 @@ func TestRotationNeverForgetsInTheWindow(t *testing.T) {
 			r := rand.New(rand.NewPCG(3, 4))
 			clock := &hand{}
 			f := mustNew(t, small(clock))
-			real, added := time.Duration(0), map[uint64]time.Duration{}
+			truly, added := time.Duration(0), map[uint64]time.Duration{}
 			for n := range uint64(600) {
 				switch r.IntN(50) {
 				case 0: // stands
 				case 1:
-					real += time.Duration(r.Int64N(int64(6 * s))) // jumps ahead
+					truly += time.Duration(r.Int64N(int64(6 * s))) // jumps ahead
 				default:
-					real += time.Duration(r.Int64N(int64(s / 10)))
+					truly += time.Duration(r.Int64N(int64(s / 10)))
 				}
-				clock.set(real - late(r)) // and goes back, where it is late
+				clock.set(truly - late(r)) // and goes back, where it is late
 				f.Add(id(n))
-				added[n] = real
+				added[n] = truly
 				for old, at := range added {
-					if real-at > 4*s {
+					if truly-at > 4*s {
 						delete(added, old)
 					} else if denies(f, old) {
-						t.Fatalf("id %d, %v old, was forgotten", old, real-at)
+						t.Fatalf("id %d, %v old, was forgotten", old, truly-at)
 					}
 				}
 			}
