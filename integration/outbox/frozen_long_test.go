@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"net"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 // machine is where connections come from. When it has died nothing is sent any more, not even that
 // they are closed.
 type machine struct {
-	mu   sync.Mutex
 	dead chan struct{} // closed when it has died
 	end  chan struct{} // closed at the end of the test
 }
