@@ -29,7 +29,7 @@ var areas = map[string]struct {
 	"redis":  {7, "| 256 callers, new keys |"},
 	"kafka":  {3, "| 4 partitions, 100 B, 0 % duplicates | adapter, rich |"},
 	"outbox": {2, "| wake-up by polling, median |"},
-	"sql":    {4, "| PostgreSQL, 8 connections, batch 256 | record + effect, handler per batch |"},
+	"sql":    {6, "| PostgreSQL, 8 connections, batch 256 | record + effect, handler per batch |"},
 }
 
 func resultsFile(area string) string { return filepath.Join(resultsDir, area+".json") }
