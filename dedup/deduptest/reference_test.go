@@ -1,0 +1,24 @@
+package deduptest
+
+import (
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// TestResentClaims: behind a client that sends again the first claim of an attempt may find
+// itself. Elsewhere a store that says so is wrong, and nowhere may another's claim be Mine.
+func TestResentClaims(t *testing.T) {
+	mine := dedup.ClaimRequest{Token: dedup.Token{1}}
+	first := dedup.Answer{Outcome: dedup.Acquired, Mine: true, Record: dedup.Record{State: dedup.StateInProgress, Attempt: 1, Fence: 7, Remaining: long}}
+	for _, resent := range []bool{false, true} {
+		r := reference{resent: resent}
+		if err := r.claim(mine, first); (err == nil) != resent {
+			t.Errorf("sent again %t: %v", resent, err)
+		}
+	}
+	r := reference{resent: true, state: dedup.StateInProgress, token: dedup.Token{2}, attempt: 1, fence: 7}
+	if err := r.claim(mine, first); err == nil {
+		t.Error("another's claim may be Mine")
+	}
+}
