@@ -103,7 +103,7 @@ func (m *Marks) do(
 //
 // The scope of the options holds for all keys; a fingerprint is a [*dedup.InputError],
 // because it is of one payload: [Marks.MarkBatchTx] takes one for each. Four round trips
-// and those of effect, one more when some are duplicates (SQLite: for every 250 keys).
+// and those of effect, one more when some are duplicates.
 func (m *Marks) DoBatch(
 	ctx context.Context, db *sql.DB, keys []string, effect func(ctx context.Context, tx *sql.Tx, first []int) error, opts ...dedup.Option,
 ) ([]Mark, error) {
