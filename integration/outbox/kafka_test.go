@@ -362,7 +362,8 @@ func TestKafkaLargestMessage(t *testing.T) {
 }
 
 // A cluster without enough replicas for a while: nothing is lost or parked, and no message is
-// seen before an earlier one of its key.
+// seen before an earlier one of its key. sarama may fail a batch for good and have the next one
+// accepted, see saramapub.New: that is told, and what overtook comes again.
 func TestKafkaTrouble(t *testing.T) {
 	forEachClient(t, func(t *testing.T, c *kfake.Cluster, p outbox.Publisher) {
 		var left atomic.Int64
@@ -374,19 +375,14 @@ func TestKafkaTrouble(t *testing.T) {
 			h.insert(t, numbered(fmt.Sprint("k", i%10), i/10))
 			committed[fmt.Sprint("k", i%10)] = 40
 		}
-		start(t, h.relay(t, p, func(c *outbox.RelayConfig) {
-			c.BatchSize = 50
-			c.OnError = func(err error) {
-				if errors.Is(err, outbox.ErrOvertaken) {
-					t.Errorf("overtaken: %v", err)
-				}
-			}
-		}))
+		r := h.relay(t, p, func(c *outbox.RelayConfig) { c.BatchSize = 50 })
+		start(t, r)
 		h.drained(t)
 		records := consume(t, c.ListenAddrs(), "t", func(all []*kgo.Record) bool { return judge(messagesOf(t, all), committed).lost == 0 })
 		tl := judge(messagesOf(t, records), committed)
-		if tl.inversions > 0 || left.Load() >= 0 {
-			t.Errorf("%+v of %d", tl, len(records))
+		_, sarama := p.(*saramapub.Publisher)
+		if told := r.Stats().Overtaken > 0; told && !sarama || !told && tl.inversions > 0 || left.Load() >= 0 {
+			t.Errorf("%+v of %d, overtaken %t", tl, len(records), told)
 		}
 		t.Logf("%d came twice", tl.duplicates)
 	})

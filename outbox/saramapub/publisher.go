@@ -39,6 +39,10 @@ var (
 // takes its whole batch down, and sarama may send the next batch of the partition all the same.
 // Then the messages of that one have overtaken those of the first: see [outbox.ErrOvertaken]. With
 // a limit that is low enough sarama makes no batch that is refused.
+//
+// The same comes of a batch whose Producer.Retry is used up while the next one waits: three times
+// 100 ms by default. Have it go on for longer than a partition is without a leader, or without
+// enough replicas.
 func New(client sarama.Client) (*Publisher, error) {
 	if client == nil {
 		return nil, &outbox.InputError{Field: "sarama.Client", Reason: "is nil"}
