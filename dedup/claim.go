@@ -92,7 +92,7 @@ func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim
 
 // claim is Claim for a call that has been checked and counted.
 func (d *Deduper) claim(ctx context.Context, key string, req *ClaimRequest) (*Claim, error) {
-	req.TakeUncertain = d.cfg.Resolve != nil && d.cfg.Mode == Enforce && !req.FirstOnly
+	req.TakeUncertain = d.cfg.Resolve != nil && !d.cfg.ObserveOnly && !req.FirstOnly
 	c := d.claimWaiting(ctx, key, req)
 	if c.finding {
 		c = d.resolve(ctx, c)
@@ -188,7 +188,7 @@ func (d *Deduper) overrule(ctx context.Context, c *Claim, cached bool) {
 		return
 	case c.req.left(c.Outcome, &c.Record):
 		return // nobody would be held back: it is asked for again, and is claimed then
-	case d.cfg.Mode == Observe:
+	case d.cfg.ObserveOnly:
 		hook = d.cfg.Observer.WouldSkip
 	case c.Outcome == Unknown && d.cfg.FailOpen && Retryable(c.err) && ctx.Err() == nil:
 		hook = d.cfg.Observer.FailedOpen

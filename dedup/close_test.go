@@ -129,7 +129,7 @@ func TestCloseMayBeCalledConcurrently(t *testing.T) {
 func TestCloseThatGivesUpCancelsWhatStillRuns(t *testing.T) {
 	for name, change := range map[string]func(*dedup.Config){
 		"enforce":   nil,
-		"observe":   func(c *dedup.Config) { c.Mode = dedup.Observe },
+		"observe":   func(c *dedup.Config) { c.ObserveOnly = true },
 		"fail open": func(c *dedup.Config) { c.FailOpen = true },
 	} {
 		t.Run(name, func(t *testing.T) {

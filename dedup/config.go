@@ -7,19 +7,6 @@ import (
 	"time"
 )
 
-// Mode says what a Deduper does with what it finds.
-type Mode uint8
-
-const (
-	// Enforce skips duplicates. It is the default.
-	Enforce Mode = iota
-	// Observe runs everything, as if there were no Deduper, and reports through the
-	// Observer what Enforce would have skipped. Claims that Enforce would have won are
-	// taken and recorded for real, so that the report is true; but a lost lease cancels
-	// no handler, and a record that could not be written fails nobody.
-	Observe
-)
-
 // Config configures a [Deduper]. Namespace, Window and LeaseTTL have no default: they
 // are decisions.
 type Config struct {
@@ -118,8 +105,12 @@ type Config struct {
 	// Window. Default half of Window.
 	LateAfter time.Duration
 
-	// Mode is Enforce or Observe. Default Enforce.
-	Mode Mode
+	// ObserveOnly is Observe mode: everything runs, as if there were no Deduper, and the
+	// Observer is told what would have been skipped. Claims that would have been won are
+	// taken and recorded for real, so that the report is true; but a lost lease cancels
+	// no handler, and a record that could not be written fails nobody. Default false:
+	// Enforce mode, in which duplicates are skipped.
+	ObserveOnly bool
 
 	// FailOpen runs the effect without a claim when the store cannot be asked, and
 	// counts it through Observer.FailedOpen. Only for effects that may happen twice.
@@ -194,8 +185,6 @@ func (c Config) complete() (Config, error) {
 		return c, bad("LateAfter", "is %v; it must not be negative", c.LateAfter)
 	case c.LateAfter > c.Window:
 		return c, bad("LateAfter", "is %v, longer than Window (%v): no duplicate can be that late", c.LateAfter, c.Window)
-	case c.Mode > Observe:
-		return c, bad("Mode", "is %d; Enforce and Observe are known", c.Mode)
 	}
 	return c, nil
 }

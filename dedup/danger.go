@@ -38,7 +38,7 @@ func Danger(ctx context.Context) error {
 		return err
 	}
 	errs := []error{c.danger(ctx)}
-	if c.d.cfg.Mode == Observe {
+	if c.d.cfg.ObserveOnly {
 		forgive(errs)
 	}
 	return errs[0]

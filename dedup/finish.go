@@ -93,7 +93,7 @@ func finishOne(ctx context.Context, done Completion) error {
 	d.life.hold()
 	defer d.life.leave()
 	errs := [1]error{d.endOne(ctx, &done)}
-	if d.cfg.Mode == Observe {
+	if d.cfg.ObserveOnly {
 		forgive(errs[:])
 	}
 	return errs[0]
@@ -115,7 +115,7 @@ func (d *Deduper) endOne(ctx context.Context, done *Completion) (err error) {
 			return d.settle(&e, &ans, sent)
 		}
 		d.storeError(e.change.ID, ans.Err)
-		if !Retryable(ans.Err) || sleep(ctx, jitter(askBase, askAtMost, try)) != nil || !e.worthTrying(try+1, d.cfg.Mode) {
+		if !Retryable(ans.Err) || sleep(ctx, jitter(askBase, askAtMost, try)) != nil || !e.worthTrying(try+1, d.cfg.ObserveOnly) {
 			return unknown(ans.Err)
 		}
 	}
@@ -138,8 +138,8 @@ type ending struct {
 // goes on until the lease ends, by then another owner may be at work. Renewals do not
 // prolong it: a store that renews and cannot record would hold its caller for ever. A
 // release does no more than the end of the lease, and in Observe mode nobody is to wait.
-func (e *ending) worthTrying(tries int, mode Mode) bool {
-	if (e.change.State == StateReleased || mode == Observe) && tries >= askTimes {
+func (e *ending) worthTrying(tries int, observeOnly bool) bool {
+	if (e.change.State == StateReleased || observeOnly) && tries >= askTimes {
 		return false
 	}
 	return time.Now().Before(e.until)
@@ -165,13 +165,13 @@ func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error, s
 		if len(todo) == 0 || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
 			break
 		}
-		todo = slices.DeleteFunc(todo, func(e ending) bool { return !e.worthTrying(try+1, d.cfg.Mode) })
+		todo = slices.DeleteFunc(todo, func(e ending) bool { return !e.worthTrying(try+1, d.cfg.ObserveOnly) })
 		batch = make([]Change, len(todo))
 		for n, e := range todo {
 			batch[n] = *e.change
 		}
 	}
-	if d.cfg.Mode == Observe {
+	if d.cfg.ObserveOnly {
 		forgive(errs)
 	}
 }

@@ -58,7 +58,6 @@ func TestNewRefusesABadConfiguration(t *testing.T) {
 		"tiny cache":                {"CacheBytes", func(c *dedup.Config) { c.CacheBytes = 64<<10 - 1 }},
 		"negative late":             {"LateAfter", func(c *dedup.Config) { c.LateAfter = -1 }},
 		"late beyond the window":    {"LateAfter", func(c *dedup.Config) { c.LateAfter = c.Window + 1 }},
-		"unknown mode":              {"Mode", func(c *dedup.Config) { c.Mode = 2 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := dedup.Config{Namespace: "test", Window: time.Hour, LeaseTTL: 10 * time.Second}
@@ -123,7 +122,7 @@ func TestNewTakesTheLimitsThemselves(t *testing.T) {
 		"late at window":   func(c *dedup.Config) { c.LateAfter = c.Window },
 		"longest name":     func(c *dedup.Config) { c.Namespace = strings.Repeat("n", 64) },
 		"every character":  func(c *dedup.Config) { c.Namespace = "azAZ09_.-" },
-		"observe":          func(c *dedup.Config) { c.Mode = dedup.Observe },
+		"observe":          func(c *dedup.Config) { c.ObserveOnly = true },
 		"endless patience": func(c *dedup.Config) { c.Wait = math.MaxInt64 },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,7 +24,7 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 	if err != nil {
 		return false, err
 	}
-	if d.cfg.Mode == Enforce && d.cfg.Observer.Claimed == nil && !d.life.closed() {
+	if !d.cfg.ObserveOnly && d.cfg.Observer.Claimed == nil && !d.life.closed() {
 		if mismatch, done := d.cache.holds(&id, &r.Fingerprint); done { // nothing is under way, so nothing counts
 			if mismatch {
 				return false, ErrMismatch
@@ -49,7 +49,7 @@ func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
 			d.storeError(req.ID, ans.Err)
 			c := Claim{req: &req, err: unknown(ans.Err)}
 			c.fire(d.cfg.Observer.Claimed, false)
-			if d.cfg.Mode == Observe {
+			if d.cfg.ObserveOnly {
 				return false, nil
 			}
 			return false, c.err
@@ -70,7 +70,7 @@ func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
 	switch {
 	case ans.Outcome == Acquired:
 		return false, nil
-	case d.cfg.Mode == Observe:
+	case d.cfg.ObserveOnly:
 		c.fire(d.cfg.Observer.WouldSkip, cached)
 		return false, nil
 	case ans.Outcome == Mismatch:
@@ -116,7 +116,7 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 		}
 		d.storeError(req.ID, ans.Err)
 		if !Retryable(ans.Err) || try+1 == askTimes || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
-			if d.cfg.Mode == Observe {
+			if d.cfg.ObserveOnly {
 				return true, nil
 			}
 			return false, unknown(ans.Err)

@@ -11,7 +11,7 @@ import (
 )
 
 func observing(told *journal) func(*dedup.Config) {
-	return func(c *dedup.Config) { c.Mode, c.Observer = dedup.Observe, told.observer() }
+	return func(c *dedup.Config) { c.ObserveOnly, c.Observer = true, told.observer() }
 }
 
 func failingOpen(told *journal) func(*dedup.Config) {

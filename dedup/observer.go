@@ -31,6 +31,13 @@ type Observer struct {
 	// FailedOpen: the effect runs without a claim, as Config.FailOpen allows. The fields
 	// are those of Claimed.
 	FailedOpen func(Event)
+	// Filtered: a claim was answered by stores that have Config.Filter in front. Verdict,
+	// Reason, Saved and Outcome are set; a maybe that became Acquired was a false positive.
+	Filtered func(Event)
+	// FilterState: the filter has rotated, grown, become saturated, lost its coverage or
+	// got it; and once a minute. Fill, Estimated and Observed are set, Reason when nothing
+	// is new to the filter, and Err.
+	FilterState func(Event)
 }
 
 // Event is what an [Observer] is told. Only the fields its hook names are set.
@@ -49,6 +56,18 @@ type Event struct {
 	State State
 	// Cached tells that the answer came from this process.
 	Cached bool
+	// Verdict of a filter: "new" (proven), "maybe" or "unknown".
+	Verdict string
+	// Reason why the filter's verdict is unknown, as it names it; empty otherwise.
+	Reason string
+	// Saved is how many questions to a store the verdict has made needless.
+	Saved int
+	// Fill of a filter: the share of its bits that are set.
+	Fill float64
+	// Estimated rate of a filter's false positives, by its bits, as a share of 1.
+	Estimated float64
+	// Observed rate of a filter's false positives, as a share of 1.
+	Observed float64
 	// Err tells what went wrong.
 	Err error
 }

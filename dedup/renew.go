@@ -198,7 +198,7 @@ func (r *renewer) lose(k *kept, why string) {
 // cancelled: a handler that sees the cancellation must not be able to complete as if
 // it had not. In Observe mode nobody is cancelled, and nil keeps meaning success.
 func (r *renewer) abort(k *kept) bool {
-	if r.d.cfg.Mode == Observe {
+	if r.d.cfg.ObserveOnly {
 		return r.remove(k, nil)
 	}
 	k.claim.mu.Lock()

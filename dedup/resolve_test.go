@@ -420,7 +420,7 @@ func TestResolveIsNotForEverything(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) { // Observe mode runs, and reports
 		b := newBank(t, func(c *dedup.Config) {
-			c.Mode = dedup.Observe
+			c.ObserveOnly = true
 			c.Resolve = func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
 				t.Error("asked")
 				return dedup.StateUncertain, nil, nil

@@ -48,7 +48,7 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	if err := checkText("Name", name, maxStepName); err != nil {
 		return zero, err
 	}
-	if c.shadow || c.d.cfg.Mode == Observe {
+	if c.shadow || c.d.cfg.ObserveOnly {
 		return fn(ctx)
 	}
 	if err := c.open(); err != nil {

@@ -143,7 +143,7 @@ func TestUnusedKeepsTheDangerOfAnEarlierAttempt(t *testing.T) {
 func TestUnusedInObserveMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
-		d := newDeduper(t, store, func(c *dedup.Config) { c.Mode = dedup.Observe })
+		d := newDeduper(t, store, func(c *dedup.Config) { c.ObserveOnly = true })
 		won := acquire(t, d, "k")
 		shadow := acquire(t, d, "k")
 		giveBack(t, d, shadow, nil)

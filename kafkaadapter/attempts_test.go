@@ -183,7 +183,7 @@ func TestMaxAttemptsDoesNotHoldBackAnObserver(t *testing.T) {
 		if err := r.claimElsewhere(r.otherProcess(), "x").Complete(context.Background(), nil); err != nil {
 			t.Fatal(err)
 		}
-		d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: lease, Hold: time.Hour, Mode: dedup.Observe})
+		d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: lease, Hold: time.Hour, ObserveOnly: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -447,7 +447,7 @@ func TestAtomicInAnotherStore(t *testing.T) {
 // TestAtomicObserved: an observer stops nobody, and counts nobody out.
 func TestAtomicObserved(t *testing.T) {
 	eachTill(t, func(s *till) {
-		watcher := s.deduper(func(c *dedup.Config) { c.Mode = dedup.Observe })
+		watcher := s.deduper(func(c *dedup.Config) { c.ObserveOnly = true })
 		for n := range 3 {
 			if got, err := s.store.DoAtomic(s.Context(), watcher, dedup.Request{Key: "a"}, s.incr("a"), s.counter("a")); err != nil || got != dedup.Acquired {
 				s.Errorf("delivery %d: %v, %v", n, got, err)
@@ -460,7 +460,7 @@ func TestAtomicObserved(t *testing.T) {
 // TestAtomicObservedOutage: an observer is told of no record that could not be written, but
 // an effect that was not done, or may not have been, is no success in any mode.
 func TestAtomicObservedOutage(t *testing.T) {
-	observe := func(c *dedup.Config) { c.Mode = dedup.Observe }
+	observe := func(c *dedup.Config) { c.ObserveOnly = true }
 	effect := func(_ redis.Cmdable, write redis.Pipeliner) error {
 		return write.Incr(context.Background(), "effect").Err()
 	}
@@ -478,7 +478,7 @@ func TestAtomicObservedOutage(t *testing.T) {
 		mini, _ := redistest.Mini(t)
 		client := redistest.Client(t, &redis.Options{Addr: mini.Addr(), MaxRetries: -1, DialerRetries: 1})
 		store := open(t, redistest.Backend{Client: client, Prefix: "ow"})
-		d, err := dedup.New(store, dedup.Config{Namespace: "till", Window: time.Hour, LeaseTTL: time.Minute, Mode: dedup.Observe})
+		d, err := dedup.New(store, dedup.Config{Namespace: "till", Window: time.Hour, LeaseTTL: time.Minute, ObserveOnly: true})
 		must(t, err)
 		c, err := d.Claim(t.Context(), "a")
 		must(t, err)

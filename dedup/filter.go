@@ -1,0 +1,21 @@
+package dedup
+
+import "time"
+
+// Filter remembers which keys have records, so that a store need not be asked about a key that
+// certainly has none. It is never asked whether a key is a duplicate: "not absent" means that it
+// does not know, and the store decides.
+//
+// Implementations are safe for concurrent use and answer from memory: a filter is asked once or
+// twice per claim. Its size and its false positives cost lookups, never correctness; a filter that
+// says absent of a key that has a record runs its effect again.
+//
+// A filter may have two more methods. Wrong(n int) is told of n keys for which its reason was
+// "maybe", and of which the store knew nothing. OnState(func(fill, estimated, observed float64,
+// reason string)) sets what is called when its state has changed; see Observer.FilterState.
+type Filter interface {
+	// Absent reports whether id is certainly in no record that was committed more than before
+	// ago; else why it cannot say so: "maybe" when it may have been told of id, or another
+	// word for what it lacks. A negative before is always too much to ask.
+	Absent(id [16]byte, before time.Duration) (absent bool, reason string)
+}
