@@ -4,5 +4,5 @@ package harness
 
 import "time"
 
-// processCPU is unknown here.
-func processCPU() time.Duration { return 0 }
+// ProcessCPU is unknown here.
+func ProcessCPU() time.Duration { return 0 }

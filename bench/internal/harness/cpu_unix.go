@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// processCPU is the CPU time that this process has used, user and system.
-func processCPU() time.Duration {
+// ProcessCPU is the CPU time that this process has used, user and system.
+func ProcessCPU() time.Duration {
 	var use syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
 		return 0

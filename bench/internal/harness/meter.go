@@ -102,7 +102,7 @@ type clock struct {
 	busy   time.Duration // CPU of everything on this machine
 }
 
-func readClock() clock { return clock{at: time.Now(), client: processCPU(), busy: machineCPU()} }
+func readClock() clock { return clock{at: time.Now(), client: ProcessCPU(), busy: machineCPU()} }
 
 // Read reads clocks and counters, in one round trip to the server.
 func (m Meter) Read(ctx context.Context) (Reading, error) {
