@@ -44,6 +44,10 @@ var table = map[string]rule{
 		tests:   []string{"dedup/deduptest", "internal/redistest", "internal/redisproxy", "internal/servertest", miniredis},
 	},
 	"bloom": {},
+	"owned": {
+		imports: []string{"bloom", "dedup", "internal/backoff", "internal/redisscript", goRedis},
+		tests:   []string{"dedup/deduptest", "internal/redisproxy", "internal/redistest", "internal/servertest", "redisadapter", miniredis},
+	},
 	"lease": {
 		imports: []string{"internal/backoff", "internal/redisscript", goRedis},
 		tests:   []string{"dedup", "internal/redistest", "internal/redisproxy", "internal/servertest", miniredis},
