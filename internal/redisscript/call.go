@@ -17,8 +17,10 @@ type Call struct {
 	// Buckets that belong to the key; see Call.In.
 	Buckets []string
 	Args    []any
-	// many are the keys of a [Complete], in place of Key.
+	// many are the keys of a call that has several, in place of Key.
 	many []any
+	// rest is what is sent in its place to a server that is full; see [Runner.RunOwn].
+	rest *Call
 }
 
 // keys are what the script gets as KEYS.

@@ -40,10 +40,7 @@ var ErrUnreadable = errors.New("unreadable record")
 func parse(cmd *redis.Cmd) Reply {
 	v, answered := cmd.Val().([]any)
 	if err := cmd.Err(); err != nil && !answered {
-		if redis.HasErrorPrefix(err, "WRONGTYPE") {
-			err = fmt.Errorf("%w: %w", ErrUnreadable, err)
-		}
-		return Reply{Err: err}
+		return Reply{Err: unreadable(err)}
 	}
 	if !answered {
 		return Reply{Err: fmt.Errorf("script returned %T", cmd.Val())}
@@ -62,6 +59,14 @@ func parse(cmd *redis.Cmd) Reply {
 		return Reply{Err: fmt.Errorf("%w: %d bytes, the first is 0x%02x", ErrUnreadable, left, age)}
 	}
 	return Reply{Answer: answer, Left: FromMillis(left), Age: FromMillis(age), Record: record}
+}
+
+// unreadable recognises a key that holds another type.
+func unreadable(err error) error {
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	return err
 }
 
 // Fence returns the fence in a record, and 0 for one that is too short.

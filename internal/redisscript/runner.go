@@ -67,12 +67,21 @@ func Within[T any](ctx context.Context, f func() T) (T, error) {
 // Calls that did not run, because their script was not known or its shebang line was not
 // understood, are sent once more with what was missing.
 func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder, last func() []redis.Cmder) []Reply {
-	if r.wait != nil && len(after) == 0 && onlyRead(calls) {
-		r = &Runner{client: r.client}
-	}
 	if len(calls) == 0 {
 		r.exec(ctx, after, last)
 		return nil
+	}
+	replies := make([]Reply, len(calls))
+	for i, cmd := range r.evaluate(ctx, calls, after, last) {
+		replies[i] = parse(cmd)
+	}
+	return replies
+}
+
+// evaluate is Send, of one call at least, and returns the commands as they were answered.
+func (r *Runner) evaluate(ctx context.Context, calls []Call, after []redis.Cmder, last func() []redis.Cmder) []*redis.Cmd {
+	if r.wait != nil && len(after) == 0 && onlyRead(calls) {
+		r = &Runner{client: r.client}
 	}
 	plain := r.plain.Load()
 	cmds := make([]*redis.Cmd, len(calls))
@@ -82,17 +91,13 @@ func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder, la
 		r.plain.Store(true)
 		return c.eval(ctx, true)
 	})
-	replies := make([]Reply, len(calls))
-	for i, cmd := range cmds {
-		replies[i] = parse(cmd)
-	}
-	return replies
+	return cmds
 }
 
 // onlyRead reports whether no call can write.
 func onlyRead(calls []Call) bool {
 	for _, c := range calls {
-		if c.Script != Lookup {
+		if c.Script != Lookup && c.Script != ownAskScript {
 			return false
 		}
 	}

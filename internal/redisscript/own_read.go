@@ -1,0 +1,137 @@
+package redisscript
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ownVersion is the version of head that the scripts know.
+const ownVersion = "1"
+
+// OwnState is what head holds, for who reads it with HGETALL.
+type OwnState struct {
+	Epoch, MapVersion, Seq, Fence, Forgets uint64
+	// Generation of the consumer group whose member owns or owned the partition.
+	Generation int32
+	// SharedUntil is a time since 1970.
+	SharedUntil time.Duration
+	// Gen is the newest generation.
+	Gen int64
+	// Lost says that members were lost.
+	Lost bool
+	Gens map[int64]OwnGen
+}
+
+// OwnGen is what head holds of a generation.
+type OwnGen struct {
+	// Newest fresh set, and the last that was folded: those in between are not. 0: none.
+	Newest, Folded uint64
+	// Fresh is the number of members in the fresh sets that are not folded, Kept that in
+	// the buckets. Either may be negative where Lost was taken out: the two together are
+	// what is there at least.
+	Fresh, Kept int64
+}
+
+// ReadOwnHead reads the fields of head. Without any it returns nil: there is no head.
+func ReadOwnHead(fields map[string]string) (*OwnState, error) {
+	if len(fields) == 0 {
+		return nil, nil //nolint:nilnil // no head is no error
+	}
+	if v := fields["version"]; v != ownVersion {
+		return nil, fmt.Errorf("%w: a head of version %.10q", ErrUnreadable, v)
+	}
+	h := &OwnState{Gens: make(map[int64]OwnGen)}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if err := h.set(name, fields[name]); err != nil {
+			return nil, fmt.Errorf("%w: head has %.40q: %.40q", ErrUnreadable, name, fields[name])
+		}
+	}
+	return h, nil
+}
+
+// set reads one field. Those that are not known are left: a later version may have them.
+func (h *OwnState) set(name, value string) error {
+	name, of, perGen := strings.Cut(name, ":")
+	if perGen {
+		return h.setGen(name, of, value)
+	}
+	v, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		return err
+	}
+	for field, to := range map[string]*uint64{
+		"epoch": &h.Epoch, "mapver": &h.MapVersion, "seq": &h.Seq, "fence": &h.Fence, "forgets": &h.Forgets,
+	} {
+		if field == name {
+			*to = uint64(v) //nolint:gosec // the scripts count from 0
+		}
+	}
+	switch name {
+	case "generation":
+		h.Generation = int32(v) //nolint:gosec // written from an int32
+	case "shared":
+		h.SharedUntil = FromMillis(v)
+	case "g":
+		h.Gen = v
+	case "lost":
+		h.Lost = v != 0
+	}
+	return nil
+}
+
+func (h *OwnState) setGen(name, of, value string) error {
+	gen, err := strconv.ParseInt(of, 10, 64)
+	if err != nil {
+		return err
+	}
+	v, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		return err
+	}
+	g := h.Gens[gen]
+	switch name {
+	case "new":
+		g.Newest = uint64(v) //nolint:gosec // the scripts count from 0
+	case "fold":
+		g.Folded = uint64(v) //nolint:gosec // the scripts count from 0
+	case "fresh":
+		g.Fresh = v
+	case "kept":
+		g.Kept = v
+	}
+	h.Gens[gen] = g
+	return nil
+}
+
+// OwnBegun is a begun batch that is on record.
+type OwnBegun struct {
+	Name  string
+	Epoch uint64
+	// At is the server's clock when it began, as the time since 1970.
+	At  time.Duration
+	IDs []int64
+}
+
+// ReadOwnRun reads the fields of run, in the order of their names.
+func ReadOwnRun(fields map[string]string) ([]OwnBegun, error) {
+	var all []OwnBegun
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		epoch, _, named := strings.Cut(name, ":")
+		e, err := strconv.ParseUint(epoch, 10, 64)
+		blob := []byte(fields[name])
+		if !named || err != nil || len(blob) < 8 || len(blob)%8 != 0 {
+			return nil, fmt.Errorf("%w: run has %.60q of %d bytes", ErrUnreadable, name, len(blob))
+		}
+		b := OwnBegun{Name: name, Epoch: e, At: FromMillis(int64(binary.BigEndian.Uint64(blob)))} //nolint:gosec // a clock
+		for at := 8; at < len(blob); at += 8 {
+			b.IDs = append(b.IDs, int64(binary.BigEndian.Uint64(blob[at:]))) //nolint:gosec // 64 bits either way
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}
