@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,6 +84,7 @@ type guard struct {
 	suspect atomic.Pointer[time.Time] // until when; nil: not
 	conns   atomic.Uint64             // the client's connections when servers were last asked who they are
 	flagged atomic.Uint64
+	memory  memory
 
 	mu       sync.Mutex // one at a time reads all, marks or compares servers
 	read     time.Time
@@ -210,6 +212,9 @@ func (g *guard) adopt(now time.Time, sights []sight, fresh int) {
 			}
 		}
 	}
+	if fresh > 0 || next.lost() && !before.lost() || before != nil && !slices.Equal(before.values, next.values) {
+		g.memory.lapsed() // before the view is seen, that who acts on it knows
+	}
 	g.view.Store(next)
 	switch {
 	case next.lost() && (!before.lost() || fresh > 0 && time.Since(g.reported) > remarkAfter):
@@ -247,6 +252,7 @@ func (g *guard) lose(ctx context.Context) error {
 // suspicion refuses claims for a moment.
 func (g *guard) suspicion(f Finding) {
 	until := time.Now().Add(g.suspectFor)
+	g.memory.lapsed()
 	g.suspect.Store(&until)
 	g.report(f)
 }

@@ -130,6 +130,9 @@ func (b *breaker) open() bool {
 // call asks the breaker, makes one call of the store, and tells the breaker what its
 // errors say about the server. A refusal is the error that every item has then.
 func (s *Store) call(why purpose, do func(), errs func(yield func(error) bool)) error {
+	if s.withheld.Load() {
+		return errWithheld
+	}
 	if s.opts.BreakerAfter < 0 {
 		do()
 		return nil

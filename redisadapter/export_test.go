@@ -74,3 +74,6 @@ func ComeNear(s *Store) { s.near.trip.Store(int64(nearTrip / 20)) }
 
 // Near reports whether the next small pipeline runs on its caller's goroutine.
 func Near(s *Store) bool { return s.near.may() }
+
+// Suspect has a store believe that its server has failed over.
+func Suspect(s *Store) { s.guard.suspicion(finding(CodeSuspect, "", "a test says so")) }

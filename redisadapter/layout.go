@@ -37,6 +37,9 @@ func (s *Store) layoutKey() string { return s.opts.Prefix + ":layout" }
 // derived from it tell it from another.
 func (s *Store) settings() string {
 	lines := []string{layoutHeader, "layout " + s.opts.Layout.String()}
+	if s.opts.Owned {
+		lines = append(lines, "owned 1")
+	}
 	if b := s.buckets; b != nil {
 		sum := sha256.Sum256(append([]byte("onceward/layout/1:"), b.secret[:]...))
 		lines = append(lines, fmt.Sprint("window_ms ", b.window), fmt.Sprint("shards ", b.shards), "secret "+hex.EncodeToString(sum[:8]))

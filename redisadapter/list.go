@@ -80,6 +80,9 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 	if ctx == nil {
 		return Page{}, input("Context", "is nil")
 	}
+	if s.withheld.Load() {
+		return Page{}, errWithheld
+	}
 	at, err := opts.complete()
 	if err != nil {
 		return Page{}, err

@@ -42,6 +42,7 @@ func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Stor
 	if err := s.inspect(ctx); err != nil {
 		return nil, err
 	}
+	s.withheld.Store(opts.Owned)
 	return s, nil
 }
 
@@ -71,6 +72,7 @@ func (s *Store) inspect(ctx context.Context) error {
 		return seen.err
 	}
 	s.clock.exact = seen.embedded
+	s.guard.memory.evicting(seen.servers...)
 	s.near.on = !seen.embedded && redisscript.KeepsDeadlines(client) && !s.opts.Durability.waits()
 	if err := refuse(seen.findings, s.opts, client); err != nil {
 		return err
@@ -95,6 +97,7 @@ func (s *Store) join(ctx context.Context) error {
 // inspection is what New has seen.
 type inspection struct {
 	embedded bool
+	servers  []info
 	findings []Finding
 	err      error
 }
@@ -114,6 +117,7 @@ func (s *Store) look(ctx context.Context) inspection {
 		mu.Lock()
 		defer mu.Unlock()
 		seen.embedded = err == nil && fields.embedded()
+		seen.servers = append(seen.servers, fields)
 		seen.findings = append(seen.findings, checkServer(addr, node, fields)...)
 		return err
 	})

@@ -53,6 +53,13 @@ type Options struct {
 	// '.', '-'. Two deployments that share a server need two. Default DefaultPrefix.
 	Prefix string
 
+	// Owned says that the keys of the prefix belong to package owned, which gives some of them
+	// away without a claim here. It is in the record of the layout: who asks for the keys with
+	// it, or without, as nobody before, gets [ErrOtherLayout]. And so that nobody uses such a
+	// store past its owner, every call is refused with an [*dedup.InputError] until [Store.Own].
+	// Default false: the keys are shared.
+	Owned bool
+
 	// Layout says what is kept of a finished key. All processes that share a prefix must
 	// agree on it, or New returns [ErrOtherLayout]. Default Rich.
 	Layout Layout

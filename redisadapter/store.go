@@ -34,6 +34,8 @@ type Store struct {
 	near    near
 	// slotted is set when a server has refused a script for its keys' slots.
 	slotted atomic.Bool
+	// withheld is set while Options.Owned waits for Own.
+	withheld atomic.Bool
 	// buckets is nil in the layouts with a record per key.
 	buckets *buckets
 }

@@ -3,6 +3,8 @@ package redisadapter
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -154,6 +156,7 @@ func (w *watcher) checkCanaries(ctx context.Context, seen map[string]info) {
 func (w *watcher) learn(ctx context.Context, seen map[string]info, conns uint64, lost bool) error {
 	g := w.s.guard
 	if len(seen) > 0 {
+		g.memory.evicting(slices.Collect(maps.Values(seen))...)
 		if err := g.meet(ctx, seen, conns); err != nil {
 			return err
 		}

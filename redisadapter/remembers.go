@@ -1,0 +1,49 @@
+package redisadapter
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// memory is since when the server has kept all that it was told, as far as this process
+// knows. The zero memory knows of no loss.
+type memory struct {
+	lapse atomic.Pointer[time.Time] // nil: none was seen
+	evict atomic.Bool               // a server may drop keys when it is full
+}
+
+// lapsed notes that something was lost just now, or may have been.
+func (m *memory) lapsed() {
+	now := time.Now()
+	m.lapse.Store(&now)
+}
+
+// Remembers is for how long back the server has certainly kept all that it was told, as far
+// as this process has seen: the time since the last loss, suspicion, Acknowledge or Boot that
+// it noticed, and without one longer than anything. It is 0 with GuardOff, which notices
+// nothing, and once New or [Store.Watch] has met a server that may evict keys (its
+// maxmemory-policy).
+//
+// Losses are noticed with a batch of claims that wins some, so ask after that was answered.
+// What was lost before this process began counts only if it is not acknowledged yet. It asks
+// nobody; this is the method that dedup.Config.Leases with a Filter looks for.
+func (s *Store) Remembers() time.Duration {
+	m := &s.guard.memory
+	if !s.guard.on() || m.evict.Load() {
+		return 0
+	}
+	if at := m.lapse.Load(); at != nil {
+		return time.Since(*at)
+	}
+	return math.MaxInt64
+}
+
+// evicting notes whether a server may drop keys, from what it says of itself.
+func (m *memory) evicting(servers ...info) {
+	for _, fields := range servers {
+		if policy := fields["maxmemory_policy"]; policy != "" && policy != "noeviction" {
+			m.evict.Store(true) // and so it stays: what was evicted by then, nobody has counted
+		}
+	}
+}
