@@ -68,6 +68,12 @@ func (e *HeldError) Error() string {
 // o.self() redisscript.OwnSelf, s.send(ctx, ...Call) []OwnReply (retries nothing, returns when ctx ends
 // or Lease/4 has passed), s.readHead(ctx, *names) (*OwnState, error), o.heard(*OwnReply), to be called
 // with every reply of o's own partition: seq, clock, shared_until, forgets, Newest.
+//
+// ownload to own: the filter must be fed and asked with filterKey(member) (filterkey.go), never with the
+// ID: the loader has nothing but members. load itself calls o.openFeed() before it returns nil, and covers
+// what began meanwhile. fold sets o.sets[g].folding under o.folds and o.mu before members move, and
+// raises o.sets[g].Folded after. Snapshots.Store gets one argument more, how long to keep it.
+// For the shared path there is also o.outside(ctx, members) below elsewhere, see shared.go.
 
 // spot is a partition on record.
 type spot struct {
