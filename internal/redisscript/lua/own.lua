@@ -24,7 +24,7 @@
 --   somebody holding the partition, a byte for each id that was asked for
 --
 -- Without a head that is amnesia, the clock, and nothing else. A head of another version
--- is unreadable (in the place of shared: its version), and nothing is done.
+-- is unreadable (in the place of ms left: its version), and nothing is done.
 
 local VERSION = '1'
 

@@ -11,7 +11,8 @@
 -- Returns  as own.lua says, where answer is one of
 --          forgotten  done; the byte is 1 when there was a mark
 --          in_flight  somebody holds the partition, and the id is begun in this epoch and
---                     has no mark; nothing was done. Not told to the owner, who knows
+--                     has no mark; nothing was done. Not told to the owner, who knows.
+--                     Sent again while the batch goes on, a forget may be told this too
 --          stale      the newest fresh set is another: read head again; nothing was done
 --          amnesia    there is no head; nothing was done
 
