@@ -16,6 +16,25 @@
 //	default: // Maybe, Unknown: ask it
 //	}
 //
+// # Batches
+//
+// Who has many ids at once, as a consumer of a partition has, asks [Filter.WhereAll]: it takes half
+// the time of as many calls of [Filter.Where], because memory is waited for once for many ids.
+//
+//	batch := make([]bloom.Query, len(requests)) // kept from batch to batch
+//	for i := range requests {
+//		batch[i].ID = requests[i].ID
+//	}
+//	oldest := f.WhereAll(batch)
+//	for i, q := range batch {
+//		switch q.Answer { // q.In: bit i is generation oldest+i
+//		case bloom.ProvenNew: // unless the same id was in the batch before
+//		}
+//	}
+//
+// Neither reads the clock: whether the time given to [Feed.Open] is over, the caller compares, once a
+// batch, before it asks and when it grants.
+//
 // # Time
 //
 // Ids are kept in generations, slices of the window. One is dropped when the whole window and one

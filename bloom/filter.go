@@ -53,7 +53,7 @@ func New(o Options) (*Filter, error) {
 	o.Secret = key
 	f := &Filter{opts: o, plan: plan, slice: o.slice(), secret: newSecret(key), born: time.Now(), layer: newLayer}
 	empty := &table{newest: math.MinInt64 / 2, gens: make([]*generation, plan.Generations), before: NotCovered}
-	f.live.Store(empty.moved(f.index(time.Now())))
+	f.live.Store(f.moved(empty, f.index(f.instant(time.Now()))))
 	return f, nil
 }
 
@@ -61,13 +61,13 @@ func New(o Options) (*Filter, error) {
 func (f *Filter) Plan() Plan { return f.plan }
 
 // index is the generation of now by the clock.
-func (f *Filter) index(now time.Time) int64 { return floorDiv(f.clock(now), f.slice) }
+func (f *Filter) index(now instant) int64 { return floorDiv(f.clock(now), f.slice) }
 
-func (f *Filter) clock(now time.Time) time.Duration {
+func (f *Filter) clock(now instant) time.Duration {
 	if f.opts.Clock != nil {
 		return f.opts.Clock()
 	}
-	return now.Sub(f.born)
+	return now.mono
 }
 
 func floorDiv(a, b time.Duration) int64 {
@@ -79,10 +79,10 @@ func floorDiv(a, b time.Duration) int64 {
 }
 
 // at is the table of now.
-func (f *Filter) at(now time.Time) *table {
+func (f *Filter) at(now instant) *table {
 	t := f.live.Load()
-	if index := f.index(now); index > t.newest {
-		return f.rotate(index)
+	if clock := f.clock(now); clock >= t.ends { // so the time is divided once in a slice only
+		return f.rotate(floorDiv(clock, f.slice))
 	}
 	return t
 }
@@ -94,7 +94,7 @@ func (f *Filter) rotate(index int64) *table {
 		if index <= t.newest {
 			return t, nil
 		}
-		next := t.moved(index)
+		next := f.moved(t, index)
 		next.saturated = f.tooFull(next)
 		f.rotations.Add(1)
 		return next, []Event{{Kind: Rotated, Generation: index}}
@@ -116,7 +116,7 @@ func (f *Filter) change(how func(*table) (*table, []Event)) *table {
 // returned finds it, until the window is over. It takes no lock but for the first id of a generation
 // and for growth.
 func (f *Filter) Add(id [16]byte) {
-	f.addFrom(f.at(time.Now()), f.secret.id(id))
+	f.addFrom(f.at(f.instant(time.Now())), f.secret.id(id))
 }
 
 // addFrom writes into the newest generation of t, and into what has become the newest meanwhile.
@@ -140,11 +140,11 @@ func (f *Filter) addFrom(t *table, d digest) {
 // callers of one id have to be told apart before the filter is asked. Whoever grants something
 // because of it looks again whether the time given to [Feed.Open] is not over.
 func (f *Filter) Check(id [16]byte) (Answer, Reason) {
-	now := time.Now()
+	now := f.instant(time.Now())
 	t := f.at(now)
 	d := f.secret.id(id)
 	reason := t.reason()
-	if reason == None && !f.instant(now).before(t.until) {
+	if reason == None && !now.before(t.until) {
 		reason = Expired
 	}
 	answer := Unknown
@@ -174,8 +174,9 @@ func (t *table) answer(hit bool) (Answer, Reason) {
 func (f *Filter) Where(id [16]byte) (oldest int64, in uint64, answer Answer, reason Reason) {
 	t := f.live.Load()
 	d := f.secret.id(id)
+	m := d.mask()
 	for i, g := range t.gens {
-		if g.has(d) {
+		if g.has(d, &m) {
 			in |= 1 << i
 		}
 	}
@@ -190,11 +191,11 @@ func (f *Filter) Where(id [16]byte) (oldest int64, in uint64, answer Answer, rea
 // not: the text of the Reason, or "maybe". Unlike Check it is content with Feed.Through. It costs
 // what Check costs.
 func (f *Filter) Absent(id [16]byte, before time.Duration) (absent bool, reason string) {
-	now := time.Now()
+	now := f.instant(time.Now())
 	t := f.at(now)
 	d := f.secret.id(id)
 	why, answer := t.reason(), Unknown
-	if i := f.instant(now); why == None && !i.before(t.until) && !t.reaches(i, before) {
+	if why == None && !now.before(t.until) && !t.reaches(now, before) {
 		why = Expired
 	}
 	if why == None {

@@ -21,7 +21,8 @@ func (h *hand) now() time.Duration    { return time.Duration(h.ns.Load()) }
 func (h *hand) set(to time.Duration)  { h.ns.Store(int64(to)) }
 func (h *hand) move(by time.Duration) { h.ns.Add(int64(by)) }
 func small(h *hand) Options           { return Options{Window: 40 * time.Second, Rate: 100, Clock: h.now} }
-func denies(f *Filter, n uint64) bool { return !f.at(time.Now()).has(f.secret.id(id(n))) }
+func denies(f *Filter, n uint64) bool { return !f.now().has(f.secret.id(id(n))) }
+func (f *Filter) now() *table         { return f.at(f.instant(time.Now())) }
 func mustNew(t testing.TB, o Options) *Filter {
 	t.Helper()
 	f, err := New(o)
@@ -113,7 +114,7 @@ func TestAddOfAPausedWriter(t *testing.T) {
 	f.layer = func(bits uint64) *layer {
 		if made++; made == 1 {
 			clock.move(10 * time.Minute)
-			f.at(time.Now())
+			f.now()
 		}
 		return newLayer(bits)
 	}
@@ -164,10 +165,11 @@ func TestNoAllocations(t *testing.T) {
 	feed := covering(t, f)
 	f.Add(id(1))
 	gen := f.live.Load().newest
-	n := uint64(0)
+	n, batch := uint64(0), make([]Query, 2*group)
 	for name, do := range map[string]func(){
 		"Check":    func() { n++; f.Check(id(n)) },
 		"Where":    func() { n++; f.Where(id(n)) },
+		"WhereAll": func() { n++; batch[0].ID = id(n); f.WhereAll(batch) },
 		"Absent":   func() { n++; f.Absent(id(n), time.Minute) },
 		"Add":      func() { n++; f.Add(id(n)) },
 		"Feed.Add": func() { n++; _ = feed.Add(gen, id(n)) },
@@ -175,27 +177,5 @@ func TestNoAllocations(t *testing.T) {
 		if got := testing.AllocsPerRun(500, do); got != 0 {
 			t.Errorf("%s allocates %v times", name, got)
 		}
-	}
-}
-
-func BenchmarkFilter(b *testing.B) {
-	f := mustNew(b, Options{Window: time.Hour, Rate: 300})
-	covering(b, f)
-	for n := range uint64(500_000) {
-		f.Add(id(n))
-	}
-	for name, do := range map[string]func(n uint64){
-		"hit":  func(n uint64) { f.Check(id(n % 500_000)) },
-		"miss": func(n uint64) { f.Check(id(n | 1<<40)) },
-		"add":  func(n uint64) { f.Add(id(n % 500_000)) },
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			n := uint64(0)
-			for b.Loop() {
-				n += 7919
-				do(n)
-			}
-		})
 	}
 }

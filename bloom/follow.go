@@ -75,7 +75,7 @@ func (f *Filter) followOnce(ctx context.Context, feed *Feed, c FollowConfig, las
 	}
 	m := meter{began: began, progress: c.Progress}
 	err := c.Scan(ctx, age, func(id [16]byte, age time.Duration) error {
-		gen := floorDiv(f.clock(time.Now())-max(0, age), f.slice)
+		gen := floorDiv(f.clock(f.instant(time.Now()))-max(0, age), f.slice)
 		if err := feed.Add(gen, id); err != nil {
 			return err
 		}

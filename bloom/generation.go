@@ -23,9 +23,9 @@ func (g *generation) all() []*layer {
 	return nil
 }
 
-func (g *generation) has(d digest) bool {
+func (g *generation) has(d digest, m *mask) bool {
 	for _, l := range g.all() {
-		if l.has(d) {
+		if b := l.block(d); b.half(m) && b.rest(d) {
 			return true
 		}
 	}
@@ -48,7 +48,7 @@ func (g *generation) sample() (last, keys float64) {
 	passes := 1.0
 	for _, l := range g.all() {
 		fill, rate := l.sample()
-		size := float64(l.blocks)
+		size := float64(len(l.blocks))
 		set, total = set+fill*size, total+size
 		passes *= 1 - rate
 		last = rate

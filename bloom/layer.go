@@ -12,42 +12,53 @@ const sampleBlocks = 4096
 // layer is one split-block Bloom filter without a lock (Putze, Sanders and Singler, "Cache-, hash- and
 // space-efficient Bloom filters"; the form of Impala and Parquet, with words of 64 bits): an id has
 // one block, and in it one bit in each of the eight words.
-type layer struct {
-	blocks uint64
-	words  []atomic.Uint64
+type layer struct{ blocks []block }
+
+// block is one cache line: Go aligns an array of many of them to a page.
+type block [blockWords]atomic.Uint64
+
+func newLayer(bits uint64) *layer { return &layer{blocks: make([]block, bits/blockBits)} }
+
+func (l *layer) bytes() uint64 { return uint64(len(l.blocks)) * blockBits / 8 }
+
+// block is the one that d sets its bits in.
+func (l *layer) block(d digest) *block {
+	at, _ := bits.Mul64(d.block, uint64(len(l.blocks)))
+	return &l.blocks[at]
 }
 
-func newLayer(bits uint64) *layer {
-	blocks := bits / blockBits
-	return &layer{blocks: blocks, words: make([]atomic.Uint64, blocks*blockWords)}
-}
-
-func (l *layer) bytes() uint64 { return uint64(len(l.words)) * 8 }
-
-// block is the range of words that d sets its bits in.
-func (l *layer) block(d digest) []atomic.Uint64 {
-	at, _ := bits.Mul64(d.block, l.blocks)
-	return l.words[at*blockWords:][:blockWords:blockWords]
-}
+// bit is the one that d sets in word i of its block.
+func (d digest) bit(i int) uint64 { return 1 << (d.bits >> (6 * i) & 63) }
 
 // add sets the bits of d and reports whether one of them was new. What is set already is not
 // written again: many goroutines read these lines.
 func (l *layer) add(d digest) (fresh bool) {
-	words := l.block(d)
-	for i := range words {
-		bit := uint64(1) << (d.bits >> (6 * i) & 63)
-		if words[i].Load()&bit == 0 {
-			words[i].Or(bit)
+	b := l.block(d)
+	for i := range b {
+		if bit := d.bit(i); b[i].Load()&bit == 0 {
+			b[i].Or(bit)
 			fresh = true
 		}
 	}
 	return fresh
 }
 
-func (l *layer) has(d digest) bool {
-	words := l.block(d)
-	for i := range words {
-		if words[i].Load()>>(d.bits>>(6*i)&63)&1 == 0 {
+// mask is the first half of what an id needs in a block, worked out once for all generations.
+type mask [blockWords / 2]uint64
+
+func (d digest) mask() mask { return mask{d.bit(0), d.bit(1), d.bit(2), d.bit(3)} }
+
+// half looks at four words without a branch between them: in a block that is filled as planned all four
+// bits are set once in a hundred times, so that the one branch on it is nearly always foreseen,
+// where a branch for each word would be missed in every generation.
+func (b *block) half(m *mask) bool {
+	return ^b[0].Load()&m[0]|^b[1].Load()&m[1]|^b[2].Load()&m[2]|^b[3].Load()&m[3] == 0
+}
+
+// rest looks at the words that half does not.
+func (b *block) rest(d digest) bool {
+	for i := len(mask{}); i < len(b); i++ {
+		if b[i].Load()&d.bit(i) == 0 {
 			return false
 		}
 	}
@@ -58,12 +69,12 @@ func (l *layer) has(d digest) bool {
 // often an id that was never added has all of its own. The rate is counted block by block and
 // not computed from the fill, so it holds for ids that are spread unevenly as well.
 func (l *layer) sample() (fill, rate float64) {
-	step := max(1, l.blocks/sampleBlocks)
+	step := max(1, len(l.blocks)/sampleBlocks)
 	looked := 0.0
-	for at := uint64(0); at < l.blocks; at += step {
+	for at := 0; at < len(l.blocks); at += step {
 		hit := 1.0
-		for i := range blockWords {
-			share := float64(bits.OnesCount64(l.words[at*blockWords+uint64(i)].Load())) / 64
+		for i := range l.blocks[at] {
+			share := float64(bits.OnesCount64(l.blocks[at][i].Load())) / 64
 			fill += share / blockWords
 			hit *= share
 		}
@@ -75,6 +86,7 @@ func (l *layer) sample() (fill, rate float64) {
 
 // keys is how many ids make such a fill.
 func (l *layer) keys(fill float64) float64 {
-	fill = min(fill, 1-1.0/float64(l.blocks*blockBits+1)) // a full one says "at least"
-	return float64(l.blocks) * math.Log(1-fill) / math.Log(63.0/64)
+	blocks := float64(len(l.blocks))
+	fill = min(fill, 1-1/(blocks*blockBits+1)) // a full one says "at least"
+	return blocks * math.Log(1-fill) / math.Log(63.0/64)
 }

@@ -104,7 +104,7 @@ func TestCraftedIDs(t *testing.T) {
 // poison searches ids that set the bits of victim, two by the first of them.
 func poison(f *Filter, victim [16]byte) (ids [][16]byte) {
 	l, target := newLayer(f.plan.Bits), f.secret.id(victim)
-	for n := uint64(0); !l.has(target); n++ {
+	for n := uint64(0); !holds(l, target); n++ {
 		d := f.secret.id(id(n))
 		need := 1
 		if len(ids) == 0 {
@@ -121,7 +121,7 @@ func poison(f *Filter, victim [16]byte) (ids [][16]byte) {
 // gains counts the bits of target that d would set and that are not set.
 func (l *layer) gains(target, d digest) (n int) {
 	words := l.block(target)
-	if &words[0] != &l.block(d)[0] {
+	if words != l.block(d) {
 		return 0
 	}
 	for i := range words {

@@ -52,7 +52,7 @@ func (f *Filter) Rebuild(ctx context.Context, source Source,
 
 // coverAll covers what is alive.
 func (fd *Feed) coverAll(through uint64) error {
-	fd.f.at(time.Now())
+	fd.f.at(fd.f.instant(time.Now()))
 	return fd.claim(func(t *table) *table {
 		for _, g := range t.gens {
 			t = t.cover(g.index, through)

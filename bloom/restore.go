@@ -164,13 +164,16 @@ func (f *Filter) decodeGeneration(d *decoder, left *uint64) loaded {
 // read fills a layer that nobody else knows yet, and counts its bits.
 func (l *layer) read(d *decoder, sum hash.Hash) (set uint64) {
 	buf := make([]byte, min(chunk, l.bytes()))
-	for words := l.words; len(words) > 0 && d.err == nil; {
-		b := d.fill(buf[:min(len(buf), len(words)*8)])
+	for left := l.blocks; len(left) > 0 && d.err == nil; {
+		b := d.fill(buf[:min(len(buf), len(left)*blockBits/8)])
 		_, _ = sum.Write(b) // a hash does not fail
-		for ; len(b) > 0; b, words = b[8:], words[1:] {
-			word := binary.LittleEndian.Uint64(b)
-			set += uint64(bits.OnesCount64(word))
-			words[0].Store(word)
+		for ; len(b) > 0; left = left[1:] {
+			for i := range left[0] {
+				word := binary.LittleEndian.Uint64(b)
+				set += uint64(bits.OnesCount64(word))
+				left[0][i].Store(word)
+				b = b[8:]
+			}
 		}
 	}
 	return set
@@ -179,7 +182,7 @@ func (l *layer) read(d *decoder, sum hash.Hash) (set uint64) {
 // install adds the bits, and then says what is covered by them. Only a generation that was closed when
 // it was saved is: an open one lacks what was marked since.
 func (f *Filter) install(feed *Feed, list []loaded) (covered []int64, err error) {
-	now := time.Now()
+	now := f.instant(time.Now())
 	t, over := f.at(now), f.index(now)
 	var closed []loaded
 	for _, g := range list {
@@ -224,11 +227,18 @@ func (f *Filter) merge(g *generation, layers []*layer) bool {
 		g.layers.Store(&all)
 	}
 	for n := range min(len(mine), len(layers)) {
-		for i := range layers[n].words {
-			if word := layers[n].words[i].Load(); word != 0 {
-				mine[n].words[i].Or(word)
+		mine[n].or(layers[n])
+	}
+	return true
+}
+
+// or adds the bits of a layer of the same size.
+func (l *layer) or(other *layer) {
+	for at := range other.blocks {
+		for i := range other.blocks[at] {
+			if word := other.blocks[at][i].Load(); word != 0 {
+				l.blocks[at][i].Or(word)
 			}
 		}
 	}
-	return true
 }

@@ -51,7 +51,7 @@ func (f *Filter) Save(w io.Writer, gens ...int64) error {
 
 // saving decides what is closed before a single bit is read.
 func (f *Filter) saving(gens []int64) (list []saving, source Source, err error) {
-	now := time.Now()
+	now := f.instant(time.Now())
 	over := f.index(now)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,7 +59,7 @@ func (f *Filter) saving(gens []int64) (list []saving, source Source, err error) 
 	if feed == nil {
 		return nil, source, errors.New("bloom: Save: no Feed was begun")
 	}
-	open := f.instant(now).before(t.until)
+	open := now.before(t.until)
 	wanted := map[int64]bool{}
 	for _, gen := range gens {
 		if t.gen(gen) == nil {
@@ -115,11 +115,13 @@ func (s saving) write(w io.Writer) error {
 // write counts and sums what it writes: bits may be added meanwhile.
 func (l *layer) write(w io.Writer, sum hash.Hash) (set uint64, err error) {
 	buf := make([]byte, 0, chunk)
-	for i := range l.words {
-		word := l.words[i].Load()
-		set += uint64(bits.OnesCount64(word))
-		buf = binary.LittleEndian.AppendUint64(buf, word)
-		if len(buf) == chunk || i == len(l.words)-1 {
+	for at := range l.blocks {
+		for i := range l.blocks[at] {
+			word := l.blocks[at][i].Load()
+			set += uint64(bits.OnesCount64(word))
+			buf = binary.LittleEndian.AppendUint64(buf, word)
+		}
+		if len(buf) == chunk || at == len(l.blocks)-1 {
 			_, _ = sum.Write(buf) // a hash does not fail
 			if _, err := w.Write(buf); err != nil {
 				return 0, err
@@ -130,5 +132,5 @@ func (l *layer) write(w io.Writer, sum hash.Hash) (set uint64, err error) {
 	return set, nil
 }
 
-// chunk is how many bytes of a layer are read or written at once.
+// chunk is how many bytes of a layer are read or written at once: whole blocks.
 const chunk = 64 << 10

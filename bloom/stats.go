@@ -19,6 +19,19 @@ func (f *Filter) count(d digest, a Answer, r Reason) {
 	}
 }
 
+// countAll counts a batch, whose Unknowns all have the same reason.
+func (f *Filter) countAll(n *[3]uint64, why Reason) {
+	c := &f.counts[0]
+	for a := range n {
+		if n[a] > 0 {
+			c.answers[a].Add(n[a])
+		}
+	}
+	if n[Unknown] > 0 {
+		c.reasons[why].Add(n[Unknown])
+	}
+}
+
 // Stats are the figures of a filter. Rates are shares of 1.
 type Stats struct {
 	Fill          float64 // share of bits set, mean of the generations that have any

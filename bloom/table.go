@@ -1,11 +1,15 @@
 package bloom
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // table is all that a Check reads, in one piece: it is never changed, only replaced under Filter.mu.
 // So an answer never mixes the bits of one moment with the coverage of another.
 type table struct {
 	newest    int64
+	ends      time.Duration // the newest, by Options.Clock
 	gens      []*generation // of newest-len+1 to newest
 	covered   uint64        // bit i: every mark of gens[i] was fed
 	fed       bool          // a live Feed was opened: what begins from here on is covered from its start
@@ -49,9 +53,9 @@ func (t *table) full() uint64 { return 1<<len(t.gens) - 1 }
 
 // moved is the table with index as its newest generation. What begins while a feed is open is
 // covered from its first mark on; what falls out takes its bits and its coverage with it.
-func (t *table) moved(index int64) *table {
+func (f *Filter) moved(t *table, index int64) *table {
 	next := *t
-	next.newest = index
+	next.newest, next.ends = index, f.end(index)
 	next.gens = make([]*generation, len(t.gens))
 	for i := range next.gens {
 		at := next.oldest() + int64(i)
@@ -67,6 +71,14 @@ func (t *table) moved(index int64) *table {
 	return &next
 }
 
+// end is when a generation is over; never, where a Duration cannot say it.
+func (f *Filter) end(index int64) time.Duration {
+	if index >= math.MaxInt64/int64(f.slice) {
+		return math.MaxInt64
+	}
+	return time.Duration(index+1) * f.slice
+}
+
 // reason is why nothing can be New, whatever the time is.
 func (t *table) reason() Reason {
 	switch {
@@ -80,8 +92,9 @@ func (t *table) reason() Reason {
 }
 
 func (t *table) has(d digest) bool {
+	m := d.mask()
 	for i := len(t.gens) - 1; i >= 0; i-- {
-		if t.gens[i].has(d) {
+		if t.gens[i].has(d, &m) {
 			return true
 		}
 	}

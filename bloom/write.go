@@ -9,7 +9,8 @@ const (
 
 // write puts d into the last layer of g, unless the bits are there already.
 func (f *Filter) write(g *generation, d digest) {
-	if g.has(d) {
+	m := d.mask()
+	if g.has(d, &m) {
 		return
 	}
 	layers := g.all()

@@ -1,0 +1,68 @@
+package bloom
+
+// Query is one id of a batch, and what Where says of it.
+type Query struct {
+	ID     [16]byte // set by the caller; the rest is overwritten
+	In     uint64   // bit i: the generation that is i younger than the oldest may hold the id
+	Answer Answer
+	Reason Reason // why Answer is Unknown, else None
+}
+
+// group is how many ids of a batch have their blocks fetched at the same time: with six generations
+// about 200 cache lines, a third of the usual first-level cache.
+const group = 32
+
+// WhereAll is Where for many ids in one go, and answers the oldest generation that all of them are
+// told of. It takes no lock, allocates nothing and reads no clock. Where the bits do not fit the caches
+// of the processor, an id takes as long as memory takes to answer, and in a batch that is waited for
+// together: half the time of as many calls of Where. IDs of a batch are not told apart: of
+// two that are the same, both may be ProvenNew.
+func (f *Filter) WhereAll(batch []Query) (oldest int64) {
+	t := f.live.Load()
+	var n [3]uint64
+	why := t.reason()
+	for left := batch; len(left) > 0; {
+		some := left[:min(group, len(left))]
+		left = left[len(some):]
+		f.find(t, some)
+		for i := range some {
+			q := &some[i]
+			q.Answer, q.Reason = Unknown, why
+			if why == None {
+				q.Answer, q.Reason = t.answer(q.In != 0)
+			}
+			n[q.Answer]++
+		}
+	}
+	if why == None {
+		why = Saturated // the only reason of a table that is covered
+	}
+	f.countAll(&n, why)
+	return t.oldest()
+}
+
+// find sets In. First one word of every block is read and not looked at: so the processor waits for
+// no block before it has asked for all.
+func (f *Filter) find(t *table, some []Query) {
+	var digests [group]digest
+	ds := digests[:len(some)]
+	for i := range some {
+		ds[i] = f.secret.id(some[i].ID)
+		some[i].In = 0
+	}
+	for _, g := range t.gens {
+		for _, l := range g.all() {
+			for i := range ds {
+				l.block(ds[i])[0].Load()
+			}
+		}
+	}
+	for i := range some {
+		m := ds[i].mask()
+		for at, g := range t.gens {
+			if g.has(ds[i], &m) {
+				some[i].In |= 1 << at
+			}
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package bloom
+
+import (
+	"testing"
+	"time"
+)
+
+// A batch says of every id what Where says, for the same reason, and is counted the same.
+func TestWhereAllIsWhere(t *testing.T) {
+	grown := small(&hand{})
+	grown.MaxBytes = 1 << 20
+	for name, c := range map[string]struct {
+		o    Options
+		fill uint64 // ids in generation -1, which is planned for 1000
+		feed func(t *testing.T, f *Filter) *Feed
+		want Reason // that must be among the answers
+	}{
+		"covered": {small(&hand{}), 900, func(t *testing.T, f *Filter) *Feed { return covering(t, f) }, None},
+		"loading": {small(&hand{}), 900, func(_ *testing.T, f *Filter) *Feed { return f.Begin(source) }, Loading},
+		"grown":   {grown, 5000, func(t *testing.T, f *Filter) *Feed { return covering(t, f) }, None},
+		"saturated": {small(&hand{}), 30_000, func(t *testing.T, f *Filter) *Feed {
+			return covering(t, f)
+		}, Saturated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := mustNew(t, c.o)
+			feed := c.feed(t, f)
+			for n := range c.fill {
+				must(t, feed.Add(-1, id(n)))
+			}
+			must(t, feed.Add(-4, id(7)))
+			must(t, feed.Add(0, id(1<<40)))
+			seen := map[Reason]bool{}
+			for _, size := range []int{0, 1, group - 1, group, group + 1, 3*group + 5} {
+				batch := make([]Query, size)
+				for i := range batch {
+					batch[i] = Query{ID: id(uint64(i/2) | uint64(i%2)<<40), In: 1 << 63, Answer: 77, Reason: 77}
+				}
+				before := f.Stats()
+				oldest := f.WhereAll(batch)
+				all := f.Stats()
+				for i, q := range batch {
+					o, in, answer, reason := f.Where(q.ID)
+					if oldest != o || q.In != in || q.Answer != answer || q.Reason != reason {
+						t.Fatalf("%d of %d: %d %+v, and Where says %d %b %v %v", i, size, oldest, q, o, in, answer, reason)
+					}
+					seen[q.Reason] = true
+				}
+				if one := f.Stats(); !sameCounts(before, all, one) {
+					t.Errorf("%d: counted %v %v, then by Where %v %v", size, all.Answers, all.Reasons, one.Answers, one.Reasons)
+				}
+			}
+			if !seen[c.want] {
+				t.Errorf("no answer for reason %q: %v", c.want, seen)
+			}
+		})
+	}
+}
+
+// sameCounts says whether from a to b as much was counted as from b to c.
+func sameCounts(a, b, c Stats) bool {
+	for i := range a.Answers {
+		if b.Answers[i]-a.Answers[i] != c.Answers[i]-b.Answers[i] {
+			return false
+		}
+	}
+	for i := range a.Reasons {
+		if b.Reasons[i]-a.Reasons[i] != c.Reasons[i]-b.Reasons[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// full is a filter for so many keys of a window, whose six generations are as full as planned.
+func full(b *testing.B, keys float64) *Filter {
+	f := mustNew(b, Options{Window: 1000 * time.Second, Rate: keys / 1000})
+	feed, n := covering(b, f), uint64(0)
+	for gen := int64(-5); gen <= 0; gen++ {
+		for range f.plan.SliceKeys {
+			if err := feed.Add(gen, id(n)); err != nil {
+				b.Fatal(err)
+			}
+			n++
+		}
+	}
+	return f
+}
+
+func BenchmarkFilter(b *testing.B) {
+	for _, size := range []struct {
+		name string
+		keys float64
+	}{{"100k", 1e5}, {"1M", 1e6}, {"10M", 1e7}} {
+		b.Run(size.name, func(b *testing.B) {
+			f := full(b, size.keys)
+			known := uint64(size.keys)
+			batch := make([]Query, 256)
+			for _, c := range []struct {
+				name string
+				do   func(n uint64)
+			}{
+				{"check/hit", func(n uint64) { f.Check(id(n * 7919 % known)) }},
+				{"check/miss", func(n uint64) { f.Check(id(n*7919 | 1<<40)) }},
+				{"where/miss", func(n uint64) { f.Where(id(n*7919 | 1<<40)) }},
+				{"add", func(n uint64) { f.Add(id(n * 7919 % known)) }},
+				{"whereAll/256/miss", func(n uint64) {
+					for i := range batch {
+						batch[i].ID = id((n*256+uint64(i))*7919 | 1<<40)
+					}
+					f.WhereAll(batch)
+				}},
+			} {
+				b.Run(c.name, func(b *testing.B) {
+					b.ReportAllocs()
+					n := uint64(0)
+					for b.Loop() {
+						n++
+						c.do(n)
+					}
+				})
+			}
+		})
+	}
+}
