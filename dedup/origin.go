@@ -11,10 +11,10 @@ type Origin struct {
 	Source string
 	// SourceDigest is what a store gives back in place of Source; see Digest.
 	SourceDigest uint64
-	// Partition of the stream.
-	Partition int32
 	// Offset within the partition.
 	Offset int64
+	// Partition of the stream.
+	Partition int32
 	// Generation of the consumer group when the message was claimed; zero when unknown.
 	Generation int32
 }

@@ -10,13 +10,13 @@ type Request struct {
 	// Scope separates tenants, principals or consumer groups: 0-255 bytes of printable
 	// UTF-8. The same key in two scopes is two keys.
 	Scope string
-	// Fingerprint of the payload; zero is compared with nothing.
-	Fingerprint Fingerprint
 	// Origin of the message; it explains later duplicates.
 	Origin Origin
 	// Label is kept in clear beside the digest when Config.KeepLabels is set: at most
 	// 64 bytes of printable UTF-8. Never put personal data in it.
 	Label string
+	// Fingerprint of the payload; zero is compared with nothing.
+	Fingerprint Fingerprint
 	// LikelyDuplicate says that the message has probably been processed before: it was
 	// redelivered, say. Asking for such a key is cheaper when it is done, and dearer when
 	// it is not. It never changes what is answered.

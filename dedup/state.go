@@ -56,6 +56,14 @@ func (s State) terminal() bool { return s == StateSucceeded || s == StateFailed 
 type Record struct {
 	// State of the key.
 	State State
+	// NoResult tells that a result existed and was not kept (too large, or not
+	// encodable), as opposed to an effect that had none.
+	NoResult bool
+	// Danger tells that the irreversible part may have begun, in this attempt or in an
+	// earlier one that nobody has found out about. Only an unfinished key has it.
+	Danger bool
+	// Fingerprint of the payload the key is bound to; zero when none was given.
+	Fingerprint Fingerprint
 	// Attempt counts claims, from 1. It is counted when claiming, so a handler that
 	// kills its process still advances it.
 	Attempt int
@@ -64,20 +72,12 @@ type Record struct {
 	// Result holds what [StateSucceeded] stored, or the text of the error that
 	// [StateFailed] stored. Nil when nothing was stored.
 	Result []byte
-	// NoResult tells that a result existed and was not kept (too large, or not
-	// encodable), as opposed to an effect that had none.
-	NoResult bool
-	// Fingerprint of the payload the key is bound to; zero when none was given.
-	Fingerprint Fingerprint
 	// Origin of the message that made the newest claim; zero when none was given.
 	Origin Origin
 	// Label is the clear-text label; empty unless the deployment keeps labels.
 	Label string
 	// Age is the time since the key became succeeded or failed; zero otherwise.
 	Age time.Duration
-	// Danger tells that the irreversible part may have begun, in this attempt or in an
-	// earlier one that nobody has found out about. Only an unfinished key has it.
-	Danger bool
 	// Steps is what the key keeps of finished steps, in the form of this package; see
 	// [Step]. Only an unfinished key has it.
 	Steps []byte

@@ -122,12 +122,12 @@ type ClaimRequest struct {
 	// Hold is how much longer than its lease the claim is remembered, so that attempt
 	// count and fence survive a crash.
 	Hold time.Duration
-	// Fingerprint of the payload; zero compares with nothing.
-	Fingerprint Fingerprint
 	// Origin of the message; zero when unknown.
 	Origin Origin
 	// Label kept in clear; at most 64 bytes, usually empty.
 	Label string
+	// Fingerprint of the payload; zero compares with nothing.
+	Fingerprint Fingerprint
 	// LikelyDuplicate says that the key is probably done: a store may look before it asks
 	// for the claim, where that is cheaper. It never changes what is answered.
 	LikelyDuplicate bool
@@ -165,7 +165,8 @@ func (r *ClaimRequest) takesOver(rec *Record) bool {
 	return r.TakeOverOlderGeneration && rec.State == StateInProgress && !rec.Danger && r.Origin.outranks(&rec.Origin)
 }
 
-// Change is one item of [Store.Renew] and [Store.Finish].
+// Change is one item of [Store.Renew] and [Store.Finish]. Its small fields stand together,
+// as those of [ClaimRequest], [Record] and [Answer] do: batches copy thousands of them.
 type Change struct {
 	// ID of the key.
 	ID ID
@@ -175,8 +176,6 @@ type Change struct {
 	Fence uint64
 	// Attempt count of that attempt, written when a Landed change finds no record.
 	Attempt int
-	// State to reach; Finish only.
-	State State
 	// Lease from now, for Renew; for Finish how long claims last that are won like this
 	// one was, or zero.
 	Lease time.Duration
@@ -186,26 +185,32 @@ type Change struct {
 	// Window is how long a succeeded, failed or uncertain key is remembered, and, for
 	// Renew, one with Danger at least.
 	Window time.Duration
-	// Landed says that the effect has happened, whoever owns the key now.
-	Landed bool
 	// Until is when the attempt's claim ends, on this process's monotonic clock. A store
 	// that finds this very change on record, and cannot tell any more whether the claim
 	// was still held when it was written, answers Held before that moment only.
 	Until time.Time
-	// Result to store with StateSucceeded, or the error text with StateFailed.
-	Result []byte
-	// NoResult says that a result existed and is not kept.
-	NoResult bool
-	// Fingerprint, Origin and Label of the attempt.
-	Fingerprint Fingerprint
-	// Origin of the message.
-	Origin Origin
-	// Label kept in clear.
-	Label string
 	// With is to be done together with the write, or neither: see Completion.With. A
 	// store that does not know what it is must answer an [*InputError] and write nothing.
 	// Finish only, and then only with StateSucceeded.
 	With any
+	// Result to store with StateSucceeded, or the error text with StateFailed.
+	Result []byte
+	// Steps replaces what the key keeps of finished steps, at most 64 KiB; nil leaves it.
+	// Renew only. Steps only grow: one that is shorter than what is kept was sent
+	// earlier, has come late, and is ignored.
+	Steps []byte
+	// Origin, Label and Fingerprint of the attempt.
+	Origin Origin
+	// Label kept in clear.
+	Label string
+	// Fingerprint of the payload.
+	Fingerprint Fingerprint
+	// State to reach; Finish only.
+	State State
+	// NoResult says that a result existed and is not kept.
+	NoResult bool
+	// Landed says that the effect has happened, whoever owns the key now.
+	Landed bool
 	// Danger declares that the irreversible part may begin; Renew only. It is never
 	// withdrawn by a Renew without it.
 	Danger bool
@@ -215,10 +220,6 @@ type Change struct {
 	// and then only with StateReleased and without NotBegun, for who never began knows
 	// nothing of the attempts before; a store answers anything else with an [*InputError].
 	Unused bool
-	// Steps replaces what the key keeps of finished steps, at most 64 KiB; nil leaves it.
-	// Renew only. Steps only grow: one that is shorter than what is kept was sent
-	// earlier, has come late, and is ignored.
-	Steps []byte
 }
 
 // Answer is what a store says of one item.
