@@ -149,19 +149,21 @@ func (e *ending) worthTrying(tries int, observeOnly bool) bool {
 // with the same token as long as they are worthTrying; then the answer stays unknown.
 func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error, send func(context.Context, []Change) []Answer) {
 	todo, changes := d.beginEnds(done, errs)
-	begun := todo
+	begun, learnt := todo, len(todo) == 0
 	defer func() {
-		for _, e := range begun {
-			e.claim.endings.Add(-1)
+		for i := range begun {
+			begun[i].claim.endings.Add(-1)
 		}
-		if len(todo) == 0 { // each was answered: a store has no reason to look at them still
+		if learnt {
 			changeSlabs.put(changes)
 		}
 		endingSlabs.put(begun)
 	}()
 	batch := changes
 	for try := 0; len(todo) > 0; try++ {
-		todo = d.finishOnce(ctx, todo, batch, errs, send)
+		var all bool
+		todo, all = d.finishOnce(ctx, todo, batch, errs, send)
+		learnt = all && try == 0 // else the store may be at work on the changes still
 		if len(todo) == 0 || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
 			break
 		}
@@ -211,17 +213,19 @@ func forgive(errs []error) {
 	}
 }
 
-// finishOnce sends the changes of todo and returns what has to be sent again.
-func (d *Deduper) finishOnce(ctx context.Context, todo []ending, changes []Change, errs []error, send func(context.Context, []Change) []Answer) []ending {
+// finishOnce sends the changes of todo. It returns what has to be sent again, and whether
+// all was answered.
+func (d *Deduper) finishOnce(ctx context.Context, todo []ending, changes []Change, errs []error, send func(context.Context, []Change) []Answer) (again []ending, all bool) {
 	sent := d.cache.now()
-	var again []ending
 	answers := send(ctx, changes)
+	all = true
 	for n := range todo {
 		e, ans := &todo[n], &answers[n]
 		if ans.Err == nil {
 			errs[e.index] = d.settle(e, ans, sent)
 			continue
 		}
+		all = false
 		d.storeError(e.change.ID, ans.Err)
 		errs[e.index] = unknown(ans.Err)
 		if Retryable(ans.Err) {
@@ -229,7 +233,7 @@ func (d *Deduper) finishOnce(ctx context.Context, todo []ending, changes []Chang
 		}
 	}
 	d.recycle(answers)
-	return again
+	return again, all
 }
 
 // beginEnd checks one completion and makes the store's form of it in e. Without send,

@@ -1,0 +1,128 @@
+package dedup_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// reader is a store that does not answer one item of its first Claim and of its first
+// Finish, as when the caller has gone, and goes on reading what it was sent.
+type reader struct {
+	dedup.Store
+	claims, sentClaims   []dedup.ClaimRequest
+	changes, sentChanges []dedup.Change
+}
+
+func (r *reader) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	answers := r.Store.Claim(ctx, reqs)
+	if r.claims == nil {
+		r.claims, r.sentClaims = reqs, slices.Clone(reqs)
+		answers[0] = dedup.Answer{Err: context.Canceled}
+	}
+	return answers
+}
+
+func (r *reader) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	answers := r.Store.Finish(ctx, changes)
+	if r.changes == nil {
+		r.changes, r.sentChanges = changes, slices.Clone(changes)
+		answers[0] = dedup.Answer{Err: context.Canceled}
+	}
+	return answers
+}
+
+// manyKeyed are requests that say all there is to say of their messages.
+func manyKeyed(n int, prefix string) []dedup.Request {
+	reqs := make([]dedup.Request, n)
+	for i := range reqs {
+		reqs[i] = keyed(fmt.Sprint(prefix, i), fmt.Sprint(prefix, i))
+		reqs[i].Label = fmt.Sprint(prefix, i)
+		reqs[i].Origin = dedup.Origin{Source: prefix, Offset: int64(i)}
+	}
+	return reqs
+}
+
+func cycle(t *testing.T, d *dedup.Deduper, n int, prefix string) {
+	t.Helper()
+	var ends []dedup.Completion
+	for _, c := range claimBatch(t, d, manyKeyed(n, prefix)...) {
+		if c.Outcome == dedup.Acquired {
+			ends = append(ends, dedup.Completion{Claim: c, Result: []byte(prefix)})
+		}
+	}
+	d.CompleteBatch(t.Context(), ends)
+}
+
+// A store may be at work on what it has not answered: the slices of that call are not those
+// of the next batch.
+func TestSlicesOfCallsThatWereNotAnsweredAreNotUsedAgain(t *testing.T) {
+	store := &reader{Store: dedup.Memory(1000)}
+	d := newDeduper(t, store, func(c *dedup.Config) { c.KeepLabels = true })
+	for i := range 4 {
+		cycle(t, d, 8, fmt.Sprint("batch", i, "-"))
+	}
+	for i := range store.claims {
+		if store.claims[i] != store.sentClaims[i] {
+			t.Errorf("request %d is another one after the call", i)
+		}
+	}
+	for i := range store.changes {
+		if got, want := store.changes[i], store.sentChanges[i]; got.ID != want.ID || got.Token != want.Token || got.Label != want.Label {
+			t.Errorf("change %d is another one after the call", i)
+		}
+	}
+}
+
+// noting is a store that notes what it is asked to end, and for whom.
+type noting struct {
+	dedup.Store
+	asked map[dedup.ID]dedup.ClaimRequest
+	ended map[dedup.ID]dedup.Change
+}
+
+func (n *noting) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	for i := range reqs {
+		n.asked[reqs[i].ID] = reqs[i]
+	}
+	return n.Store.Claim(ctx, reqs)
+}
+
+func (n *noting) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	for i := range changes {
+		n.ended[changes[i].ID] = changes[i]
+	}
+	return n.Store.Finish(ctx, changes)
+}
+
+// A claim ends as what it was asked for, however many batches have used the same slices in
+// between.
+func TestClaimsOutliveTheSlicesOfTheirBatch(t *testing.T) {
+	store := &noting{Store: dedup.Memory(1000), asked: map[dedup.ID]dedup.ClaimRequest{}, ended: map[dedup.ID]dedup.Change{}}
+	d := newDeduper(t, store, func(c *dedup.Config) { c.KeepLabels = true })
+	mixed := manyKeyed(8, "early")
+	mixed[2], mixed[5] = dedup.Request{Key: "bare"}, dedup.Request{Key: "mixed4"} // one says nothing
+	early := claimBatch(t, d, mixed...)
+	for i := range 3 {
+		cycle(t, d, 8, fmt.Sprint("later", i, "-"))
+	}
+	var ends []dedup.Completion
+	for _, c := range early {
+		ends = append(ends, dedup.Completion{Claim: c})
+	}
+	if errs := d.CompleteBatch(t.Context(), ends); errs != nil {
+		t.Fatal(errs)
+	}
+	if len(store.ended) != len(store.asked) {
+		t.Errorf("%d keys ended of %d", len(store.ended), len(store.asked))
+	}
+	for id, asked := range store.asked {
+		got := store.ended[id]
+		if got.Token != asked.Token || got.Origin != asked.Origin || got.Label != asked.Label || got.Fingerprint != asked.Fingerprint {
+			t.Errorf("ended as %+v, asked for as %+v", got, asked)
+		}
+	}
+}
