@@ -17,57 +17,46 @@ const (
 // asked is what became of one claim request.
 type asked struct {
 	answer *Answer // in what the store returned
-	// validUntil is when an Acquired claim stops being ours, on our monotonic clock.
-	validUntil time.Time
+	// validUntil is when an Acquired claim stops being ours, by Deduper.clock.
+	validUntil time.Duration
 	// open: the store may hold a claim under our token that nobody was told of.
 	open bool
 	// renewal is why a claim of ours could not be renewed before its use.
 	renewal error
 }
 
-// ask sends the requests until each is learnt, asked askTimes, or ctx ends. Items that
-// could not be learnt are sent again with the same token: the store may have executed
-// them, and then answers Mine. What it returns is from askedSlabs.
+// askOne asks for the one request of a single call, and returns until when the claim is
+// valid that ans may tell of.
 //
 // A claim counts from before its first send. A reply that takes longer than the lease
 // says nothing about now: a server that was frozen, and replaced meanwhile, still
 // executes and answers what was waiting in its socket when it wakes up.
-func (d *Deduper) ask(ctx context.Context, reqs []ClaimRequest, send func(context.Context, []ClaimRequest) []Answer) []asked {
-	return d.askFrom(ctx, time.Now(), reqs, send)
-}
-
-// askOne is ask for the one request of a single call. Nearly always its first send says
-// all there is to know, in ans, and then nothing is made for another one. It returns until
-// when the claim is valid.
-func (d *Deduper) askOne(ctx context.Context, req []ClaimRequest, ans *Answer) (validUntil time.Time) {
-	first := time.Now()
+func (d *Deduper) askOne(ctx context.Context, req []ClaimRequest, ans *Answer) (validUntil time.Duration) {
+	first := d.clock()
 	*ans = d.claims.doOne(ctx, req)
-	until := first.Add(d.cfg.LeaseTTL - margin(d.cfg.LeaseTTL))
-	if ans.Err == nil && !ans.Mine && ans.Outcome != Unknown && ans.Outcome <= Uncertain && time.Now().Before(until) {
+	if until := d.validFrom(first); ans.plain() && d.clock() < until {
 		return until
 	}
-	a := d.askAgain(ctx, first, req, *ans)
+	a := d.askOn(ctx, first, req, []Answer{*ans}, func(ctx context.Context, req []ClaimRequest) []Answer {
+		return []Answer{d.claims.do(ctx, req[0])}
+	})[0]
 	*ans = *a.answer
 	return a.validUntil
 }
 
-// askAgain goes on with the answer of the first send.
-func (d *Deduper) askAgain(ctx context.Context, first time.Time, req []ClaimRequest, ans Answer) asked {
-	known := []Answer{ans}
-	return d.askFrom(ctx, first, req, func(ctx context.Context, req []ClaimRequest) []Answer {
-		if len(known) > 0 {
-			answers := known
-			known = nil
-			return answers
-		}
-		return []Answer{d.claims.do(ctx, req[0])}
-	})[0]
+// plain reports whether an answer to a first send says all there is to know, provided that
+// it came in time. Nearly all do, and nothing is made for another send then.
+func (a *Answer) plain() bool {
+	return a.Err == nil && !a.Mine && a.Outcome != Unknown && a.Outcome <= Uncertain
 }
 
-// askFrom is ask for claims that count from first.
-func (d *Deduper) askFrom(ctx context.Context, first time.Time, reqs []ClaimRequest, send func(context.Context, []ClaimRequest) []Answer) []asked {
-	out := askedSlabs.get(len(reqs))
-	todo := d.noteAll(ctx, reqs, out, send(ctx, reqs), nil)
+// askOn goes on from the answers of the first send, before which it was first: it sends
+// the requests until each is learnt, asked askTimes, or ctx ends. Items that could not be
+// learnt are sent again with the same token: the store may have executed them, and then
+// answers Mine.
+func (d *Deduper) askOn(ctx context.Context, first time.Duration, reqs []ClaimRequest, answers []Answer, send func(context.Context, []ClaimRequest) []Answer) []asked {
+	out := make([]asked, len(reqs))
+	todo := d.noteAll(ctx, reqs, out, answers, nil)
 	for try := 0; len(todo) > 0 && try+1 < askTimes && sleep(ctx, jitter(askBase, askAtMost, try)) == nil; try++ {
 		batch := make([]ClaimRequest, len(todo))
 		for n, i := range todo {
@@ -135,22 +124,22 @@ func mayHaveExecuted(err error) bool {
 // validate renews what was found to be ours by an earlier send before it is used, turns
 // Acquired into Unknown where the answer came too late, and gives back whatever we may
 // hold without a caller that knows.
-func (d *Deduper) validate(ctx context.Context, first time.Time, reqs []ClaimRequest, out []asked) {
-	until := first.Add(d.cfg.LeaseTTL - margin(d.cfg.LeaseTTL))
+func (d *Deduper) validate(ctx context.Context, first time.Duration, reqs []ClaimRequest, out []asked) {
+	until := d.validFrom(first)
 	var mine []int
 	for i := range out {
 		out[i].validUntil = until
-		if out[i].answer.Mine && out[i].answer.Outcome == Acquired && time.Now().Before(until) {
+		if out[i].answer.Mine && out[i].answer.Outcome == Acquired && d.clock() < until {
 			mine = append(mine, i)
 		}
 	}
 	d.renewMine(ctx, reqs, out, mine)
 	// The renewal took its time, also for those it was not for: look at the clock after.
-	now := time.Now()
+	now := d.clock()
 	var back []Change
 	for i := range out {
 		a := &out[i]
-		if a.answer.Outcome == Acquired && !now.Before(a.validUntil) {
+		if a.answer.Outcome == Acquired && now >= a.validUntil {
 			a.answer = &Answer{Err: fmt.Errorf("dedup: claim was answered after its lease of %v", d.cfg.LeaseTTL)}
 			a.open = true
 		}
@@ -181,7 +170,7 @@ func (d *Deduper) renewMineOnce(ctx context.Context, reqs []ClaimRequest, out []
 	for n, i := range mine {
 		changes[n] = Change{ID: reqs[i].ID, Token: reqs[i].Token, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold, Window: d.cfg.Window}
 	}
-	sent := time.Now()
+	sent := d.clock()
 	for n, ans := range inBatches(ctx, d.cfg.StoreTimeout, changes, d.store.Renew) {
 		a := &out[mine[n]]
 		switch {
@@ -192,7 +181,7 @@ func (d *Deduper) renewMineOnce(ctx context.Context, reqs []ClaimRequest, out []
 			a.renewal = ans.Err
 			again = append(again, mine[n])
 		case ans.Held:
-			a.validUntil = sent.Add(d.cfg.LeaseTTL - margin(d.cfg.LeaseTTL))
+			a.validUntil = d.validFrom(sent)
 		default:
 			// Taken over between the two. Never Unknown: FailOpen would run beside an
 			// owner that is known to exist.

@@ -37,7 +37,7 @@ func (a *Attempt) Fence() uint64 { return a.claim.Fence() }
 // on every attempt, different for every purpose, and no secret of the original key. It
 // is 22 characters of base64url. Name the purpose: DownstreamKey("stripe", "charge").
 func (a *Attempt) DownstreamKey(purpose ...string) string {
-	buf := append([]byte("onceward downstream v1"), a.claim.req.ID[:]...)
+	buf := append([]byte("onceward downstream v1"), a.claim.id[:]...)
 	for _, p := range purpose {
 		buf = binary.BigEndian.AppendUint64(buf, uint64(len(p)))
 		buf = append(buf, p...)

@@ -38,26 +38,32 @@ type Claim struct {
 	Stored *Record
 
 	d       *Deduper
-	req     *ClaimRequest // as the store was asked, and may be read by it still: it never changes
+	id      ID
+	token   Token
+	message *message
 	fence   uint64
-	err     error
-	shadow  bool // runs without a claim: Observe, or FailOpen
-	finding bool // has taken an uncertain key over, and is to find out
+	// err is why it is Unknown or Uncertain. Of one that was acquired it is what ending it
+	// answered, and guarded by mu.
+	err error
 
+	endings   atomic.Int32 // calls that are ending it right now
 	fenceRead atomic.Bool
 	landed    atomic.Bool
-	declared  atomic.Bool  // Danger is on record
-	endings   atomic.Int32 // calls that are ending it right now
+	declared  atomic.Bool // Danger is on record
 
-	mu         sync.Mutex
-	validUntil time.Time
+	firstOnly     bool // as it was asked for
+	takeUncertain bool // likewise
+	shadow        bool // runs without a claim: Observe, or FailOpen
+	finding       bool // has taken an uncertain key over, and is to find out
+
+	// guarded by mu
 	lost       bool  // cancelled for ErrLeaseLost
 	completing bool  // Complete was called before it was lost
 	ended      State // what it ended as; StateAbsent while open
-	endErr     error // what ending answered
+	mu         sync.Mutex
+	validUntil time.Duration // by Deduper.clock
 	kept       *kept
-
-	steps steps
+	steps      *steps // made when there is one
 }
 
 // Claim asks for the right to run the effect of key, in one round trip that it shares
@@ -79,8 +85,8 @@ func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim
 		return nil, err
 	}
 	r := newRequest(key, opts)
-	req, err := d.prepare(&r)
-	if err != nil {
+	var req ClaimRequest
+	if err := d.prepare(&r, &req); err != nil {
 		return nil, err
 	}
 	if err := d.life.enter(); err != nil {
@@ -147,28 +153,31 @@ func (c *Claim) Fence() uint64 {
 // newClaim builds what the caller sees from what the store said, applies Observe and
 // FailOpen, and tells the observer.
 func (d *Deduper) newClaim(ctx context.Context, key string, req *ClaimRequest, a asked, cached bool) *Claim {
-	c := new(Claim)
-	d.fillClaim(ctx, c, key, req, &a, cached)
+	c := &Claim{Key: key, d: d}
+	c.ask(req, req.message())
+	d.fill(ctx, c, a.answer, a.validUntil, cached)
 	return c
 }
 
-// fillClaim is newClaim into the zero Claim c.
-func (d *Deduper) fillClaim(ctx context.Context, c *Claim, key string, req *ClaimRequest, a *asked, cached bool) {
-	d.fill(ctx, c, key, req, a.answer, a.validUntil, cached)
+// ask notes what c was asked for. It keeps nothing that lies in req.
+func (c *Claim) ask(req *ClaimRequest, m *message) {
+	c.id, c.token, c.message = req.ID, req.Token, m
+	c.firstOnly, c.takeUncertain = req.FirstOnly, req.TakeUncertain
 }
 
-// fill is fillClaim for an answer that may lie on the caller's stack.
-func (d *Deduper) fill(ctx context.Context, c *Claim, key string, req *ClaimRequest, ans *Answer, validUntil time.Time, cached bool) {
-	c.Key, c.Outcome, c.Observed = key, ans.Outcome, ans.Outcome
+// fill is newClaim into a claim that knows what it was asked for, and nothing else. It
+// keeps nothing that lies in ans.
+func (d *Deduper) fill(ctx context.Context, c *Claim, ans *Answer, validUntil time.Duration, cached bool) {
+	c.Outcome, c.Observed = ans.Outcome, ans.Outcome
 	c.Attempt, c.Record = ans.Record.Attempt, ans.Record
-	c.Cause = causeOf(ans.Outcome, &req.Origin, &c.Record, d.cfg.LateAfter)
-	c.d, c.req, c.validUntil = d, req, validUntil
+	c.Cause = causeOf(ans.Outcome, &c.message.origin, &c.Record, d.cfg.LateAfter)
+	c.validUntil = validUntil
 	if ans.Err != nil {
 		c.Outcome, c.Observed, c.err = Unknown, Unknown, unknown(ans.Err)
 	}
 	if c.Outcome == Acquired {
 		c.fence, c.Record.Fence = ans.Record.Fence, 0
-		c.finding = req.TakeUncertain && ans.Record.Danger
+		c.finding = c.takeUncertain && ans.Record.Danger
 	}
 	if c.Outcome == Uncertain {
 		c.fire(d.cfg.Observer.Uncertain, cached)
@@ -186,7 +195,7 @@ func (d *Deduper) overrule(ctx context.Context, c *Claim, cached bool) {
 	switch {
 	case c.Outcome == Acquired:
 		return
-	case c.req.left(c.Outcome, &c.Record):
+	case c.left():
 		return // nobody would be held back: it is asked for again, and is claimed then
 	case d.cfg.ObserveOnly:
 		hook = d.cfg.Observer.WouldSkip
@@ -200,6 +209,9 @@ func (d *Deduper) overrule(ctx context.Context, c *Claim, cached bool) {
 	c.Attempt = max(c.Attempt, 1)
 }
 
+// left reports whether the key was left to others because the request had FirstOnly.
+func (c *Claim) left() bool { return left(c.firstOnly, c.Outcome, &c.Record) }
+
 // fire is fire with the event of the claim, which is made for a hook only.
 func (c *Claim) fire(hook func(Event), cached bool) {
 	if hook != nil {
@@ -209,7 +221,7 @@ func (c *Claim) fire(hook func(Event), cached bool) {
 
 func (c *Claim) event(cached bool) Event {
 	return Event{
-		ID: c.req.ID, Outcome: c.Outcome, Cause: c.Cause, Age: c.Record.Age,
+		ID: c.id, Outcome: c.Outcome, Cause: c.Cause, Age: c.Record.Age,
 		Attempt: c.Record.Attempt, Cached: cached, Err: c.err,
 	}
 }

@@ -1,6 +1,9 @@
 package dedup
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // ClaimBatch claims many keys in one round trip per 1024 (on a Redis Cluster per node) and
 // returns one Claim per request, in order. Outcomes are per item: an item that is bad,
@@ -37,11 +40,14 @@ func (d *Deduper) ClaimBatch(ctx context.Context, reqs []Request) ([]*Claim, err
 type claimBatch struct {
 	d       *Deduper
 	reqs    []Request
-	slab    []Claim // one allocation for all
 	claims  []*Claim
 	aliases []alias
 	send    []ClaimRequest
 	index   []int // of each item of send in reqs
+	// room is for the requests: what is sent lies in front, in order; what is not, at the
+	// back. It is given back when all is learnt: then neither claims nor store refer to it.
+	room   []ClaimRequest
+	learnt bool
 }
 
 // alias is a request whose key occurred before in its batch.
@@ -53,21 +59,21 @@ type alias struct {
 // planBatch checks the requests, and answers those that need no store.
 func (d *Deduper) planBatch(ctx context.Context, reqs []Request) *claimBatch {
 	b := &claimBatch{
-		d: d, reqs: reqs, slab: make([]Claim, len(reqs)), claims: make([]*Claim, len(reqs)),
-		index: make([]int, 0, len(reqs)),
+		d: d, reqs: reqs, claims: make([]*Claim, len(reqs)),
+		index: indexSlabs.get(len(reqs))[:0], room: requestSlabs.get(len(reqs)),
 	}
-	// What is sent lies in front, in order; what is not, at the back.
-	room := make([]ClaimRequest, len(reqs))
-	back := len(room)
+	slab := make([]Claim, len(reqs)) // one allocation for all
+	said := messages{left: len(reqs)}
+	tokens := newTokens(len(reqs))
+	room, back := b.room, len(reqs)
 	firsts := newIDTable(len(reqs))
 	defer firsts.free()
 	for i := range reqs {
-		c := &b.slab[i]
+		c := &slab[i]
+		c.Key, c.d = reqs[i].Key, d
 		b.claims[i] = c
 		req := &room[len(b.index)]
-		var err error
-		if *req, err = d.prepare(&reqs[i]); err != nil {
-			c.Key, c.d, c.err = reqs[i].Key, d, err
+		if c.err = d.prepare(&reqs[i], req); c.err != nil {
 			continue
 		}
 		first, again := firsts.add(&req.ID, i)
@@ -76,6 +82,8 @@ func (d *Deduper) planBatch(ctx context.Context, reqs []Request) *claimBatch {
 			cached = d.cache.answer(ctx, &req.ID, &req.Fingerprint)
 		}
 		if !again && cached == nil {
+			req.Token = tokens.next()
+			c.ask(req, said.next(req))
 			b.index = append(b.index, i)
 			continue
 		}
@@ -84,41 +92,70 @@ func (d *Deduper) planBatch(ctx context.Context, reqs []Request) *claimBatch {
 		if again {
 			b.aliases = append(b.aliases, alias{i, first, &room[back]})
 		} else {
-			d.fillClaim(ctx, c, reqs[i].Key, &room[back], &asked{answer: cached}, true)
+			c.ask(req, said.next(req))
+			d.fill(ctx, c, cached, 0, true)
 		}
 	}
 	b.send = room[:len(b.index):len(b.index)]
-	tokens := newTokens(len(b.send))
-	for i := range b.send {
-		b.send[i].Token = tokens.next()
-	}
 	return b
 }
 
 // learn asks for what is left, and then answers the aliases.
 func (b *claimBatch) learn(ctx context.Context, send func(context.Context, []ClaimRequest) []Answer) {
-	d := b.d
-	if len(b.send) > 0 {
-		asking := d.cache.now()
-		var got [][]Answer
-		asked := d.ask(ctx, b.send, func(ctx context.Context, reqs []ClaimRequest) []Answer {
-			answers := send(ctx, reqs)
-			got = append(got, answers)
-			return answers
-		})
-		for n := range asked {
-			i, a := b.index[n], &asked[n]
-			d.cache.learn(b.send[n].ID, a.answer, asking)
-			d.fillClaim(ctx, b.claims[i], b.reqs[i].Key, &b.send[n], a, false)
-		}
-		askedSlabs.put(asked)
-		for _, answers := range got {
-			d.recycle(answers)
-		}
-	}
+	b.learnt = len(b.send) == 0 || b.ask(ctx, send)
 	for _, a := range b.aliases {
-		b.claims[a.index] = d.newAlias(ctx, b.reqs[a.index].Key, a.req, b.claims[a.first])
+		b.claims[a.index] = b.d.newAlias(ctx, b.reqs[a.index].Key, a.req, b.claims[a.first])
 	}
+	if b.learnt {
+		requestSlabs.put(b.room)
+	}
+	indexSlabs.put(b.index)
+}
+
+// ask asks for what is to be sent, and reports whether the first answers said it all: else
+// the store may be at work on the requests still.
+func (b *claimBatch) ask(ctx context.Context, send func(context.Context, []ClaimRequest) []Answer) bool {
+	d := b.d
+	asking, first := d.cache.now(), d.clock()
+	answers := send(ctx, b.send)
+	until := d.validFrom(first)
+	for i := range answers {
+		if !answers[i].plain() {
+			b.askOn(ctx, asking, first, answers, send)
+			return false
+		}
+	}
+	if d.clock() >= until {
+		b.askOn(ctx, asking, first, answers, send)
+		return false
+	}
+	for n := range answers {
+		b.fill(ctx, n, &answers[n], until, asking)
+	}
+	d.recycle(answers)
+	return true
+}
+
+// askOn goes on from the answers of the first send.
+func (b *claimBatch) askOn(ctx context.Context, asking stamp, first time.Duration, answers []Answer, send func(context.Context, []ClaimRequest) []Answer) {
+	got := [][]Answer{answers}
+	asked := b.d.askOn(ctx, first, b.send, answers, func(ctx context.Context, reqs []ClaimRequest) []Answer {
+		answers := send(ctx, reqs)
+		got = append(got, answers)
+		return answers
+	})
+	for n := range asked {
+		b.fill(ctx, n, asked[n].answer, asked[n].validUntil, asking)
+	}
+	for _, answers := range got {
+		b.d.recycle(answers)
+	}
+}
+
+// fill answers the claim of item n of what was sent.
+func (b *claimBatch) fill(ctx context.Context, n int, ans *Answer, validUntil time.Duration, asking stamp) {
+	b.d.cache.learn(b.send[n].ID, ans, asking)
+	b.d.fill(ctx, b.claims[b.index[n]], ans, validUntil, false)
 }
 
 // newAlias makes the claim of a key that occurred before in its batch. What was learnt
@@ -126,7 +163,7 @@ func (b *claimBatch) learn(ctx context.Context, send func(context.Context, []Cla
 // may agree with the record, and asks for itself.
 func (d *Deduper) newAlias(ctx context.Context, key string, req *ClaimRequest, first *Claim) *Claim {
 	ans := shared(first, req)
-	if ans.Outcome == Unknown && ans.Err == nil || first.Observed == InFlight && req.gains(&ans, first.req) {
+	if ans.Outcome == Unknown && ans.Err == nil || first.Observed == InFlight && req.gains(&ans, first) {
 		return d.claimShared(ctx, key, req)
 	}
 	c := d.newClaim(ctx, key, req, asked{answer: &ans}, true)
@@ -145,10 +182,10 @@ func shared(first *Claim, req *ClaimRequest) Answer {
 	ans := (&Answer{Outcome: first.Observed, Record: first.Record}).clone()
 	bound := first.Record.Fingerprint
 	if first.Observed == Acquired || first.Observed == Unknown { // Unknown here: FailOpen
-		ans.Outcome, bound = InFlight, first.req.Fingerprint
+		ans.Outcome, bound = InFlight, first.message.fingerprint
 		ans.Record.State = StateInProgress
-		ans.Record.Origin, ans.Record.Fingerprint = first.req.Origin, bound
-		ans.Record.Remaining = first.req.Lease
+		ans.Record.Origin, ans.Record.Fingerprint = first.message.origin, bound
+		ans.Record.Remaining = req.Lease
 	}
 	if bound.Conflicts(req.Fingerprint) {
 		ans.Outcome = Mismatch

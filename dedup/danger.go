@@ -113,7 +113,7 @@ func (c *Claim) open() error {
 // longer than the lease says nothing about now.
 func (c *Claim) tell(ctx context.Context, change Change) error {
 	cfg := &c.d.cfg
-	change.ID, change.Token, change.Fence, change.Attempt = c.req.ID, c.req.Token, c.fence, c.Attempt
+	change.ID, change.Token, change.Fence, change.Attempt = c.id, c.token, c.fence, c.Attempt
 	change.Lease, change.Hold, change.Window = cfg.LeaseTTL, cfg.Hold, cfg.Window
 	for try := 0; ; try++ {
 		sent := time.Now()

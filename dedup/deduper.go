@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"time"
 )
 
 // Deduper makes the effect of every key happen once per window. It is safe for
@@ -26,6 +27,7 @@ type Deduper struct {
 	notes  *coalescer[Change] // what attempts have to say while they run
 	reads  *coalescer[ID]
 
+	start    time.Time
 	renewals *renewer
 	flights  flights
 	waiters  waiters
@@ -47,7 +49,7 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	if s, ok := store.(interface{ SeenOnly() bool }); ok && s.SeenOnly() && !cfg.SeenOnly {
 		return nil, &InputError{Field: "Config.SeenOnly", Reason: "is not set, and the store keeps neither results nor failures"}
 	}
-	d := &Deduper{store: store, cfg: cfg}
+	d := &Deduper{store: store, cfg: cfg, start: time.Now()}
 	d.recycle = func([]Answer) {}
 	if s, ok := store.(interface{ Recycle(answers []Answer) }); ok {
 		d.recycle = s.Recycle
@@ -74,6 +76,17 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	d.renewals = newRenewer(d)
 	d.claims.recycle, d.ends.recycle, d.notes.recycle, d.reads.recycle = d.recycle, d.recycle, d.recycle, d.recycle
 	return d, nil
+}
+
+// clock is the monotonic time since New: a third of the bytes of a time.Time, and claims
+// are many. A claim that began to count at first is valid until validFrom(first).
+func (d *Deduper) clock() time.Duration { return time.Since(d.start) }
+
+// at is what the clock has shown as a time, monotonic reading included.
+func (d *Deduper) at(clock time.Duration) time.Time { return d.start.Add(clock) }
+
+func (d *Deduper) validFrom(first time.Duration) time.Duration {
+	return first + d.cfg.LeaseTTL - margin(d.cfg.LeaseTTL)
 }
 
 // checkStore refuses what could only fail later, in a goroutine of the Deduper: there a

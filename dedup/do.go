@@ -59,8 +59,8 @@ func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Cont
 		return Result[T]{}, &InputError{Field: "Func", Reason: "is nil"}
 	}
 	r := newRequest(key, opts)
-	req, err := d.prepare(&r)
-	if err != nil {
+	var req ClaimRequest
+	if err := d.prepare(&r, &req); err != nil {
 		return Result[T]{}, err
 	}
 	if err := d.life.enter(); err != nil {
@@ -109,7 +109,7 @@ func run[T any](ctx context.Context, c *Claim, fn func(context.Context) (T, erro
 		var encodeErr error
 		if done.Result, encodeErr = encode(value); encodeErr != nil {
 			done.noResult = true
-			c.d.cfg.Logger.Warn("dedup: result was not kept", idAttr(c.req.ID), "error", encodeErr)
+			c.d.cfg.Logger.Warn("dedup: result was not kept", idAttr(c.id), "error", encodeErr)
 		}
 	}
 	return value, merge(err, c.d.conclude(ctx, done))

@@ -115,7 +115,7 @@ func (d *Deduper) endOne(ctx context.Context, done *Completion) (err error) {
 			return d.settle(&e, &ans, sent)
 		}
 		d.storeError(e.change.ID, ans.Err)
-		if !Retryable(ans.Err) || sleep(ctx, jitter(askBase, askAtMost, try)) != nil || !e.worthTrying(try+1, d.cfg.ObserveOnly) {
+		if !Retryable(ans.Err) || sleep(ctx, jitter(askBase, askAtMost, try)) != nil || !d.worthTrying(&e, try+1) {
 			return unknown(ans.Err)
 		}
 	}
@@ -130,7 +130,7 @@ type ending struct {
 	index  int
 	claim  *Claim
 	change *Change
-	until  time.Time // the end of the lease as it was when the end began
+	until  time.Duration // the end of the lease as it was when the end began, by Deduper.clock
 }
 
 // worthTrying reports whether an end that could not be learnt is to be sent once more.
@@ -138,11 +138,11 @@ type ending struct {
 // goes on until the lease ends, by then another owner may be at work. Renewals do not
 // prolong it: a store that renews and cannot record would hold its caller for ever. A
 // release does no more than the end of the lease, and in Observe mode nobody is to wait.
-func (e *ending) worthTrying(tries int, observeOnly bool) bool {
-	if (e.change.State == StateReleased || observeOnly) && tries >= askTimes {
+func (d *Deduper) worthTrying(e *ending, tries int) bool {
+	if (e.change.State == StateReleased || d.cfg.ObserveOnly) && tries >= askTimes {
 		return false
 	}
-	return time.Now().Before(e.until)
+	return d.clock() < e.until
 }
 
 // finish writes the ends and fills errs. Items that could not be learnt are sent again
@@ -167,7 +167,7 @@ func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error, s
 		if len(todo) == 0 || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
 			break
 		}
-		todo = slices.DeleteFunc(todo, func(e ending) bool { return !e.worthTrying(try+1, d.cfg.ObserveOnly) })
+		todo = slices.DeleteFunc(todo, func(e ending) bool { return !d.worthTrying(&e, try+1) })
 		batch = make([]Change, len(todo))
 		for n, e := range todo {
 			batch[n] = *e.change
@@ -260,7 +260,7 @@ func (d *Deduper) beginEnd(item *Completion, e *ending) (send bool, err error) {
 		if c.ended != change.State {
 			return false, &InputError{Field: "Claim", Reason: fmt.Sprintf("has already ended as %v", c.ended)}
 		}
-		return false, c.endErr
+		return false, c.err
 	}
 	if c.shadow {
 		c.ended = change.State
@@ -274,10 +274,10 @@ func (d *Deduper) beginEnd(item *Completion, e *ending) (send bool, err error) {
 		if c.lost && !landed && !item.InTime && !c.completing && item.With == nil {
 			// The handler may have returned nil because it was cancelled. Without an
 			// effect, "succeeded" would lose the message, whoever owns the key now.
-			c.ended, c.endErr = change.State, ErrLeaseLost
+			c.ended, c.err = change.State, ErrLeaseLost
 			return false, ErrLeaseLost
 		}
-		change.Until = c.validUntil
+		change.Until = d.at(c.validUntil)
 		if item.With == nil {
 			// What counts is when it was first said: a Complete that met an outage until
 			// the lease had ended is still true when it is called again. What is written
@@ -293,9 +293,9 @@ func (d *Deduper) beginEnd(item *Completion, e *ending) (send bool, err error) {
 // change is what the store is to write for the completion.
 func (c *Claim) change(item *Completion, cfg *Config, change *Change) {
 	*change = Change{
-		ID: c.req.ID, Token: c.req.Token, Fence: c.fence, Attempt: c.Attempt,
+		ID: c.id, Token: c.token, Fence: c.fence, Attempt: c.Attempt,
 		Lease: cfg.LeaseTTL, Hold: cfg.Hold, Window: cfg.Window,
-		Fingerprint: c.req.Fingerprint, Origin: c.req.Origin, Label: c.req.Label, With: item.With,
+		Fingerprint: c.message.fingerprint, Origin: c.message.origin, Label: c.message.label, With: item.With,
 	}
 	switch {
 	case item.Unused:
@@ -362,7 +362,7 @@ func (d *Deduper) noteEnd(change *Change, ans *Answer, sent stamp) {
 // end notes how the claim ended and stops its renewal.
 func (c *Claim) end(state State, ans *Answer, err error) {
 	c.mu.Lock()
-	c.ended, c.endErr = state, err
+	c.ended, c.err = state, err
 	if errors.Is(err, ErrLeaseLost) {
 		rec := ans.Record
 		c.Stored = &rec
@@ -375,6 +375,6 @@ func (c *Claim) end(state State, ans *Answer, err error) {
 }
 
 func (d *Deduper) tellLost(c *Claim, why string) {
-	fire(d.cfg.Observer.LeaseLost, Event{ID: c.req.ID, Attempt: c.Attempt, Err: ErrLeaseLost})
-	d.cfg.Logger.Warn("dedup: lease lost", idAttr(c.req.ID), "attempt", c.Attempt, "why", why)
+	fire(d.cfg.Observer.LeaseLost, Event{ID: c.id, Attempt: c.Attempt, Err: ErrLeaseLost})
+	d.cfg.Logger.Warn("dedup: lease lost", idAttr(c.id), "attempt", c.Attempt, "why", why)
 }

@@ -47,7 +47,7 @@ func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
 		asking := d.cache.now()
 		if ans = d.reads.do(ctx, req.ID); ans.Err != nil {
 			d.storeError(req.ID, ans.Err)
-			c := Claim{req: &req, err: unknown(ans.Err)}
+			c := Claim{id: id, err: unknown(ans.Err)}
 			c.fire(d.cfg.Observer.Claimed, false)
 			if d.cfg.ObserveOnly {
 				return false, nil
@@ -65,7 +65,7 @@ func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
 		}
 		d.cache.learn(req.ID, &ans, asking)
 	}
-	c := Claim{Outcome: ans.Outcome, Record: ans.Record, req: &req, Cause: causeOf(ans.Outcome, &req.Origin, &ans.Record, d.cfg.LateAfter)}
+	c := Claim{Outcome: ans.Outcome, Record: ans.Record, id: id, Cause: causeOf(ans.Outcome, &req.Origin, &ans.Record, d.cfg.LateAfter)}
 	c.fire(d.cfg.Observer.Claimed, cached)
 	switch {
 	case ans.Outcome == Acquired:
@@ -95,17 +95,16 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 		return false, err
 	}
 	r := newRequest(key, opts)
-	req, err := d.prepare(&r)
-	if err != nil {
+	var req ClaimRequest
+	if err := d.prepare(&r, &req); err != nil {
 		return false, err
 	}
 	if err := d.life.enter(); err != nil {
 		return false, err
 	}
 	defer d.life.leave()
-	req.Token = newToken()
 	var change Change
-	(&Claim{Attempt: 1, req: &req}).change(&Completion{}, &d.cfg, &change)
+	(&Claim{Attempt: 1, id: req.ID, token: newToken(), message: req.message()}).change(&Completion{}, &d.cfg, &change)
 	change.Landed = true
 	for try := 0; ; try++ {
 		sent := d.cache.now()

@@ -109,7 +109,7 @@ func newRenewer(d *Deduper) *renewer {
 func (r *renewer) add(k *kept) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	k.until = k.claim.validUntil
+	k.until = r.d.at(k.claim.validUntil)
 	k.next = r.early(k.until)
 	if k.claim.shadow {
 		k.until = time.Now().Add(maxWindow)
@@ -296,7 +296,7 @@ func (r *renewer) send(batch []*kept) {
 	cfg := r.d.cfg
 	changes := make([]Change, len(batch))
 	for i, k := range batch {
-		changes[i] = Change{ID: k.claim.req.ID, Token: k.claim.req.Token, Fence: k.claim.fence, Lease: cfg.LeaseTTL, Hold: cfg.Hold, Window: cfg.Window}
+		changes[i] = Change{ID: k.claim.id, Token: k.claim.token, Fence: k.claim.fence, Lease: cfg.LeaseTTL, Hold: cfg.Hold, Window: cfg.Window}
 	}
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.StoreTimeout)
@@ -313,7 +313,7 @@ func (r *renewer) send(batch []*kept) {
 		case ans.Err == nil:
 			r.lose(k, "a renewal found another owner")
 		default:
-			r.d.storeError(k.claim.req.ID, ans.Err)
+			r.d.storeError(k.claim.id, ans.Err)
 			r.again(k)
 		}
 	}
@@ -323,7 +323,7 @@ func (r *renewer) send(batch []*kept) {
 // gone, and its claim stays lost.
 func (r *renewer) renewed(k *kept, until time.Time) {
 	k.claim.mu.Lock()
-	k.claim.validUntil = until
+	k.claim.validUntil = until.Sub(r.d.start)
 	k.claim.mu.Unlock()
 	r.schedule(k, until, r.early(until))
 }

@@ -82,26 +82,28 @@ func withOptions(key string, opts []Option) Request {
 	return r
 }
 
-// prepare checks the request and makes the store's form of it, without a token.
-func (d *Deduper) prepare(r *Request) (ClaimRequest, error) {
+// prepare checks the request and makes the store's form of it in req, without a token.
+// Every field of req is written unless there is an error.
+func (d *Deduper) prepare(r *Request, req *ClaimRequest) error {
 	id, err := d.id(r)
 	if err != nil {
-		return ClaimRequest{}, err
-	}
-	if r.Label != "" {
-		if err := checkText("Label", r.Label, maxLabelBytes); err != nil {
-			return ClaimRequest{}, err
-		}
+		return err
 	}
 	label := r.Label
-	if !d.cfg.KeepLabels {
-		label = ""
+	if label != "" {
+		if err := checkText("Label", label, maxLabelBytes); err != nil {
+			return err
+		}
+		if !d.cfg.KeepLabels {
+			label = ""
+		}
 	}
-	return ClaimRequest{
+	*req = ClaimRequest{
 		ID: id, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold,
 		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: label, LikelyDuplicate: r.LikelyDuplicate,
 		TakeOverOlderGeneration: r.TakeOverOlderGeneration, FirstOnly: r.FirstOnly,
-	}, nil
+	}
+	return nil
 }
 
 // id checks key and scope and digests them.

@@ -101,7 +101,7 @@ func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Clai
 	}
 	return &Claim{
 		Key: c.Key, Outcome: Duplicate, Observed: Duplicate, Attempt: rec.Attempt, Record: rec,
-		Cause: causeOf(Duplicate, &c.req.Origin, &rec, d.cfg.LateAfter), d: d, req: c.req,
+		Cause: causeOf(Duplicate, &c.message.origin, &rec, d.cfg.LateAfter), d: d, id: c.id, message: c.message,
 	}
 }
 
@@ -111,6 +111,6 @@ func (c *Claim) foundNothing(outcome Outcome, err error) *Claim {
 	rec.State = StateUncertain
 	return &Claim{
 		Key: c.Key, Outcome: outcome, Observed: outcome, Attempt: c.Attempt, Record: rec,
-		d: c.d, req: c.req, err: err,
+		d: c.d, id: c.id, message: c.message, err: err,
 	}
 }

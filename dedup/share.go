@@ -56,7 +56,10 @@ func (f *flights) end(ctx context.Context, id ID, fl *flight, c *Claim) {
 	if c != nil {
 		rec := c.Record
 		rec.Result, rec.Steps = bytes.Clone(rec.Result), bytes.Clone(rec.Steps)
-		fl.claim, fl.cancelled = &Claim{Observed: c.Observed, Record: rec, req: c.req, err: c.err}, ctx.Err() != nil
+		fl.claim, fl.cancelled = &Claim{
+			Observed: c.Observed, Record: rec, message: c.message, err: c.err,
+			firstOnly: c.firstOnly, takeUncertain: c.takeUncertain,
+		}, ctx.Err() != nil
 	}
 	close(done)
 }
@@ -96,10 +99,10 @@ func (d *Deduper) claimShared(ctx context.Context, key string, req *ClaimRequest
 		}
 		// Observed, not Outcome: in Observe mode the leader runs whatever it has learnt.
 		ans := shared(fl.claim, req)
-		if ans.Outcome == Uncertain && req.TakeUncertain && !fl.claim.req.TakeUncertain {
+		if ans.Outcome == Uncertain && req.TakeUncertain && !fl.claim.takeUncertain {
 			continue // the one under way did not ask for that
 		}
-		if req.gains(&ans, fl.claim.req) {
+		if req.gains(&ans, fl.claim) {
 			continue // that one has met, or has won, what this one takes over; or has left it
 		}
 		if fl.cancelled && fl.claim.Observed == Unknown || ans.Outcome == Unknown && ans.Err == nil {
@@ -113,8 +116,7 @@ func (d *Deduper) claimShared(ctx context.Context, key string, req *ClaimRequest
 func (d *Deduper) lead(ctx context.Context, key string, req *ClaimRequest, fl *flight) (c *Claim) {
 	defer func() { d.flights.end(ctx, req.ID, fl, c) }() // also when an observer panics
 	asking := d.cache.now()
-	// The store may keep the request, and the next attempt has its own. It lies beside the
-	// claim that keeps it too.
+	// The store may keep the request, and the next attempt has its own.
 	own := &struct {
 		claim Claim
 		reqs  [1]ClaimRequest
@@ -123,6 +125,8 @@ func (d *Deduper) lead(ctx context.Context, key string, req *ClaimRequest, fl *f
 	var ans Answer
 	validUntil := d.askOne(ctx, own.reqs[:], &ans)
 	d.cache.learn(req.ID, &ans, asking)
-	d.fill(ctx, &own.claim, key, &own.reqs[0], &ans, validUntil, false)
+	own.claim.Key, own.claim.d = key, d
+	own.claim.ask(&own.reqs[0], req.message())
+	d.fill(ctx, &own.claim, &ans, validUntil, false)
 	return &own.claim
 }

@@ -27,7 +27,8 @@ func (p *slabs[T]) put(s []T) {
 }
 
 var (
-	askedSlabs  slabs[asked]
-	endingSlabs slabs[ending]
-	changeSlabs slabs[Change]
+	requestSlabs slabs[ClaimRequest]
+	indexSlabs   slabs[int]
+	endingSlabs  slabs[ending]
+	changeSlabs  slabs[Change]
 )

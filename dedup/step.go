@@ -54,14 +54,14 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	if err := c.open(); err != nil {
 		return zero, err
 	}
-	done, found, err := c.steps.begin(c.Record.Steps, name)
+	done, found, err := c.ownSteps().begin(c.Record.Steps, name)
 	switch {
 	case err != nil:
 		return zero, err
 	case found:
 		return replayStep[T](ctx, c, done)
 	}
-	defer c.steps.leave(name) // also when fn panics
+	defer c.ownSteps().leave(name) // also when fn panics
 	value, err := fn(ctx)
 	if err != nil {
 		return value, err
@@ -74,7 +74,7 @@ func encodeStep[T any](c *Claim, name string, value T) step {
 	data, err := encode(value)
 	switch {
 	case err != nil:
-		c.d.cfg.Logger.Warn("dedup: value of a step was not kept", idAttr(c.req.ID), "step", name, "error", err)
+		c.d.cfg.Logger.Warn("dedup: value of a step was not kept", idAttr(c.id), "step", name, "error", err)
 		return step{name: name, kind: stepNotKept}
 	case data == nil:
 		return step{name: name, kind: stepNil}
@@ -99,8 +99,8 @@ func replayStep[T any](ctx context.Context, c *Claim, done step) (T, error) {
 // recordStep notes that a step is finished, and tells the store. It does so although the
 // caller may have gone: what has happened is to be recorded.
 func (c *Claim) recordStep(ctx context.Context, s step) error {
-	if !c.steps.add(s) {
-		c.d.cfg.Logger.Warn("dedup: value of a step was not kept", idAttr(c.req.ID), "step", s.name, "bytes", len(s.value))
+	if !c.ownSteps().add(s) {
+		c.d.cfg.Logger.Warn("dedup: value of a step was not kept", idAttr(c.id), "step", s.name, "bytes", len(s.value))
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.d.cfg.LeaseTTL)
 	defer cancel()
@@ -113,11 +113,11 @@ func (c *Claim) tellSteps(ctx context.Context) error {
 	if err := c.open(); err != nil {
 		return err
 	}
-	blob, n := c.steps.blob()
+	blob, n := c.ownSteps().blob()
 	if err := c.tell(ctx, Change{Steps: blob}); err != nil {
 		return err
 	}
-	c.steps.told(n)
+	c.ownSteps().told(n)
 	return nil
 }
 
@@ -130,6 +130,16 @@ type steps struct {
 	done    []step
 	size    int // of done, encoded
 	running map[string]bool
+}
+
+// ownSteps are those of the claim. Few claims have any.
+func (c *Claim) ownSteps() *steps {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.steps == nil {
+		c.steps = new(steps)
+	}
+	return c.steps
 }
 
 // begin returns the finished step of that name, or reserves it for the caller, who

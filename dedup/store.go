@@ -145,16 +145,17 @@ func (r *ClaimRequest) leaves(attempt int) bool { return r.FirstOnly && attempt 
 
 // left reports whether an answer says that the key was left to others by a request with
 // FirstOnly.
-func (r *ClaimRequest) left(outcome Outcome, rec *Record) bool {
-	return r.FirstOnly && outcome == InFlight && rec.Remaining <= 0
+func left(firstOnly bool, outcome Outcome, rec *Record) bool {
+	return firstOnly && outcome == InFlight && rec.Remaining <= 0
 }
 
-// gains reports whether the request may get a key that is in flight as another one was told.
-func (r *ClaimRequest) gains(ans *Answer, other *ClaimRequest) bool {
+// gains reports whether the request may get a key that is in flight as another one was
+// told, of which other is the claim.
+func (r *ClaimRequest) gains(ans *Answer, other *Claim) bool {
 	switch {
-	case ans.Outcome != InFlight, r.left(ans.Outcome, &ans.Record):
+	case ans.Outcome != InFlight, left(r.FirstOnly, ans.Outcome, &ans.Record):
 		return false
-	case other.left(ans.Outcome, &ans.Record):
+	case left(other.firstOnly, ans.Outcome, &ans.Record):
 		return true
 	}
 	return r.takesOver(&ans.Record)

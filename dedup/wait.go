@@ -114,7 +114,7 @@ func (d *Deduper) claimListening(ctx context.Context, key string, req *ClaimRequ
 	for {
 		c := d.claimShared(ctx, key, req)
 		switch {
-		case c.req.left(c.Outcome, &c.Record):
+		case c.left():
 			return c // there is nobody to wait for
 		case c.Outcome == InFlight:
 			d.waiters.seen(x, c.Record.Remaining)

@@ -1,0 +1,44 @@
+package dedup
+
+// message is what a claim keeps of the message that it was asked for: what its end has to
+// say again, and what a second caller of its key is compared with.
+type message struct {
+	origin      Origin
+	label       string
+	fingerprint Fingerprint
+}
+
+// noMessage is that of a request that says nothing of its message, as most do that are not
+// a broker's. Nobody writes into it.
+var noMessage message
+
+// about reports whether the request says anything of its message.
+func (r *ClaimRequest) about() bool {
+	return r.Origin != (Origin{}) || r.Label != "" || r.Fingerprint != (Fingerprint{})
+}
+
+// message is what a claim keeps of r.
+func (r *ClaimRequest) message() *message {
+	if !r.about() {
+		return &noMessage
+	}
+	return &message{r.Origin, r.Label, r.Fingerprint}
+}
+
+// messages makes those of a batch in one allocation, and none when there are none.
+type messages struct {
+	slab []message
+	left int // requests to come
+}
+
+func (m *messages) next(r *ClaimRequest) *message {
+	m.left--
+	if !r.about() {
+		return &noMessage
+	}
+	if m.slab == nil {
+		m.slab = make([]message, 0, m.left+1)
+	}
+	m.slab = append(m.slab, message{r.Origin, r.Label, r.Fingerprint})
+	return &m.slab[len(m.slab)-1]
+}
