@@ -64,7 +64,8 @@ func (d *Deduper) planBatch(ctx context.Context, reqs []Request) *claimBatch {
 	}
 	slab := make([]Claim, len(reqs)) // one allocation for all
 	said := messages{left: len(reqs)}
-	tokens := newTokens(len(reqs))
+	var tokens randomTokens
+	tokens.seed()
 	room, back := b.room, len(reqs)
 	firsts := newIDTable(len(reqs))
 	defer firsts.free()

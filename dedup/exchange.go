@@ -36,7 +36,7 @@ func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion, reqs 
 		return errs, b.claims, nil
 	}
 	x := &exchange{d: d, store: store, changes: make(chan []Change), ended: make(chan []Answer, 1)}
-	errs = make([]error, len(done))
+	errs = errorSlabs.get(len(done))
 	broke := make(chan *storePanic, 1)
 	d.life.begin() // Close waits for it, should the claims panic
 	go func() {

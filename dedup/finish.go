@@ -59,26 +59,25 @@ var errReleased = errors.New("released")
 // nil for an item that was written. It takes one round trip per 1024 items (on a Redis
 // Cluster per node).
 func (d *Deduper) CompleteBatch(ctx context.Context, done []Completion) []error {
-	errs := make([]error, len(done))
 	if err := d.check(ctx); err != nil {
-		for i := range errs {
-			errs[i] = err
-		}
-		return errs
+		return slices.Repeat([]error{err}, len(done))
 	}
 	d.life.hold()
 	defer d.life.leave()
+	errs := errorSlabs.get(len(done))
 	d.finish(ctx, done, errs, d.sendChanges)
 	return unlessNil(errs)
 }
 
-// unlessNil returns errs, or nil when there is no error among them.
+// unlessNil returns the errors of a batch, which are from errorSlabs, or nil when there is
+// none among them.
 func unlessNil(errs []error) []error {
 	for _, err := range errs {
 		if err != nil {
 			return errs
 		}
 	}
+	errorSlabs.put(errs)
 	return nil
 }
 
@@ -290,13 +289,15 @@ func (d *Deduper) beginEnd(item *Completion, e *ending) (send bool, err error) {
 	return true, nil
 }
 
-// change is what the store is to write for the completion.
+// change makes of the zero change what the store is to write for the completion. Field by
+// field: a literal would be made elsewhere first, and copied.
 func (c *Claim) change(item *Completion, cfg *Config, change *Change) {
-	*change = Change{
-		ID: c.id, Token: c.token, Fence: c.fence, Attempt: c.Attempt,
-		Lease: cfg.LeaseTTL, Hold: cfg.Hold, Window: cfg.Window,
-		Fingerprint: c.message.fingerprint, Origin: c.message.origin, Label: c.message.label, With: item.With,
+	change.ID, change.Token, change.Fence, change.Attempt = c.id, c.token, c.fence, c.Attempt
+	change.Lease, change.Hold, change.Window = cfg.LeaseTTL, cfg.Hold, cfg.Window
+	if m := c.message; m != &noMessage {
+		change.Fingerprint, change.Origin, change.Label = m.fingerprint, m.origin, m.label
 	}
+	change.With = item.With
 	switch {
 	case item.Unused:
 		change.State, change.Unused = StateReleased, true

@@ -65,22 +65,6 @@ func newToken() Token {
 	return t
 }
 
-// randomTokens are n tokens, made with one read.
-type randomTokens []byte
-
-func newTokens(n int) randomTokens {
-	random := make(randomTokens, n*len(Token{}))
-	_, _ = rand.Read(random)
-	return random
-}
-
-// next takes a token; there must be one left.
-func (r *randomTokens) next() Token {
-	t := Token(*r)
-	*r = (*r)[len(t):]
-	return t
-}
-
 // namespaceFault says what is wrong with a namespace, or nothing.
 func namespaceFault(ns string) string {
 	if ns == "" {

@@ -28,6 +28,7 @@ func (p *slabs[T]) put(s []T) {
 
 var (
 	requestSlabs slabs[ClaimRequest]
+	errorSlabs   slabs[error]
 	indexSlabs   slabs[int]
 	endingSlabs  slabs[ending]
 	changeSlabs  slabs[Change]
