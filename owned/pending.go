@@ -7,12 +7,6 @@ import (
 
 // What ownload provides; each body moves into its own file, and this one goes.
 
-func (s *Store) agree(ctx context.Context) error { return ctx.Err() }
-
-func (s *Store) mapped(ctx context.Context, _ Partition) (uint64, error) { return 0, ctx.Err() }
-
-func (s *Store) everywhere(context.Context) ([]spot, error) { return nil, errors.ErrUnsupported }
-
 func (o *Ownership) load(context.Context) error { return errors.ErrUnsupported }
 
 func (o *Ownership) fold(context.Context) error { return errors.ErrUnsupported }

@@ -17,12 +17,13 @@ var ErrClosed = errors.New("owned: closed")
 
 // Store is a [dedup.Store] for partitions that have one owner at a time. It is safe for concurrent use.
 type Store struct {
-	client  redis.UniversalClient
-	runner  *redisscript.Runner
-	inner   dedup.Store
-	opts    Options // complete; without the Secret
-	members members
-	born    time.Time // monotonic times are counted from it
+	client   redis.UniversalClient
+	runner   *redisscript.Runner
+	inner    dedup.Store
+	opts     Options // complete; without the Secret
+	members  members
+	registry *registry
+	born     time.Time // monotonic times are counted from it
 
 	mu     sync.Mutex
 	held   map[place]*Ownership // the newest of each partition, also when it has been lost or released
@@ -33,15 +34,17 @@ type Store struct {
 func newStore(client redis.UniversalClient, inner dedup.Store, opts Options) *Store {
 	s := &Store{
 		client: client, runner: redisscript.NewRunner(client), inner: inner, opts: opts, born: time.Now(),
-		members: members{secret: [32]byte(derive("member", opts.Secret)), buckets: uint64(opts.buckets())},
-		held:    make(map[place]*Ownership),
+		members:  members{secret: [32]byte(derive("member", opts.Secret)), buckets: uint64(opts.buckets())},
+		registry: newRegistry(client, &opts),
+		held:     make(map[place]*Ownership),
 	}
 	return s
 }
 
 // New returns a Store over inner, which keeps the claims that cannot do without one. It looks at the
-// record that [Boot] has made and refuses other settings than its. A nil client or inner, and a bad
-// option, are a [*dedup.InputError].
+// record that [Boot] has made: without it the answer is [ErrNotBooted], and other settings than its are
+// [ErrOtherSettings]. A server that may evict keys is [ErrEvicts]. A nil client or inner, one that reads
+// from replicas, and a bad option, are a [*dedup.InputError].
 func New(ctx context.Context, client redis.UniversalClient, inner dedup.Store, opts Options) (*Store, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")

@@ -1,0 +1,211 @@
+package owned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+const (
+	// remapBatch is how many partitions are told of a change in one pipeline.
+	remapBatch = 256
+	// mapTries bounds how often a change is begun or gone on with in one call: each time somebody else
+	// has written the record in between.
+	mapTries = 64
+)
+
+// errMapBusy: the record was another one each time.
+var errMapBusy = errors.New("owned: the map record changes all the time")
+
+// span is for how long nobody may say New after keys have moved: what was marked under the mapping before
+// is remembered that long, and so is what was begun under it.
+func (r *registry) span() time.Duration {
+	return redisscript.FromMillis(r.settings.window + r.settings.hold)
+}
+
+// mapped returns the map version under which a partition is claimed. It puts a source that is new on
+// record, begins a change of its count or its mapping, and goes on with one that was begun. A lower
+// count than there was is [ErrCount]; no record, or no head where one must be, is [ErrAmnesia]. One
+// round trip where nothing has changed; with a change, three and one for each 256 partitions.
+//
+// A change has three steps: (1) the record says `changing`, with a new version and count; (2) every
+// partition is told of the version, and to be shared for a span: from here on no begin is accepted
+// anywhere; (3) the record says `steady`. Nothing is granted under a count before (3), for a partition
+// that was not told yet may still mark keys that have moved. Whoever meets `changing` goes on from (2),
+// whatever has become of who began it: each step can be done again.
+func (r *registry) mapped(ctx context.Context, p *Partition) (mapSource, error) {
+	for range mapTries {
+		m, text, err := r.read(ctx)
+		switch {
+		case err != nil:
+			return mapSource{}, err
+		case m == nil:
+			return mapSource{}, fmt.Errorf("%w: %s is gone", ErrAmnesia, r.key)
+		}
+		was, known := m.sources[p.Source]
+		switch {
+		case was.changing:
+			err = r.finish(ctx, p.Source, was)
+		case known && p.Count < was.count:
+			return mapSource{}, fmt.Errorf("%w: %q has had %d, and Partition.Count is %d", ErrCount, p.Source, was.count, p.Count)
+		case known && p.Count == was.count && p.Mapping == was.mapping:
+			r.remember(p.Source, was)
+			return was, nil
+		default:
+			_, err = r.swap(ctx, text, m.with(p.Source, r.change(was, p)))
+		}
+		if err != nil {
+			return mapSource{}, err
+		}
+	}
+	return mapSource{}, errMapBusy
+}
+
+// change is the line of a source that is to become as p says. A source that is new has no marks that
+// could lie elsewhere: it need not be shared.
+func (r *registry) change(was mapSource, p *Partition) mapSource {
+	next := mapSource{changing: true, version: was.version + 1, count: p.Count, before: was.count, mapping: p.Mapping}
+	if was.count > 0 {
+		next.span = r.span()
+	}
+	return next
+}
+
+// finish does steps 2 and 3 of a change. It is nil also when somebody else has changed the line
+// meanwhile: read it again.
+func (r *registry) finish(ctx context.Context, source string, s mapSource) error {
+	told, err := r.tell(ctx, source, s)
+	if err != nil {
+		return err
+	}
+	next := s
+	switch {
+	case told.version > s.version || told.used && s.before == 0 && s.span == 0:
+		// Partitions know of a map that the record does not: it was lost, and what it said with it.
+		next.version, next.span = max(told.version, s.version)+1, r.span()
+	default:
+		next.changing = false
+	}
+	return r.replace(ctx, source, s, next)
+}
+
+// replace puts another line in place of a line that is still the same. When it is not, it does nothing.
+func (r *registry) replace(ctx context.Context, source string, s, next mapSource) error {
+	for range mapTries {
+		m, text, err := r.read(ctx)
+		if err != nil {
+			return err
+		}
+		if m == nil || m.sources[source] != s {
+			return nil
+		}
+		if done, err := r.swap(ctx, text, m.with(source, next)); done || err != nil {
+			return err
+		}
+	}
+	return errMapBusy
+}
+
+// told is what the partitions of a source have answered.
+type told struct {
+	version uint64 // the largest that one of them knows
+	used    bool   // one of them has had an owner
+}
+
+// tell is step 2: every partition learns of the version, and is shared for the span. The partitions from
+// s.before on get a head where they have none.
+func (r *registry) tell(ctx context.Context, source string, s mapSource) (told, error) {
+	var all told
+	for from := int32(0); from < s.count; from += r.batch {
+		to := min(from+r.batch, s.count)
+		calls := make([]redisscript.Call, 0, to-from)
+		for number := from; number < to; number++ {
+			calls = append(calls, r.remap(source, number, redisscript.OwnRemap{
+				MapVersion: s.version, Span: s.span, Bear: number >= s.before,
+			}))
+		}
+		for i, reply := range r.runner.RunOwn(ctx, calls) {
+			number := from + int32(i) //nolint:gosec // below maxCount
+			if err := all.take(&reply, s.before, number); err != nil {
+				return all, fmt.Errorf("owned: remap of partition %d of %q: %w", number, source, err)
+			}
+		}
+	}
+	return all, nil
+}
+
+// take takes in what one partition has answered. Those below before have a head.
+func (t *told) take(reply *redisscript.OwnReply, before, number int32) error {
+	switch {
+	case reply.Err != nil:
+		return reply.Err
+	case reply.Answer == redisscript.OwnAmnesia && number < before:
+		return fmt.Errorf("%w: it has no head", ErrAmnesia)
+	case reply.Answer == redisscript.OwnAmnesia:
+		t.used = true // it has a head, which says lost
+	case reply.Answer != redisscript.OwnMapped:
+		return fmt.Errorf("script answered %q", reply.Answer)
+	}
+	t.version = max(t.version, reply.MapVersion)
+	t.used = t.used || reply.Seq > 0 || reply.Gen > 0
+	return nil
+}
+
+func (r *registry) remap(source string, number int32, m redisscript.OwnRemap) redisscript.Call {
+	n := newNames(r.prefix, source, number)
+	return redisscript.NewOwnRemap(redisscript.OwnKeys{Head: n.head, Own: n.own, Run: n.run}, m)
+}
+
+// settled returns the record when no source changes: changes that were begun are gone on with.
+func (r *registry) settled(ctx context.Context) (*mapRecord, error) {
+	for range mapTries {
+		m, _, err := r.read(ctx)
+		switch {
+		case err != nil:
+			return nil, err
+		case m == nil:
+			return nil, fmt.Errorf("%w: %s is gone", ErrAmnesia, r.key)
+		}
+		changing := false
+		for source, s := range m.sources {
+			if s.changing {
+				changing = true
+				if err := r.finish(ctx, source, s); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if !changing {
+			return m, nil
+		}
+	}
+	return nil, errMapBusy
+}
+
+// agree compares the servers and the record with what the Store needs.
+func (s *Store) agree(ctx context.Context) error { return s.registry.agree(ctx) }
+
+// mapped returns the map version under which a partition is claimed: see registry.mapped.
+func (s *Store) mapped(ctx context.Context, p Partition) (uint64, error) {
+	m, err := s.registry.mapped(ctx, &p)
+	return m.version, err
+}
+
+// everywhere returns all partitions of all sources on record. One round trip, unless a mapping changes.
+func (s *Store) everywhere(ctx context.Context) ([]spot, error) {
+	m, err := s.registry.settled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []spot
+	for source, line := range m.sources {
+		for number := range line.count {
+			p := Partition{Source: source, Number: number}
+			all = append(all, spot{p.place(), newNames(s.opts.Prefix, source, number)})
+		}
+	}
+	return all, nil
+}

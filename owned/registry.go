@@ -1,0 +1,110 @@
+package owned
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// What is wrong with a prefix; test with errors.Is.
+var (
+	// ErrNotBooted: the prefix has no map record. Either this is the first start of a deployment, and
+	// [Boot] was forgotten, or Redis has lost all it had. Nobody but the operator can tell.
+	ErrNotBooted = errors.New("owned: the prefix was not booted")
+	// ErrOtherSettings: the marks of the prefix were made with other options. The text names them.
+	ErrOtherSettings = errors.New("owned: the prefix has other settings")
+)
+
+// registry is the map record of a prefix, and the way to it.
+type registry struct {
+	client   redis.UniversalClient
+	runner   *redisscript.Runner
+	prefix   string
+	key      string
+	settings mapSettings
+	batch    int32 // partitions that are told of a change in one pipeline
+
+	mu    sync.Mutex
+	known map[string]mapSource // as the record had it last, when it was steady
+}
+
+// newRegistry is for options that are complete, and have their Secret.
+func newRegistry(client redis.UniversalClient, o *Options) *registry {
+	return &registry{
+		client: client, runner: redisscript.NewRunner(client), prefix: o.Prefix, key: mapKey(o.Prefix), batch: remapBatch,
+		known: make(map[string]mapSource),
+		settings: mapSettings{
+			secret: hex.EncodeToString(derive("map", o.Secret)[:8]), keyID: o.KeyID,
+			window: redisscript.Millis(o.Window), hold: redisscript.Millis(o.Hold), slices: o.Slices, buckets: o.buckets(),
+		},
+	}
+}
+
+// read returns the record and its text; nil and "" when there is none. One round trip.
+func (r *registry) read(ctx context.Context) (*mapRecord, string, error) {
+	type got struct {
+		text string
+		err  error
+	}
+	g, err := redisscript.Within(ctx, func() (g got) {
+		g.text, g.err = r.client.Get(ctx, r.key).Result()
+		return g
+	})
+	if err = errors.Join(err, g.err); errors.Is(err, redis.Nil) {
+		return nil, "", nil
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("owned: reading %s: %w", r.key, err)
+	}
+	m, err := r.check(g.text)
+	return m, g.text, err
+}
+
+// check reads the text and compares its settings with ours.
+func (r *registry) check(text string) (*mapRecord, error) {
+	m, err := readMap(text)
+	if err != nil {
+		return nil, fmt.Errorf("owned: %s: %w", r.key, err)
+	}
+	if difference := m.settings.differ(&r.settings); difference != "" {
+		return nil, fmt.Errorf("%w: of %s, %s", ErrOtherSettings, r.key, difference)
+	}
+	return m, nil
+}
+
+// swap replaces the record, if it is what was read; text is "" for none. It reports whether it has: where
+// not, read it again. One round trip.
+func (r *registry) swap(ctx context.Context, text string, next *mapRecord) (bool, error) {
+	value := next.String()
+	if len(value) > maxMap {
+		return false, fmt.Errorf("owned: %s would have %d bytes, at most %d are allowed: too many sources", r.key, len(value), maxMap)
+	}
+	reply := r.runner.Run(ctx, []redisscript.Call{redisscript.NewSwap(r.key, text, value)})[0]
+	if reply.Err != nil {
+		return false, fmt.Errorf("owned: writing %s: %w", r.key, reply.Err)
+	}
+	return reply.Answer == redisscript.AnswerSwapped, nil
+}
+
+// remember keeps the line of a source that is steady.
+func (r *registry) remember(source string, s mapSource) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.version >= r.known[source].version {
+		r.known[source] = s
+	}
+}
+
+// current is the line of a source as it was read last. It may be behind: the partitions answer with the
+// version that they know.
+func (r *registry) current(source string) mapSource {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known[source]
+}
