@@ -1,0 +1,350 @@
+package redisscript_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// model is what the scripts are to do, in Go. Each of its methods is one script; it is told
+// the server's clock by the script's answer, and returns what else the answer is to be.
+type model struct {
+	head *redisscript.OwnState
+	// own is the owner's token and epoch, "" for nobody, and until when.
+	own   string
+	until time.Duration
+	run   map[string]modelBegin
+	sets  map[string]modelSet
+}
+
+type modelBegin struct {
+	at   time.Duration
+	blob string
+}
+
+type modelSet struct {
+	members map[int64]bool
+	ends    time.Duration
+}
+
+func newModel() *model {
+	return &model{run: make(map[string]modelBegin), sets: make(map[string]modelSet)}
+}
+
+// expire drops what is over.
+func (m *model) expire(now time.Duration) {
+	if now >= m.until {
+		m.own = ""
+	}
+	maps.DeleteFunc(m.sets, func(_ string, s modelSet) bool { return now >= s.ends })
+}
+
+func ownValue(token owner, epoch uint64) string { return fmt.Sprint(string(token[:]), epoch) }
+
+func laterThan(n uint64, now time.Duration) uint64 { return max(n+1, uint64(now.Milliseconds())*1024) }
+
+// reply is an answer over head as it is now.
+func (m *model) reply(answer string, now time.Duration) redisscript.OwnReply {
+	r := redisscript.OwnReply{Answer: answer, Now: now}
+	if h := m.head; h != nil {
+		r.SharedUntil, r.Gen, r.Epoch, r.Seq, r.Fence, r.Forgets, r.MapVersion = h.SharedUntil, h.Gen, h.Epoch, h.Seq, h.Fence, h.Forgets, h.MapVersion
+	}
+	return r
+}
+
+func (m *model) add(key string, ends time.Duration, members ...int64) (added int64) {
+	s, ok := m.sets[key]
+	if !ok {
+		s.members = make(map[int64]bool)
+	}
+	for _, id := range members {
+		if !s.members[id] {
+			s.members[id] = true
+			added++
+		}
+	}
+	s.ends = ends
+	m.sets[key] = s
+	return added
+}
+
+func (m *model) acquire(self redisscript.OwnSelf, c redisscript.OwnClaim, now time.Duration) redisscript.OwnReply {
+	h := m.head
+	switch {
+	case h == nil || h.Lost:
+		return m.reply(redisscript.OwnAmnesia, now)
+	case h.MapVersion != self.MapVersion:
+		return m.reply(redisscript.OwnRemapped, now)
+	case m.own == ownValue(self.Token, h.Epoch):
+		h.Seq++
+		h.Generation = max(h.Generation, c.Generation)
+		m.until = now + self.Lease
+		r := m.reply(redisscript.OwnMine, now)
+		r.Newest = h.Gens[h.Gen].Newest
+		return r
+	case m.own != "" && (!c.TakeOver || h.Generation <= 0 || h.Generation >= c.Generation):
+		r := m.reply(redisscript.OwnHeld, now)
+		r.Newest, r.Left = h.Gens[h.Gen].Newest, m.until-now
+		return r
+	}
+	maps.DeleteFunc(m.run, func(_ string, b modelBegin) bool { return b.at+c.Hold <= now })
+	before := h.Epoch
+	h.Epoch, h.Generation, h.Seq = laterThan(before, now), c.Generation, h.Seq+1
+	m.own, m.until = ownValue(self.Token, h.Epoch), now+self.Lease
+	r := m.reply(redisscript.OwnAcquired, now)
+	r.Newest, r.Before = h.Gens[h.Gen].Newest, before
+	return r
+}
+
+// mine reports whether nobody else has the partition.
+func (m *model) mine(self redisscript.OwnSelf) bool {
+	return m.head.Epoch == self.Epoch && (m.own == "" || m.own == ownValue(self.Token, self.Epoch))
+}
+
+func (m *model) turn(self redisscript.OwnSelf, t *redisscript.OwnTurn, now time.Duration) redisscript.OwnReply {
+	h := m.head
+	if h == nil {
+		return m.reply(redisscript.OwnAmnesia, now)
+	}
+	if !m.mine(self) {
+		return m.reply(redisscript.OwnStale, now)
+	}
+	g := h.Gens[t.Gen]
+	current := max(int64(now/self.Slice), h.Gen)
+	if len(t.Marks)+len(t.Touches) > 0 && (t.Gen != current || t.N <= g.Folded) {
+		r := m.reply(redisscript.OwnEdge, now)
+		r.Gen, r.Newest = current, g.Newest
+		return r
+	}
+	answer := redisscript.OwnDone
+	switch {
+	case m.own == "":
+		answer = redisscript.OwnLapsed
+	case h.Seq < self.Seq:
+		answer = redisscript.OwnBehind
+	case h.SharedUntil > now || h.MapVersion != self.MapVersion:
+		answer = redisscript.OwnShared
+	}
+	members := slices.Clone(t.Marks)
+	if answer != redisscript.OwnLapsed {
+		for _, id := range t.Touches {
+			members = append(members, id+1)
+		}
+		m.until = now + self.Lease
+	}
+	if len(members) > 0 {
+		g.Fresh += m.add(t.Fresh, time.Duration(current+3)*self.Slice+self.Keep, members...)
+		g.Newest = max(g.Newest, t.N)
+		h.Gens[t.Gen] = g
+	}
+	for _, name := range t.Ended {
+		delete(m.run, name)
+	}
+	if answer == redisscript.OwnDone {
+		for _, b := range t.Begin {
+			if _, ok := m.run[b.Name]; !ok {
+				m.run[b.Name] = modelBegin{now, b.Blob}
+			}
+		}
+	}
+	if current > h.Gen {
+		h.Gen = current
+		maps.DeleteFunc(h.Gens, func(g int64, _ redisscript.OwnGen) bool { return time.Duration(g+3)*self.Slice+self.Keep <= now })
+	}
+	if answer != redisscript.OwnBehind {
+		h.Seq++
+	}
+	h.Fence = laterThan(h.Fence, now)
+	r := m.reply(answer, now)
+	r.Newest = g.Newest
+	return r
+}
+
+func (m *model) ask(q *redisscript.OwnAsk, now time.Duration) redisscript.OwnReply {
+	h := m.head
+	if h == nil || h.Lost {
+		return m.reply(redisscript.OwnAmnesia, now)
+	}
+	newest := h.Gens[h.Gen].Newest
+	r := m.reply(redisscript.OwnFound, now)
+	if q.Foreign {
+		r.Newest = newest
+	}
+	if h.Epoch != q.Epoch || q.Foreign && (h.Gen != q.Gen || newest != q.Newest) {
+		r.Answer = redisscript.OwnStale
+		return r
+	}
+	r.Found = make([]redisscript.Found, len(q.IDs))
+	for i, id := range q.IDs {
+		r.Found[i] = m.find(q, i)
+		if !q.Foreign {
+			continue
+		}
+		epochs := make(map[uint64]bool)
+		for name, b := range m.run {
+			if slices.Contains(modelIDs(b.blob), id) {
+				epochs[modelEpoch(name)] = true
+			}
+		}
+		if epochs[h.Epoch] {
+			r.Found[i] |= 4
+			delete(epochs, h.Epoch)
+		}
+		r.Found[i] += redisscript.Found(8 * len(epochs))
+	}
+	r.Live = q.Foreign && m.own != ""
+	return r
+}
+
+func modelEpoch(name string) (epoch uint64) {
+	_, _ = fmt.Sscanf(name, "%d:", &epoch)
+	return epoch
+}
+
+func modelIDs(blob string) []int64 {
+	run, _ := redisscript.ReadOwnRun(map[string]string{"1:1": redisscript.OwnBlob(0) + blob})
+	return run[0].IDs
+}
+
+func (m *model) find(q *redisscript.OwnAsk, i int) (found redisscript.Found) {
+	keys := slices.Clone(q.Fresh)
+	for _, b := range q.Buckets {
+		if slices.Contains(b.Of, i) {
+			keys = append(keys, b.Key)
+		}
+	}
+	for _, key := range keys {
+		if m.sets[key].members[q.IDs[i]] {
+			found |= 1
+		}
+		if m.sets[key].members[q.IDs[i]+1] {
+			found |= 2
+		}
+	}
+	return found
+}
+
+func (m *model) fold(self redisscript.OwnSelf, f *redisscript.OwnFold, now time.Duration) redisscript.OwnReply {
+	h := m.head
+	if h == nil {
+		return m.reply(redisscript.OwnAmnesia, now)
+	}
+	g := h.Gens[f.Gen]
+	answer := redisscript.OwnFolded
+	switch {
+	case h.Epoch != self.Epoch:
+		answer = redisscript.OwnStale
+	case f.N <= g.Folded || f.N > g.Newest:
+	case h.Forgets != f.Forgets:
+		answer = redisscript.OwnForgot
+	case len(m.sets[f.Fresh].members) != f.Count:
+		answer = redisscript.OwnGrown
+	default:
+		for _, b := range f.Buckets {
+			g.Kept += m.add(b.Key, time.Duration(f.Gen+3)*self.Slice+self.Keep, b.Members...)
+		}
+		if f.Last {
+			delete(m.sets, f.Fresh)
+			g.Folded, g.Fresh = f.N, g.Fresh-int64(f.Count)
+		}
+		h.Gens[f.Gen] = g
+	}
+	r := m.reply(answer, now)
+	r.Newest = g.Newest
+	return r
+}
+
+func (m *model) release(self redisscript.OwnSelf, ended []string, now time.Duration) redisscript.OwnReply {
+	if m.head == nil {
+		return m.reply(redisscript.OwnAmnesia, now)
+	}
+	if !m.mine(self) {
+		return m.reply(redisscript.OwnStale, now)
+	}
+	for _, name := range ended {
+		delete(m.run, name)
+	}
+	m.own = ""
+	m.head.Seq++
+	return m.reply(redisscript.OwnReleased, now)
+}
+
+func (m *model) remap(c redisscript.OwnRemap, now time.Duration) redisscript.OwnReply {
+	if m.head == nil {
+		if !c.Bear {
+			return m.reply(redisscript.OwnAmnesia, now)
+		}
+		m.head = &redisscript.OwnState{Epoch: laterThan(0, now), Gens: make(map[int64]redisscript.OwnGen)}
+	}
+	h := m.head
+	if h.Lost && c.Bear {
+		if c.Span == 0 {
+			return m.reply(redisscript.OwnAmnesia, now)
+		}
+		h.Lost = false
+		for g, of := range h.Gens {
+			of.Fresh, of.Kept = 0, 0
+			h.Gens[g] = of
+		}
+	}
+	h.MapVersion = max(h.MapVersion, c.MapVersion)
+	if c.Span > 0 {
+		h.SharedUntil = max(h.SharedUntil, now+c.Span)
+	}
+	h.Lost = h.Lost || c.Lost
+	return m.reply(redisscript.OwnMapped, now)
+}
+
+func (m *model) forget(f *redisscript.OwnForget, now time.Duration) redisscript.OwnReply {
+	h := m.head
+	if h == nil {
+		return m.reply(redisscript.OwnAmnesia, now)
+	}
+	newest := h.Gens[h.Gen].Newest
+	refused := func(answer string) redisscript.OwnReply {
+		r := m.reply(answer, now)
+		r.Newest = newest
+		return r
+	}
+	if h.Gen != f.Gen || newest != f.Newest {
+		return refused(redisscript.OwnStale)
+	}
+	marked := redisscript.Found(0)
+	for _, s := range slices.Concat(f.Fresh, f.Buckets) {
+		if m.sets[s.Key].members[f.ID] {
+			marked = 1
+		}
+	}
+	if m.own != "" && marked == 0 && m.own != ownValue(f.Token, h.Epoch) {
+		for name, b := range m.run {
+			if modelEpoch(name) == h.Epoch && slices.Contains(modelIDs(b.blob), f.ID) {
+				return refused(redisscript.OwnInFlight)
+			}
+		}
+	}
+	for i, s := range slices.Concat(f.Fresh, f.Buckets) {
+		if !m.sets[s.Key].members[f.ID] {
+			continue
+		}
+		g := h.Gens[s.Gen]
+		if i < len(f.Fresh) {
+			g.Fresh--
+		} else {
+			g.Kept--
+		}
+		h.Gens[s.Gen] = g
+		if delete(m.sets[s.Key].members, f.ID); len(m.sets[s.Key].members) == 0 {
+			delete(m.sets, s.Key)
+		}
+	}
+	h.Forgets++
+	if m.own == "" {
+		h.Epoch = laterThan(h.Epoch, now)
+	}
+	r := refused(redisscript.OwnForgotten)
+	r.Found = []redisscript.Found{marked}
+	return r
+}

@@ -1,0 +1,478 @@
+package redisscript_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/internal/redistest"
+)
+
+// TestOwnWalk has three owners and a stranger do what they like, in the belief of some time
+// ago, and send old calls again, and compares every answer and all that is stored with a
+// model. Beside the model it holds what has been promised: nothing marked is lost, counts
+// are exact, and what has begun is on record.
+func TestOwnWalk(t *testing.T) {
+	for _, name := range redistest.Backends {
+		t.Run(name, func(t *testing.T) {
+			b, steps := redistest.Open(t, name), 400
+			w := newWalk(t, b)
+			if name == "miniredis" {
+				frozen, client := redistest.Freeze(t)
+				b.Client, steps = client, 1000
+				w = newWalk(t, b)
+				w.advance = frozen.Advance
+			}
+			for n := 0; n < steps || w.advance != nil && w.missing() != "" && n < 5*steps; n++ {
+				w.step()
+				if t.Failed() {
+					t.Fatalf("seed %d, after\n%v", w.seed, w.log[max(0, len(w.log)-12):])
+				}
+			}
+			t.Logf("seed %d: %v", w.seed, w.answers)
+			if missing := w.missing(); w.advance != nil && missing != "" {
+				t.Errorf("seed %d: never met: %s", w.seed, missing)
+			}
+		})
+	}
+}
+
+// missing is an answer that was not met: a walk may go nowhere.
+func (w *walk) missing() string {
+	for _, answer := range []string{
+		"acquire held", "acquire acquired", "acquire mine", "acquire remapped", "acquire amnesia", "turn done", "turn stale", "turn edge",
+		"turn lapsed", "turn shared", "turn behind", "ask found", "ask stale", "ask amnesia", "fold folded", "fold forgot",
+		"fold stale", "release released", "release stale", "remap mapped", "forget forgotten", "forget stale", "forget in_flight",
+	} {
+		if w.answers[answer] == 0 {
+			return answer
+		}
+	}
+	return ""
+}
+
+// walk is a partition, its model, and who does what to it.
+type walk struct {
+	*part
+	*rand.Rand
+	seed    uint64
+	m       *model
+	advance func(time.Duration) // nil where the clock is the server's own
+	selves  []redisscript.OwnSelf
+	old     []op
+	fields  uint64
+	log     []string
+	answers map[string]int
+	// kept are the members that were accepted and not forgotten, with their generation.
+	kept map[int64]map[int64]bool
+	// seen are the keys of all sets there may be.
+	seen map[string]bool
+	// bore: a loss was taken out, and counts are no more than lower bounds.
+	bore bool
+	// fences that were given out, and the largest epoch.
+	fence, epoch uint64
+}
+
+// op is a call, and what the model makes of it.
+type op struct {
+	name  string
+	call  redisscript.Call
+	model func(now time.Duration) redisscript.OwnReply
+	// after is told what was answered.
+	after func(r redisscript.OwnReply)
+}
+
+const (
+	walkIDs   = 40
+	walkSlice = 20 * time.Millisecond
+	walkHold  = 40 * time.Millisecond
+)
+
+func newWalk(t *testing.T, b redistest.Backend) *walk {
+	seed := rand.Uint64()
+	w := &walk{
+		part: newPart(t, b, "walk"), Rand: rand.New(rand.NewPCG(seed, 1)), seed: seed, m: newModel(),
+		answers: make(map[string]int), kept: make(map[int64]map[int64]bool),
+		seen: make(map[string]bool),
+	}
+	for i := range 3 {
+		w.selves = append(w.selves, redisscript.OwnSelf{
+			Token: owner{byte(i + 1)}, MapVersion: 1, Lease: time.Minute, Slice: walkSlice, Keep: time.Minute,
+		})
+	}
+	return w
+}
+
+// step does one thing and compares.
+func (w *walk) step() {
+	w.t.Helper()
+	switch n := w.IntN(80); {
+	case n == 0:
+		w.must(w.client.Del(w.t.Context(), w.keys.Own).Err())
+		w.m.own = ""
+		return
+	case n <= 2 && w.advance != nil:
+		d := []time.Duration{time.Millisecond, walkSlice, 30 * time.Second}[w.IntN(3)]
+		w.log = append(w.log, fmt.Sprint("\nadvance ", d))
+		w.advance(d)
+		return
+	case n == 3 && w.m.head != nil && w.IntN(4) == 0: // a server's clock was ahead
+		w.m.head.Gen += 2
+		w.poke("g", w.m.head.Gen)
+		return
+	case n == 4 && w.m.head != nil && w.IntN(2) == 0: // a tail is lost
+		w.m.head.Seq -= min(w.m.head.Seq, 5)
+		w.poke("seq", w.m.head.Seq)
+		return
+	}
+	o := w.next()
+	if w.old = append(w.old, o); w.IntN(6) == 0 {
+		return // it is sent later, if at all
+	}
+	r := w.part.call(o.call)
+	w.m.expire(r.Now)
+	want := o.model(r.Now)
+	w.log = append(w.log, fmt.Sprintf("\n%s %v -> %+v", o.name, o.call.Args, r))
+	w.answers[o.name+" "+r.Answer]++
+	if diff := want.Left - r.Left; diff >= -2*time.Millisecond && diff < time.Minute {
+		want.Left = r.Left
+	}
+	if fmt.Sprintf("%+v", r) != fmt.Sprintf("%+v", want) {
+		w.t.Errorf("%s answered\n%+v, want\n%+v", o.name, r, want)
+	}
+	if o.after != nil {
+		o.after(r)
+	}
+	w.compare(r.Now)
+	w.invariants(r)
+}
+
+// next picks an operation: one of before, sent again, or another.
+func (w *walk) next() op {
+	self := &w.selves[w.IntN(len(w.selves))]
+	if w.IntN(4) > 0 {
+		self = w.owner(self)
+	}
+	if w.m.head == nil || w.IntN(60) == 0 {
+		return w.remapOp()
+	}
+	switch n := w.IntN(100); {
+	case n < 20 && len(w.old) > 0:
+		return w.old[len(w.old)-1-w.IntN(min(len(w.old), 40))]
+	case n < 26:
+		return w.acquireOp(self)
+	case n < 60:
+		return w.turnOp(self)
+	case n < 72:
+		return w.askOp()
+	case n < 90:
+		return w.foldOp(self)
+	case n < 92:
+		return w.releaseOp(*self)
+	}
+	return w.forgetOp()
+}
+
+// owner is the one whose it is, or else another.
+func (w *walk) owner(other *redisscript.OwnSelf) *redisscript.OwnSelf {
+	for i := range w.selves {
+		if w.m.head != nil && w.selves[i].Epoch == w.m.head.Epoch {
+			return &w.selves[i]
+		}
+	}
+	return other
+}
+
+func (w *walk) acquireOp(self *redisscript.OwnSelf) op {
+	if w.IntN(3) > 0 && w.m.head != nil {
+		self.MapVersion = w.m.head.MapVersion
+	}
+	c := redisscript.OwnClaim{Hold: walkHold, Generation: int32(w.IntN(4)), TakeOver: w.IntN(3) == 0}
+	asked := *self
+	return op{"acquire", redisscript.NewOwnAcquire(w.keys, asked, c), func(now time.Duration) redisscript.OwnReply { return w.m.acquire(asked, c, now) },
+		func(r redisscript.OwnReply) {
+			if r.Answer == redisscript.OwnAcquired && r.Epoch <= w.epoch {
+				w.t.Errorf("epoch %d after %d", r.Epoch, w.epoch)
+			}
+			if r.Answer == redisscript.OwnAcquired || r.Answer == redisscript.OwnMine {
+				self.Epoch, self.Seq, w.epoch = r.Epoch, r.Seq, max(w.epoch, r.Epoch)
+			}
+		}}
+}
+
+// ids are some, in no order; the same may be there twice.
+func (w *walk) ids(most int) []int64 {
+	var ids []int64
+	for range w.IntN(most + 1) {
+		ids = append(ids, 2*int64(w.IntN(walkIDs)))
+	}
+	return ids
+}
+
+// gen is the newest generation, or now and then another one.
+func (w *walk) gen() int64 {
+	g := w.m.head.Gen
+	if now := w.client.Time(w.t.Context()).Val(); w.IntN(3) > 0 {
+		g = max(g, now.UnixMilli()/walkSlice.Milliseconds())
+	}
+	return g + []int64{0, 0, 0, 0, 0, 0, 0, 1, -1}[w.IntN(9)]
+}
+
+func (w *walk) turnOp(self *redisscript.OwnSelf) op {
+	g := w.gen()
+	of := w.m.head.Gens[g]
+	n := max(1, of.Newest+uint64(w.IntN(2)))
+	if w.IntN(10) == 0 {
+		n = 1 + uint64(w.IntN(int(n)))
+	}
+	turn := &redisscript.OwnTurn{Fresh: w.set("f", g, int(n)), Gen: g, N: n, Marks: w.ids(4), Touches: w.ids(2)}
+	for range w.IntN(3) {
+		w.fields++
+		turn.Begin = append(turn.Begin, redisscript.OwnField{Name: redisscript.OwnFieldName(self.Epoch, w.fields), Blob: redisscript.OwnBlob(w.ids(4)...)})
+	}
+	for name := range w.m.run {
+		if w.IntN(2) == 0 {
+			turn.Ended = append(turn.Ended, name)
+		}
+	}
+	sent := *self
+	return op{"turn", redisscript.NewOwnTurn(w.keys, sent, turn), func(now time.Duration) redisscript.OwnReply { return w.m.turn(sent, turn, now) },
+		func(r redisscript.OwnReply) { w.turned(self, sent, turn, r) }}
+}
+
+// turned notes what a turn has promised.
+func (w *walk) turned(self *redisscript.OwnSelf, sent redisscript.OwnSelf, turn *redisscript.OwnTurn, r redisscript.OwnReply) {
+	switch r.Answer {
+	case redisscript.OwnDone, redisscript.OwnShared, redisscript.OwnBehind, redisscript.OwnLapsed:
+	default:
+		return
+	}
+	if r.Fence <= w.fence {
+		w.t.Errorf("fence %d after %d", r.Fence, w.fence)
+	}
+	w.fence = r.Fence
+	if sent.Epoch == self.Epoch && w.IntN(2) == 0 {
+		self.Seq = max(self.Seq, r.Seq)
+	}
+	keep := func(member int64) {
+		if w.kept[member] == nil {
+			w.kept[member] = make(map[int64]bool)
+		}
+		w.kept[member][turn.Gen] = true
+	}
+	for _, id := range turn.Marks {
+		keep(id)
+	}
+	if r.Answer != redisscript.OwnLapsed {
+		for _, id := range turn.Touches {
+			keep(id + 1)
+		}
+	}
+	stored := w.begun()
+	for _, b := range turn.Begin {
+		if r.Answer != redisscript.OwnDone {
+			break
+		}
+		if got, ok := stored[b.Name]; !ok || redisscript.OwnBlob(got...) != b.Blob {
+			w.t.Errorf("begin %s is not on record", b.Name)
+		}
+	}
+}
+
+// unfolded are the fresh sets that a reader of head looks in, buckets those of an id.
+func (w *walk) unfolded() (sets []redisscript.OwnSet) {
+	for g, of := range w.m.head.Gens {
+		for n := of.Folded + 1; n <= of.Newest; n++ {
+			sets = append(sets, redisscript.OwnSet{Key: w.set("f", g, int(n)), Gen: g})
+		}
+	}
+	return sets
+}
+
+func (w *walk) bucketOf(g, member int64) string { return w.set("b", g, int(member/2%3)) }
+
+func (w *walk) askOp() op {
+	h := w.m.head
+	q := &redisscript.OwnAsk{Epoch: h.Epoch, Foreign: w.IntN(2) == 0, Gen: h.Gen, Newest: h.Gens[h.Gen].Newest, IDs: w.ids(6)}
+	for _, s := range w.unfolded() {
+		q.Fresh = append(q.Fresh, s.Key)
+	}
+	of := make(map[string][]int)
+	for i, id := range q.IDs {
+		for g := range h.Gens {
+			of[w.bucketOf(g, id)] = append(of[w.bucketOf(g, id)], i)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		q.Buckets = append(q.Buckets, redisscript.OwnBucket{Key: key, Of: of[key]})
+	}
+	if w.IntN(20) == 0 {
+		q.Epoch--
+	}
+	return op{"ask", redisscript.NewOwnAsk(w.keys, q), func(now time.Duration) redisscript.OwnReply { return w.m.ask(q, now) }, nil}
+}
+
+func (w *walk) foldOp(self *redisscript.OwnSelf) op {
+	h := w.m.head
+	var open []int64
+	for g, of := range h.Gens {
+		if of.Folded < of.Newest {
+			open = append(open, g)
+		}
+	}
+	slices.Sort(open)
+	if len(open) == 0 {
+		return w.turnOp(self)
+	}
+	g := open[max(w.IntN(len(open)), w.IntN(len(open)))]
+	n := h.Gens[g].Folded + 1
+	f := &redisscript.OwnFold{Fresh: w.set("f", g, int(n)), Gen: g, N: n, Forgets: h.Forgets, Last: w.IntN(2) == 0}
+	members := slices.Sorted(maps.Keys(w.m.sets[f.Fresh].members))
+	if f.Count = len(members); !f.Last && len(members) > 0 {
+		members = members[:w.IntN(len(members))]
+	}
+	of := make(map[string][]int64)
+	for _, m := range members {
+		of[w.bucketOf(g, m&^1)] = append(of[w.bucketOf(g, m&^1)], m)
+	}
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		f.Buckets = append(f.Buckets, redisscript.OwnFill{Key: key, Members: of[key]})
+	}
+	sent := *self
+	return op{"fold", redisscript.NewOwnFold(w.keys, sent, f), func(now time.Duration) redisscript.OwnReply { return w.m.fold(sent, f, now) }, nil}
+}
+
+func (w *walk) releaseOp(self redisscript.OwnSelf) op {
+	return op{"release", redisscript.NewOwnRelease(w.keys, self, nil), func(now time.Duration) redisscript.OwnReply { return w.m.release(self, nil, now) }, nil}
+}
+
+func (w *walk) remapOp() op {
+	c := redisscript.OwnRemap{MapVersion: 1 + uint64(w.IntN(1+len(w.log)/100)), Bear: w.m.head == nil || w.IntN(2) == 0, Lost: w.m.head != nil && w.IntN(8) == 0}
+	if w.IntN(2) == 0 {
+		c.Span = 3 * time.Millisecond
+	}
+	if w.m.head != nil && w.m.head.Lost {
+		c.Bear, c.Lost, c.Span = true, false, 3*time.Millisecond
+		w.bore = true
+	}
+	return op{"remap", redisscript.NewOwnRemap(w.keys, c), func(now time.Duration) redisscript.OwnReply { return w.m.remap(c, now) }, nil}
+}
+
+func (w *walk) forgetOp() op {
+	h := w.m.head
+	f := &redisscript.OwnForget{ID: 2 * int64(w.IntN(walkIDs)), Gen: h.Gen, Newest: h.Gens[h.Gen].Newest, Fresh: w.unfolded()}
+	if names := slices.Sorted(maps.Keys(w.m.run)); len(names) > 0 && w.IntN(4) == 0 {
+		if ids := modelIDs(w.m.run[names[w.IntN(len(names))]].blob); len(ids) > 0 {
+			f.ID = ids[0]
+		}
+	}
+	for g := range h.Gens {
+		f.Buckets = append(f.Buckets, redisscript.OwnSet{Key: w.bucketOf(g, f.ID), Gen: g})
+	}
+	if w.IntN(3) == 0 {
+		f.Token = w.selves[w.IntN(len(w.selves))].Token
+	}
+	return op{"forget", redisscript.NewOwnForget(w.keys, f), func(now time.Duration) redisscript.OwnReply { return w.m.forget(f, now) },
+		func(r redisscript.OwnReply) {
+			if r.Answer == redisscript.OwnForgotten {
+				delete(w.kept, f.ID)
+				for key, s := range w.m.sets {
+					if s.members[f.ID] {
+						w.t.Errorf("%d is forgotten, and in %s", f.ID, key)
+					}
+				}
+			}
+		}}
+}
+
+// compare reads all there is.
+func (w *walk) compare(now time.Duration) {
+	w.t.Helper()
+	ctx := w.t.Context()
+	for key := range w.m.sets {
+		w.seen[key] = true
+	}
+	pipe := w.client.Pipeline()
+	head, run, own := pipe.HGetAll(ctx, w.keys.Head), pipe.HGetAll(ctx, w.keys.Run), pipe.Get(ctx, w.keys.Own)
+	sets := make(map[string]*redis.StringSliceCmd)
+	for key := range w.seen {
+		sets[key] = pipe.SMembers(ctx, key)
+	}
+	_, _ = pipe.Exec(ctx) // own may be absent: all are looked at
+	state, err := redisscript.ReadOwnHead(head.Val())
+	w.must(err)
+	if got, want := fmt.Sprintf("%+v", state), fmt.Sprintf("%+v", w.m.head); got != want {
+		w.t.Errorf("head is\n%s, want\n%s", got, want)
+	}
+	begun := make(map[string]string)
+	for name, b := range w.m.run {
+		begun[name] = string(binary.BigEndian.AppendUint64(nil, uint64(b.at.Milliseconds()))) + b.blob
+	}
+	if got := run.Val(); !maps.Equal(got, begun) {
+		w.t.Errorf("run is %q, want %q", got, begun)
+	}
+	if got := own.Val(); got != w.m.own {
+		w.t.Errorf("own is %q, want %q", got, w.m.own)
+	}
+	for key, cmd := range sets {
+		var want []string
+		for m := range w.m.sets[key].members {
+			want = append(want, strconv.FormatInt(m, 10))
+		}
+		got := cmd.Val()
+		slices.Sort(want)
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			w.t.Errorf("at %v, %s has %v, want %v, until %v", now, key, got, want, w.m.sets[key].ends)
+		}
+		if len(want) == 0 {
+			delete(w.seen, key)
+		}
+	}
+}
+
+// invariants hold of what compare has found to be there, whatever the model says.
+func (w *walk) invariants(r redisscript.OwnReply) {
+	w.t.Helper()
+	if w.m.head == nil {
+		return
+	}
+	listed := make(map[int64]map[int64]bool) // members by generation
+	for g, of := range w.m.head.Gens {
+		if time.Duration(g+3)*walkSlice+time.Minute <= r.Now {
+			continue // over, and its sets with it
+		}
+		listed[g] = make(map[int64]bool)
+		fresh, kept := int64(0), int64(0)
+		for n := of.Folded + 1; n <= of.Newest; n++ {
+			for m := range w.m.sets[w.set("f", g, int(n))].members {
+				listed[g][m] = true
+				fresh++
+			}
+		}
+		for i := range 3 {
+			for m := range w.m.sets[w.set("b", g, i)].members {
+				listed[g][m] = true
+				kept++
+			}
+		}
+		if of.Fresh+of.Kept > fresh+kept || !w.bore && (of.Fresh != fresh || of.Kept != kept) {
+			w.t.Errorf("head counts %+v of generation %d, there are %d and %d", of, g, fresh, kept)
+		}
+	}
+	for member, gens := range w.kept {
+		for g := range gens {
+			if in, live := listed[g]; live && !in[member] {
+				w.t.Errorf("member %d of generation %d is in no set that head names", member, g)
+			}
+		}
+	}
+}
