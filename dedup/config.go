@@ -28,8 +28,42 @@ type Config struct {
 
 	// Hold is how much longer than its lease, or after its release, an unfinished key
 	// keeps its attempt count and fence. It must exceed the longest retry backoff. At
-	// most ten years. Default: the larger of ten leases and one hour.
+	// most ten years. Default: the larger of ten leases and one hour. With Leases it is at
+	// least HotWindow, and is raised to it.
 	Hold time.Duration
+
+	// Leases keeps the claims, and for HotWindow what has ended, in front of the store given
+	// to [New], which then keeps records alone, for all of Window: leases and recent records
+	// in Redis, in about one round trip a call, and weeks in a database. A claim that Leases
+	// know nothing of costs a Lookup of the store, unless Filter can prove that it would find
+	// nothing. An end is written to the store first, and is on record when that has it: its
+	// row decides between two that ended one key. Failures for good are kept by Leases alone.
+	//
+	// Two processes of one namespace must have the same Leases and the same store, or neither.
+	// One that uses the store alone runs beside those that claim here, so switch all at once
+	// and wait for a LeaseTTL in between. Keys that the store holds as uncertain from before
+	// stay so until Mark or Forget. Completion.With is refused. Leases are any Store, a Redis
+	// with a record for each key best; one that has a single window for all keys is refused.
+	//
+	// Default nil: the store keeps both.
+	Leases Store
+
+	// HotWindow is how long Leases remember what has ended, and the claims behind it:
+	// duplicates that come within it cost no question to the store. At least ten LeaseTTL, and
+	// less than Window. Before it is raised with a Filter in use, unset the Filter, raise it
+	// everywhere, and set the Filter again: others would still write with the shorter one.
+	// Required with Leases, and an error without.
+	HotWindow time.Duration
+
+	// Filter saves the Lookup of the store for keys that it can prove absent. It must be fed
+	// everything that the store holds, by whomever it was written, and must not lag behind by
+	// more than HotWindow less a lease: package bloom's Filter, that follows the store, is one.
+	// Whoever writes to the store past Leases makes it lie.
+	//
+	// It is asked only if Leases have a method Remembers() time.Duration, which says for how
+	// long back they have certainly kept all that they were told, and is asked again after
+	// the claim was answered. Needs Leases. Default nil: the store is always asked.
+	Filter Filter
 
 	// Resolve finds out about an uncertain key: an attempt ended after [Danger] without
 	// saying how. It asks the downstream whether the effect has happened, best by the
@@ -69,7 +103,8 @@ type Config struct {
 	// InFlight at once. Default 1000.
 	MaxWaiters int
 
-	// StoreTimeout bounds one round trip to the store. Claiming takes up to four of them,
+	// StoreTimeout bounds one round trip to the store, or with Leases one call, which may be
+	// up to three. Claiming takes up to four of them,
 	// and less than 100 ms of backoff, before a store that is down is told to the caller.
 	// Default: a third of LeaseTTL, at most two seconds. It must be shorter than LeaseTTL.
 	StoreTimeout time.Duration
@@ -186,7 +221,7 @@ func (c Config) complete() (Config, error) {
 	case c.LateAfter > c.Window:
 		return c, bad("LateAfter", "is %v, longer than Window (%v): no duplicate can be that late", c.LateAfter, c.Window)
 	}
-	return c, nil
+	return c, c.completeLayers()
 }
 
 func (c *Config) setDefaults() {

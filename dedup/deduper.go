@@ -39,12 +39,17 @@ type Deduper struct {
 // store (also a nil pointer of its type: the store whose error was not looked at), a
 // [Memory] without capacity, or a bad field of cfg is an [*InputError].
 func New(store Store, cfg Config) (*Deduper, error) {
-	if err := checkStore(store); err != nil {
+	if err := checkStore("Store", store); err != nil {
 		return nil, err
 	}
 	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Leases != nil {
+		if store, err = newLayered(store, &cfg); err != nil {
+			return nil, err
+		}
 	}
 	if s, ok := store.(interface{ SeenOnly() bool }); ok && s.SeenOnly() && !cfg.SeenOnly {
 		return nil, &InputError{Field: "Config.SeenOnly", Reason: "is not set, and the store keeps neither results nor failures"}
@@ -91,20 +96,26 @@ func (d *Deduper) validFrom(first time.Duration) time.Duration {
 
 // checkStore refuses what could only fail later, in a goroutine of the Deduper: there a
 // nil store would end the program.
-func checkStore(store Store) error {
+func checkStore(field string, store Store) error {
 	if store == nil {
-		return &InputError{Field: "Store", Reason: "is nil"}
+		return &InputError{Field: field, Reason: "is nil"}
 	}
-	switch v := reflect.ValueOf(store); v.Kind() {
-	case reflect.Pointer, reflect.Map, reflect.Func, reflect.Slice, reflect.Chan:
-		if v.IsNil() {
-			return &InputError{Field: "Store", Reason: fmt.Sprintf("is a nil %T", store)}
-		}
+	if isNil(store) {
+		return &InputError{Field: field, Reason: fmt.Sprintf("is a nil %T", store)}
 	}
 	if m, ok := store.(*memoryStore); ok {
 		return m.checkCapacity()
 	}
 	return nil
+}
+
+// isNil reports whether an interface holds a nil of its type.
+func isNil(value any) bool {
+	switch v := reflect.ValueOf(value); v.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Func, reflect.Slice, reflect.Chan:
+		return v.IsNil()
+	}
+	return false
 }
 
 // Lookup reads the record of a key; an absent key is a Record with StateAbsent and no

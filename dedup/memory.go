@@ -193,6 +193,10 @@ func (s *memoryStore) Forgets(ctx context.Context) (uint64, error) {
 	return s.forgets, nil
 }
 
+// Remembers tells for how long this store has kept all that it was told: since it was made.
+// See Config.Filter.
+func (s *memoryStore) Remembers() time.Duration { return time.Since(s.start) }
+
 // memoryBatch answers every item under one hold of the mutex, pays for a little of the
 // clearing up that is due, and copies the results once the mutex is free.
 func memoryBatch[T any](ctx context.Context, s *memoryStore, items []T, do func(*T, time.Duration) Answer) []Answer {

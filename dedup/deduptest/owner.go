@@ -108,10 +108,10 @@ func (o *owner) finish(change dedup.Change) dedup.Answer {
 	return a
 }
 
-// gaveUp ends the owner's time with its release: nobody ends an attempt twice and goes
-// by the lease that it had.
+// gaveUp ends the owner's time with its release or failure: nobody ends an attempt twice,
+// another way, and goes by the lease that it had.
 func (o *owner) gaveUp(change dedup.Change, a dedup.Answer) {
-	if change.State == dedup.StateReleased && a.Written {
+	if change.State != dedup.StateSucceeded && a.Written {
 		o.until = time.Time{}
 	}
 }

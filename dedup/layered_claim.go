@@ -1,0 +1,133 @@
+package dedup
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// Claim implements [Store]. One round trip to leases; of the keys that may have a record in
+// store one to it; and of those that have, one more to leases, which know it from then on.
+//
+// A key that leases say is done, in flight or bound to another payload is answered from there.
+// One that was won is granted at once when they had never heard of it and the filter knows, also
+// after their answer, that it has no record. Otherwise store is asked under the claim.
+func (l *layered) Claim(ctx context.Context, reqs []ClaimRequest) []Answer {
+	verdicts := l.front.ask(reqs)
+	answers := answered(l.leases.Claim(ctx, readFirst(reqs, verdicts)), len(reqs))
+	l.front.askAgain(reqs, answers, verdicts)
+	wrong := l.look(ctx, reqs, answers, verdicts)
+	l.front.settle(reqs, answers, verdicts, wrong)
+	return answers
+}
+
+// readFirst has leases look before they claim where the filter has the bits of a key.
+func readFirst(reqs []ClaimRequest, verdicts []verdict) []ClaimRequest {
+	copied := false
+	for i := range verdicts {
+		if verdicts[i].reason != verdictMaybe || reqs[i].LikelyDuplicate {
+			continue
+		}
+		if !copied { // the caller's are still read by others
+			reqs, copied = slices.Clone(reqs), true
+		}
+		reqs[i].LikelyDuplicate = true
+	}
+	return reqs
+}
+
+// look asks store about the keys that may have a record there, and returns how often the
+// filter had bits for one that has not.
+func (l *layered) look(ctx context.Context, reqs []ClaimRequest, answers []Answer, verdicts []verdict) (wrong int) {
+	var ids []ID
+	var at []int
+	for i := range answers {
+		ans := &answers[i]
+		if ans.Err != nil || ans.Outcome != Acquired && ans.Outcome != Uncertain {
+			continue
+		}
+		if verdicts != nil && verdicts[i].fresh && first(ans) {
+			verdicts[i].saved = true
+			continue
+		}
+		ids, at = append(ids, reqs[i].ID), append(at, i)
+	}
+	if len(ids) == 0 {
+		return 0
+	}
+	var told []Change
+	for n, found := range answered(l.store.Lookup(ctx, ids), len(ids)) {
+		i := at[n]
+		if verdicts != nil && verdicts[i].reason == verdictMaybe && found.Err == nil && found.Record.State == StateAbsent {
+			wrong++
+		}
+		told = l.found(told, &reqs[i], &answers[i], &found)
+	}
+	if len(told) > 0 {
+		l.leases.Finish(ctx, told) // what fails lapses, and is looked up again
+	}
+	return wrong
+}
+
+// found answers a claim by what store holds of the key, and adds what leases are to be told.
+func (l *layered) found(told []Change, req *ClaimRequest, ans, found *Answer) []Change {
+	rec, won := &found.Record, ans.Outcome == Acquired
+	switch {
+	case found.Err != nil:
+		// The core asks again with the same token, and gives it back in the end, unless the
+		// error says that there is nothing to give back.
+		if won && !mayHaveExecuted(found.Err) {
+			told = append(told, unclaim(req, ans))
+		}
+		*ans = Answer{Err: found.Err}
+		return told
+	case rec.State.terminal():
+		if c, ok := l.remember(rec, ans.Record.Fence, req, won); ok {
+			told = append(told, c)
+		} else if won {
+			told = append(told, unclaim(req, ans))
+		}
+		found.Outcome = Duplicate
+		if rec.Fingerprint.Conflicts(req.Fingerprint) {
+			found.Outcome = Mismatch
+		}
+	case won && rec.State == StateUncertain:
+		// From a time when store was used alone. Its danger is known to nobody here.
+		told, found.Outcome = append(told, unclaim(req, ans)), Uncertain
+	case won && rec.State == StateInProgress && rec.Remaining > 0:
+		told, found.Outcome = append(told, unclaim(req, ans)), InFlight
+	default:
+		return told
+	}
+	*ans = Answer{Outcome: found.Outcome, Record: *rec}
+	return told
+}
+
+// remember has leases know of a record for the hot window: by ending the claim that was won, or
+// as an effect that has landed where the key is uncertain. The fence is that of leases: after a
+// Forget meanwhile it is refused.
+func (l *layered) remember(rec *Record, fence uint64, req *ClaimRequest, won bool) (c Change, ok bool) {
+	c = Change{
+		ID: req.ID, Token: req.Token, Fence: fence, Attempt: rec.Attempt, State: rec.State, Landed: !won,
+		Lease: req.Lease, Hold: req.Hold, Window: l.warm(rec.Remaining), Result: rec.Result, NoResult: rec.NoResult,
+		Fingerprint: rec.Fingerprint, Origin: rec.Origin, Label: rec.Label,
+	}
+	if keepsNoResults(l.leases) {
+		c.Result, c.NoResult = nil, c.NoResult || len(rec.Result) > 0
+		return c, c.State == StateSucceeded
+	}
+	return c, won || c.State == StateSucceeded
+}
+
+// warm is how long leases remember what is to be remembered for window.
+func (l *layered) warm(window time.Duration) time.Duration {
+	return max(min(l.hot, window), time.Millisecond)
+}
+
+// unclaim gives back a claim under which nothing has begun.
+func unclaim(req *ClaimRequest, ans *Answer) Change {
+	return Change{
+		ID: req.ID, Token: req.Token, Fence: ans.Record.Fence, State: StateReleased, Unused: true,
+		Hold: req.Hold, Window: req.Hold,
+	}
+}

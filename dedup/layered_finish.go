@@ -1,0 +1,216 @@
+package dedup
+
+import (
+	"context"
+	"time"
+)
+
+// Finish implements [Store]. Success costs one round trip to store, and then one to leases; a
+// handler that has read its fence, and Mark, one more to leases ahead of it. Releases and
+// failures are in leases alone.
+func (l *layered) Finish(ctx context.Context, changes []Change) []Answer {
+	f := &layeredFinish{l: l, ctx: ctx, changes: changes, answers: make([]Answer, len(changes))}
+	f.plan()
+	f.claimMarks()
+	f.holdUnlanded()
+	f.leasesAlone()
+	f.leasesFirst()
+	f.storeFirst()
+	f.leasesLast()
+	return f.answers
+}
+
+// layeredFinish is one Finish under way. Its lists hold indexes of changes; an item that has
+// its answer is in none of them.
+type layeredFinish struct {
+	l       *layered
+	ctx     context.Context //nolint:containedctx // of one call, and no longer than it
+	changes []Change
+	answers []Answer
+
+	alone    []int // released, failed, or not to be told from that
+	unlanded []int // succeeded, if the claim is still held
+	marks    []int // by somebody who never had a claim
+	early    []int // succeeded: sent to store less than a lease after leases were told of the key
+	late     []int // succeeded, perhaps longer after that
+	last     []Change
+	lastAt   []int // of each of last; negative where its answer changes nothing
+}
+
+// plan finds the way of each change, and refuses what makes no sense before anything is
+// written.
+func (f *layeredFinish) plan() {
+	for i := range f.changes {
+		c := &f.changes[i]
+		if err := memoryCheckFinish(c); err != nil {
+			f.answers[i].Err = err
+			continue
+		}
+		switch {
+		case c.State != StateSucceeded:
+			f.alone = append(f.alone, i)
+		case c.Fence == 0 && c.Landed:
+			f.marks = append(f.marks, i)
+		case c.Fence == 0 || past(c.Until):
+			f.late = append(f.late, i)
+		case !c.Landed:
+			f.unlanded = append(f.unlanded, i)
+		default:
+			f.early = append(f.early, i)
+		}
+	}
+}
+
+// past reports whether an instant is over by either clock of this machine: the monotonic one
+// stands still while it is suspended, and leases forget meanwhile.
+func past(t time.Time) bool {
+	now := time.Now()
+	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
+}
+
+// pick copies the changes at items, which may be changed then.
+func (f *layeredFinish) pick(items []int, edit func(c *Change)) []Change {
+	picked := make([]Change, len(items))
+	for n, i := range items {
+		picked[n] = f.changes[i]
+		if edit != nil {
+			edit(&picked[n])
+		}
+	}
+	return picked
+}
+
+// claimMarks has leases know of keys that nobody has claimed here: else the mark of a process
+// that dies before it tells them is one that no filter knows of, and that leases never knew.
+func (f *layeredFinish) claimMarks() {
+	if len(f.marks) == 0 {
+		return
+	}
+	reqs := make([]ClaimRequest, len(f.marks))
+	for n, i := range f.marks {
+		c := &f.changes[i]
+		reqs[n] = ClaimRequest{
+			ID: c.ID, Token: c.Token, Lease: c.Lease, Hold: max(c.Hold, f.l.hot),
+			Fingerprint: c.Fingerprint, Origin: c.Origin, Label: c.Label,
+		}
+		if c.Lease <= 0 {
+			reqs[n].Lease = f.l.lease
+		}
+	}
+	for n, ans := range answered(f.l.leases.Claim(f.ctx, reqs), len(reqs)) {
+		i := f.marks[n]
+		switch {
+		case ans.Err != nil:
+			f.answers[i].Err = ans.Err
+		case ans.Record.State == StateFailed: // which store does not know
+			f.answers[i].Record = ans.Record
+		default:
+			f.early = append(f.early, i)
+		}
+	}
+}
+
+// holdUnlanded asks whether claims are still held whose handlers have read their fence: their
+// effects may have been refused, so that only an owner may say that they have happened.
+func (f *layeredFinish) holdUnlanded() {
+	if len(f.unlanded) == 0 {
+		return
+	}
+	held := f.pick(f.unlanded, func(c *Change) {
+		c.State, c.Hold = StateAbsent, max(c.Hold, f.l.hot)
+		if c.Lease <= 0 {
+			c.Lease = f.l.lease
+		}
+	})
+	for n, ans := range answered(f.l.leases.Renew(f.ctx, held), len(held)) {
+		i := f.unlanded[n]
+		switch {
+		case ans.Err != nil:
+			f.answers[i].Err = ans.Err
+		case ans.Held:
+			f.early = append(f.early, i)
+		default: // lost, or this very end is sent again: leases can tell
+			f.late = append(f.late, i)
+		}
+	}
+}
+
+// leasesAlone ends what store does not keep.
+func (f *layeredFinish) leasesAlone() {
+	if len(f.alone) == 0 {
+		return
+	}
+	for n, ans := range answered(f.l.leases.Finish(f.ctx, f.pick(f.alone, nil)), len(f.alone)) {
+		f.answers[f.alone[n]] = ans
+	}
+}
+
+// leasesFirst writes late ends. They may be sent to store longer than a lease after leases
+// were told of the key, so leases are told again, and for all of the window; and they alone
+// know whether the key was forgotten meanwhile.
+func (f *layeredFinish) leasesFirst() {
+	if len(f.late) == 0 {
+		return
+	}
+	var written []int
+	for n, ans := range answered(f.l.leases.Finish(f.ctx, f.pick(f.late, nil)), len(f.late)) {
+		i := f.late[n]
+		if f.answers[i] = ans; ans.Err == nil && ans.Written {
+			written = append(written, i)
+		}
+	}
+	for n, ans := range f.land(written) {
+		i := written[n]
+		ans.Held = ans.Written && f.answers[i].Held
+		f.answers[i] = ans
+	}
+}
+
+// land writes into store, which knows of no claim: every end has landed there, and its row
+// decides between two of them.
+func (f *layeredFinish) land(items []int) []Answer {
+	if len(items) == 0 {
+		return nil
+	}
+	landed := f.pick(items, func(c *Change) { c.Landed = true })
+	return answered(f.l.store.Finish(f.ctx, landed), len(items))
+}
+
+// storeFirst writes the ends of claims that are held.
+func (f *layeredFinish) storeFirst() {
+	for n, ans := range f.land(f.early) {
+		i := f.early[n]
+		c := &f.changes[i]
+		f.answers[i] = ans
+		switch {
+		case ans.Err != nil:
+		case ans.Written:
+			hot, at := *c, i
+			hot.Landed, hot.Window = true, f.l.warm(c.Window)
+			if f.answers[i].Held = !past(c.Until); c.Fence == 0 { // a mark: what it holds, it holds for itself
+				at = -1
+			}
+			f.last, f.lastAt = append(f.last, hot), append(f.lastAt, at)
+		case ans.Record.State.terminal():
+			// Another's. Nobody needs to wait for the end of the lease to learn of it.
+			f.answers[i].Held = false
+			req := &ClaimRequest{ID: c.ID, Token: c.Token, Lease: c.Lease, Hold: c.Hold}
+			if known, ok := f.l.remember(&ans.Record, c.Fence, req, true); ok {
+				f.last, f.lastAt = append(f.last, known), append(f.lastAt, -1)
+			}
+		}
+	}
+}
+
+// leasesLast ends the claims of what store has. They say whether the claim was still held;
+// where that is not learnt, it was if its time is not over.
+func (f *layeredFinish) leasesLast() {
+	if len(f.last) == 0 {
+		return
+	}
+	for n, ans := range answered(f.l.leases.Finish(f.ctx, f.last), len(f.last)) {
+		if i := f.lastAt[n]; i >= 0 && ans.Err == nil {
+			f.answers[i].Held = ans.Held
+		}
+	}
+}
