@@ -74,6 +74,13 @@ func (f *Filter) Stats() Stats {
 	return s
 }
 
+// State is what OnState tells, now: the share of bits set, the estimated and the observed rate of
+// false positives, and why nothing is New, "" if it can be; see [Stats], also for what it costs.
+func (f *Filter) State() (fill, estimated, observed float64, reason string) {
+	s := f.Stats()
+	return s.Fill, s.Estimated, s.Observed, s.Reason.String()
+}
+
 func (f *Filter) observed() float64 {
 	wrong := float64(f.wrong.Load())
 	asked := wrong

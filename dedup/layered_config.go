@@ -43,8 +43,8 @@ func (c *Config) completeLayers() error {
 	return nil
 }
 
-// same reports whether two stores are one value.
+// same reports whether two stores are one.
 func same(a, b Store) bool {
 	t := reflect.TypeOf(a)
-	return t == reflect.TypeOf(b) && t.Comparable() && a == b
+	return t.Kind() == reflect.Pointer && t == reflect.TypeOf(b) && a == b
 }

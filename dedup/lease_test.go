@@ -38,7 +38,7 @@ func (j *journal) observer() dedup.Observer {
 	return dedup.Observer{
 		Claimed: note("claimed"), WouldSkip: note("would skip"), Ended: note("ended"),
 		LeaseLost: note("lease lost"), StoreError: note("store error"), FailedOpen: note("failed open"),
-		Uncertain: note("uncertain"),
+		Uncertain: note("uncertain"), Filtered: note("filtered"), FilterState: note("filter state"),
 	}
 }
 

@@ -1,0 +1,161 @@
+package dedup_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+const (
+	hot       = time.Hour
+	hotLease  = time.Minute
+	hotMargin = hot/100 + 2*time.Millisecond
+)
+
+// exact is a filter that knows what a scan of the store has seen that began lag ago.
+type exact struct {
+	store dedup.Store
+
+	mu    sync.Mutex
+	lag   time.Duration
+	bits  map[dedup.ID]bool // of others: false positives
+	wrong int
+	asked int
+	state func(fill, estimated, observed float64, reason string)
+}
+
+func (e *exact) Absent(id [16]byte, before time.Duration) (bool, string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.asked++
+	rec := e.store.Lookup(context.Background(), []dedup.ID{id})[0].Record
+	switch {
+	case before < e.lag:
+		return false, "expired"
+	case e.bits[id], rec.State == dedup.StateSucceeded && rec.Age >= e.lag:
+		return false, "maybe"
+	}
+	return true, ""
+}
+
+func (e *exact) Wrong(n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.wrong += n
+}
+
+func (e *exact) OnState(fn func(fill, estimated, observed float64, reason string)) { e.state = fn }
+
+func (e *exact) State() (fill, estimated, observed float64, reason string) {
+	return 0.5, 0.25, 0.125, "loading"
+}
+
+func (e *exact) lags(by time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lag = by
+}
+
+// volatile are leases that can lose what they hold, and tell of it.
+type volatile struct {
+	*hooked
+	mu   sync.Mutex
+	lost time.Time // zero: never
+}
+
+func (v *volatile) Remembers() time.Duration {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.lost.IsZero() {
+		return 1 << 62
+	}
+	return time.Since(v.lost)
+}
+
+// flush loses everything. It is for hooks, too.
+func (v *volatile) flush() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.inner, v.lost = dedup.Memory(10_000), time.Now()
+}
+
+// layers is a composition under test. It is for a bubble.
+type layers struct {
+	t       *testing.T
+	leases  *volatile
+	records *hooked
+	filter  *exact
+	told    journal
+}
+
+func newLayers(t *testing.T) *layers {
+	records := hook()
+	return &layers{t: t, leases: &volatile{hooked: hook()}, records: records, filter: &exact{store: records.inner}}
+}
+
+// deduper is one process.
+func (l *layers) deduper(change func(*dedup.Config)) *dedup.Deduper {
+	l.t.Helper()
+	return newDeduper(l.t, l.records, func(c *dedup.Config) {
+		c.Window, c.LeaseTTL, c.HotWindow = 1000*time.Hour, hotLease, hot
+		c.Leases, c.Filter, c.Observer = l.leases, l.filter, l.told.observer()
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+// forgetCalls begins to count anew.
+func (l *layers) forgetCalls() {
+	l.leases.forgetCalls()
+	l.records.forgetCalls()
+}
+
+// wantCalls compares how often each store was called.
+func (l *layers) wantCalls(what string, leases, records int) {
+	l.t.Helper()
+	if a, b := l.leases.count(), l.records.count(); a != leases || b != records {
+		l.t.Errorf("%s: %d calls to leases and %d to the store, want %d and %d", what, a, b, leases, records)
+	}
+}
+
+// lastVerdict is what the observer was told of the newest claim.
+func (l *layers) wantVerdict(verdict, reason string, saved int, outcome dedup.Outcome) {
+	l.t.Helper()
+	events := l.told.of("filtered")
+	if len(events) == 0 {
+		l.t.Fatal("nothing was told of the filter")
+	}
+	e := events[len(events)-1]
+	if e.Verdict != verdict || e.Reason != reason || e.Saved != saved || e.Outcome != outcome {
+		l.t.Errorf("verdict %q for %q, saved %d, %v; want %q for %q, saved %d, %v",
+			e.Verdict, e.Reason, e.Saved, e.Outcome, verdict, reason, saved, outcome)
+	}
+}
+
+// once runs the effect of key and completes it.
+func (l *layers) once(d *dedup.Deduper, key string) {
+	l.t.Helper()
+	complete(l.t, acquire(l.t, d, key))
+}
+
+func complete(t *testing.T, c *dedup.Claim) {
+	t.Helper()
+	if err := c.Complete(t.Context(), []byte("result")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// crashes loses what is sent to leases after the store has it: as of a process that dies in
+// between.
+func (l *layers) crashes(on bool) {
+	l.leases.setBefore(only("Finish", func(call) error {
+		if on {
+			return errNet
+		}
+		return nil
+	}))
+}

@@ -1,0 +1,97 @@
+package dedup_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Days of redeliveries to three processes: processes that die between the two ends, leases that
+// lose everything, scans that lag and stop for hours, ends that come late. Every message runs,
+// and none twice.
+func TestLayeredRunsOnce(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLayers(t)
+				rng := rand.New(rand.NewPCG(seed, 6)) //nolint:gosec // a seed that can be repeated
+				crowd := []*dedup.Deduper{l.deduper(nil), l.deduper(nil), l.deduper(nil)}
+				ran, saved, asked := map[string]int{}, 0, 0
+				for step := range 3000 {
+					time.Sleep(time.Duration(rng.Int64N(int64(2 * time.Minute))))
+					switch rng.IntN(100) {
+					case 0:
+						l.leases.flush()
+					case 1, 2, 3:
+						l.filter.lags(time.Duration(rng.Int64N(int64(2 * hot))))
+					}
+					key := fmt.Sprint(rng.IntN(1 + step/2))
+					l.deliver(crowd[rng.IntN(3)], key, ran, rng)
+				}
+				for key, n := range ran {
+					if n != 1 {
+						t.Errorf("the effect of %s ran %d times", key, n)
+					}
+				}
+				for _, e := range l.told.of("filtered") {
+					saved += e.Saved
+				}
+				asked = l.records.count("Lookup")
+				if len(ran) < 500 || saved < 100 || asked < 100 {
+					t.Errorf("%d effects, %d lookups saved, %d not: nothing is shown", len(ran), saved, asked)
+				}
+			})
+		})
+	}
+}
+
+// deliver is one delivery of a message, whose process may die when the store has its record.
+func (l *layers) deliver(d *dedup.Deduper, key string, ran map[string]int, rng *rand.Rand) {
+	l.t.Helper()
+	if rng.IntN(20) == 0 {
+		ran[key+" marked"] = 1
+		if first, err := d.Mark(l.t.Context(), key+" marked"); err != nil {
+			l.t.Fatal(first, err)
+		}
+	}
+	c := claim(l.t, d, key)
+	if c.Outcome == dedup.InFlight { // of a process that died
+		time.Sleep(2 * hotLease)
+		c = claim(l.t, d, key)
+	}
+	if c.Outcome == dedup.Duplicate {
+		if ran[key] == 0 {
+			l.t.Fatalf("%s is lost", key)
+		}
+		return
+	}
+	wantOutcome(l.t, c, dedup.Acquired)
+	ran[key]++
+	if rng.IntN(4) == 0 { // an end that is late
+		time.Sleep(2 * hotLease)
+		if rng.IntN(2) == 0 {
+			time.Sleep(2 * hot)
+		}
+		ended(l.t, c)
+		return
+	}
+	if rng.IntN(10) == 0 {
+		l.leases.flush() // while it runs
+	}
+	l.crashes(rng.IntN(3) == 0)
+	ended(l.t, c)
+	l.crashes(false)
+}
+
+// ended completes a claim that may be lost: the effect is on record all the same.
+func ended(t *testing.T, c *dedup.Claim) {
+	t.Helper()
+	if err := c.Complete(t.Context(), nil); err != nil && !errors.Is(err, dedup.ErrLeaseLost) {
+		t.Fatal(err)
+	}
+}

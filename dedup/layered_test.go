@@ -1,0 +1,306 @@
+package dedup_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// What the filter is for: new keys cost no lookup, and no other question beside the claim.
+func TestLayeredSavesLookups(t *testing.T) {
+	for name, row := range map[string]struct {
+		filter bool
+		asked  int
+	}{"with a filter": {true, 0}, "without": {false, 100}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLayers(t)
+				d := l.deduper(func(c *dedup.Config) {
+					if !row.filter {
+						c.Filter = nil
+					}
+				})
+				var reqs []dedup.Request
+				for n := range 100 {
+					reqs = append(reqs, keyed(fmt.Sprint(n)))
+				}
+				claims := claimBatch(t, d, reqs...)
+				asked := 0
+				for _, c := range l.records.of("Lookup") {
+					asked += c.items
+				}
+				if asked != row.asked || l.leases.count() != 1 {
+					t.Errorf("%d keys were looked up, want %d; %d calls to leases", asked, row.asked, l.leases.count())
+				}
+				saved := 0
+				for _, e := range l.told.of("filtered") {
+					saved += e.Saved
+				}
+				if row.filter != (saved == 100) {
+					t.Errorf("%d lookups are told to be saved", saved)
+				}
+				done := make([]dedup.Completion, len(claims))
+				for i, c := range claims {
+					wantOutcome(t, c, dedup.Acquired)
+					done[i] = dedup.Completion{Claim: c}
+				}
+				if errs := d.CompleteBatch(t.Context(), done); errs != nil {
+					t.Fatal(errs)
+				}
+				l.forgetCalls()
+				for _, c := range claimBatch(t, d, reqs...) {
+					wantOutcome(t, c, dedup.Duplicate)
+				}
+				l.wantCalls("hot duplicates", 1, 0)
+			})
+		})
+	}
+}
+
+// After the hot window the store remembers, and once asked, leases do again.
+func TestLayeredRemembersForTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLayers(t)
+		d := l.deduper(nil)
+		complete(t, acquire(t, d, "k", dedup.WithFingerprint([]byte("payload"))))
+		time.Sleep(24 * time.Hour)
+		wantState(t, l.leases.hooked, "k", dedup.StateAbsent)
+		wantOutcome(t, claim(t, d, "k", dedup.WithFingerprint([]byte("another"))), dedup.Mismatch)
+		l.wantVerdict("maybe", "", 0, dedup.Mismatch)
+		time.Sleep(24 * time.Hour)
+		l.forgetCalls()
+		c := claim(t, d, "k", dedup.WithFingerprint([]byte("payload")))
+		wantOutcome(t, c, dedup.Duplicate)
+		if string(c.Record.Result) != "result" || c.Record.Age < 48*time.Hour {
+			t.Errorf("the duplicate has %+v", c.Record)
+		}
+		l.wantVerdict("maybe", "", 0, dedup.Duplicate)
+		l.wantCalls("a cold duplicate", 2, 1)
+		l.forgetCalls()
+		wantOutcome(t, claim(t, d, "k", dedup.WithFingerprint([]byte("another"))), dedup.Mismatch)
+		c = claim(t, d, "k")
+		wantOutcome(t, c, dedup.Duplicate)
+		l.wantCalls("it is hot again", 2, 0)
+		if string(c.Record.Result) != "result" {
+			t.Errorf("the hot duplicate has %+v", c.Record)
+		}
+		if l.filter.wrong != 0 {
+			t.Errorf("%d answers of the filter are told to be wrong", l.filter.wrong)
+		}
+	})
+}
+
+// A process dies when the store has the record and leases have not been told: whoever comes
+// next, whatever the filter knows, finds it.
+func TestLayeredCrashBetweenTheEnds(t *testing.T) {
+	for name, row := range map[string]struct {
+		danger bool
+		wait   time.Duration
+		state  dedup.State // in leases, when it comes again
+	}{
+		"lapsed":          {false, 2 * hotLease, dedup.StateInProgress},
+		"uncertain":       {true, 2 * hotLease, dedup.StateUncertain},
+		"hold is over":    {false, 2*hot + hotLease, dedup.StateAbsent},
+		"uncertain, cold": {true, 3 * hot, dedup.StateUncertain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLayers(t)
+				l.filter.lags(hot / 2)
+				d := l.deduper(nil)
+				c := acquire(t, d, "k")
+				ctx, stop := c.KeepAlive(t.Context())
+				if row.danger {
+					if err := dedup.Danger(ctx); err != nil {
+						t.Fatal(err)
+					}
+				}
+				l.crashes(true)
+				complete(t, c) // the claim was held when the store took it, and that is what counts
+				stop()
+				l.crashes(false)
+				time.Sleep(row.wait)
+				wantState(t, l.leases.hooked, "k", row.state)
+				next := claim(t, l.deduper(nil), "k")
+				wantOutcome(t, next, dedup.Duplicate)
+				if string(next.Record.Result) != "result" {
+					t.Errorf("result %q", next.Record.Result)
+				}
+				wantState(t, l.leases.hooked, "k", dedup.StateSucceeded)
+				l.forgetCalls()
+				wantOutcome(t, claim(t, d, "k"), dedup.Duplicate)
+				l.wantCalls("it is hot again", 1, 0)
+			})
+		})
+	}
+}
+
+// Leases lose everything. From then on they know of nothing that ended before, and of what was
+// claimed before and ended since nothing either: only a filter that has caught up with all that
+// may say new. Each row is a moment at which it has not, or just has.
+func TestLayeredAfterALoss(t *testing.T) {
+	const flushed, ended = 10 * time.Second, 50 * time.Second
+	for name, row := range map[string]struct {
+		at, lag time.Duration // when it comes again, and how far the filter is behind then
+		reason  string
+	}{
+		// Of what was remembered before the loss nothing is.
+		"at once":                           {ended + time.Second, 0, "leases_forgot"},
+		"a lease later":                     {flushed + hotLease, 0, "leases_forgot"},
+		"the scan began before the end":     {20 * time.Minute, 20*time.Minute - ended + time.Second, "expired"},
+		"the scan began just after the end": {20 * time.Minute, 20*time.Minute - ended - time.Second, "expired"},
+		"the scan has it":                   {20 * time.Minute, 10 * time.Minute, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLayers(t)
+				d := l.deduper(nil)
+				c := acquire(t, d, "k")
+				time.Sleep(flushed)
+				l.leases.flush()
+				time.Sleep(ended - flushed)
+				l.crashes(true) // so that leases are not told of the end
+				complete(t, c)
+				l.crashes(false)
+				time.Sleep(row.at - ended)
+				l.filter.lags(row.lag)
+				next := claim(t, d, "k")
+				wantOutcome(t, next, dedup.Duplicate)
+				verdict := "unknown"
+				if row.reason == "" {
+					verdict = "maybe"
+				}
+				l.wantVerdict(verdict, row.reason, 0, dedup.Duplicate)
+			})
+		})
+	}
+}
+
+// The loss happens while the claim is under way: what was asked before the answer proves
+// nothing.
+func TestLayeredLossDuringTheClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLayers(t)
+		l.filter.lags(hot / 2)
+		d := l.deduper(nil)
+		l.once(d, "k")
+		time.Sleep(10 * time.Minute)
+		l.leases.setBefore(only("Claim", func(call) error { l.leases.flush(); return nil }))
+		wantOutcome(t, claim(t, d, "k"), dedup.Duplicate)
+		l.wantVerdict("unknown", "leases_forgot", 0, dedup.Duplicate)
+	})
+}
+
+// Leases that do not say what they remember have nobody trust the filter.
+func TestLayeredLeasesThatDoNotTell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLayers(t)
+		d := l.deduper(func(c *dedup.Config) { c.Leases = l.leases.hooked })
+		l.once(d, "k")
+		l.wantVerdict("unknown", "leases_unknown", 0, dedup.Acquired)
+		if n := l.records.count("Lookup"); n != 1 || l.filter.asked != 0 {
+			t.Errorf("%d lookups, the filter was asked %d times", n, l.filter.asked)
+		}
+	})
+}
+
+// A filter that has fallen behind by the hot window is of no use, and does no harm.
+func TestLayeredFilterFallsBehind(t *testing.T) {
+	for lag, verdict := range map[time.Duration]string{
+		0:                              "new",
+		hot - hotLease - hotMargin:     "new",
+		hot - hotLease - hotMargin + 1: "unknown",
+		hot - hotMargin:                "unknown",
+		hot:                            "unknown",
+		hot - hotLease - hotMargin - time.Duration(1): "new",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLayers(t)
+			l.filter.lags(lag)
+			acquire(t, l.deduper(nil), "k")
+			saved, reason := 1, ""
+			if verdict == "unknown" {
+				saved, reason = 0, "expired"
+			}
+			l.wantVerdict(verdict, reason, saved, dedup.Acquired)
+		})
+	}
+}
+
+// Maybe is never taken for a duplicate: the store decides, and the filter is told.
+func TestLayeredMaybeIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLayers(t)
+		id, err := dedup.NewID("test", "", "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.filter.bits = map[dedup.ID]bool{id: true}
+		d := l.deduper(nil)
+		l.once(d, "k")
+		l.wantVerdict("maybe", "", 0, dedup.Acquired)
+		if l.filter.wrong != 1 || l.records.count("Lookup") != 1 {
+			t.Errorf("%d wrong, %d lookups", l.filter.wrong, l.records.count("Lookup"))
+		}
+	})
+}
+
+// A second attempt is looked up, whatever the filter says: the first may have come as far as
+// its record.
+func TestLayeredSecondAttemptIsLookedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLayers(t)
+		d := l.deduper(nil)
+		if err := acquire(t, d, "k").Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c := acquire(t, d, "k")
+		if c.Attempt != 2 || l.records.count("Lookup") != 1 {
+			t.Errorf("attempt %d, %d lookups", c.Attempt, l.records.count("Lookup"))
+		}
+	})
+}
+
+// The reply to the claim is lost: it is ours when it is found, and looked up, for the time of
+// the first answer is not known.
+func TestLayeredMineIsLookedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLayers(t)
+		l.leases.setAfter(only("Claim", func(c call) error {
+			if c.nth == 1 {
+				return errNet
+			}
+			return nil
+		}))
+		acquire(t, l.deduper(nil), "k")
+		if n := l.records.count("Lookup"); n != 1 {
+			t.Errorf("%d lookups", n)
+		}
+	})
+}
+
+// The store cannot be asked: nothing is known, nothing runs, and no attempt is used up.
+func TestLayeredStoreIsDown(t *testing.T) {
+	for name, fault := range map[string]error{"retryable": errNet, "for good": dedup.ErrUnreadable} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLayers(t)
+				l.filter.lags(2 * hot)
+				d := l.deduper(nil)
+				l.records.setBefore(only("Lookup", func(call) error { return fault }))
+				if _, err := d.Claim(t.Context(), "k"); !dedup.OutcomeUnknown(err) || !errors.Is(err, fault) {
+					t.Fatalf("error %v", err)
+				}
+				synctest.Wait()
+				l.records.setBefore(nil)
+				if c := acquire(t, d, "k"); c.Attempt != 1 {
+					t.Errorf("attempt %d", c.Attempt)
+				}
+			})
+		})
+	}
+}
