@@ -139,6 +139,22 @@ func TestLayeredCrashBetweenTheEnds(t *testing.T) {
 	}
 }
 
+// A hold that is shorter than the hot window would have leases forget a claim that the filter is
+// still behind of.
+func TestLayeredHoldCoversTheHotWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLayers(t)
+		l.filter.lags(hot / 2)
+		d := l.deduper(func(c *dedup.Config) { c.Hold = time.Second })
+		c := acquire(t, d, "k")
+		l.crashes(true)
+		complete(t, c)
+		l.crashes(false)
+		time.Sleep(hot / 4)
+		wantOutcome(t, claim(t, d, "k"), dedup.Duplicate)
+	})
+}
+
 // Leases lose everything. From then on they know of nothing that ended before, and of what was
 // claimed before and ended since nothing either: only a filter that has caught up with all that
 // may say new. Each row is a moment at which it has not, or just has.
