@@ -67,14 +67,20 @@ func (d *Deduper) planBatch(ctx context.Context, reqs []Request) *claimBatch {
 	var tokens randomTokens
 	tokens.seed()
 	room, back := b.room, len(reqs)
-	firsts := newIDTable(len(reqs))
+	firsts, ids := newIDTable(len(reqs)), d.digester()
 	defer firsts.free()
+	defer digesters.Put(ids)
 	for i := range reqs {
 		c := &slab[i]
 		c.Key, c.d = reqs[i].Key, d
 		b.claims[i] = c
 		req := &room[len(b.index)]
-		if c.err = d.prepare(&reqs[i], req); c.err != nil {
+		id, err := ids.id(&reqs[i])
+		if err == nil {
+			err = d.prepareAs(id, &reqs[i], req)
+		}
+		if err != nil {
+			c.err = err
 			continue
 		}
 		first, again := firsts.add(&req.ID, i)

@@ -1,7 +1,9 @@
 package dedup
 
 import (
-	"hash/maphash"
+	"encoding/binary"
+	"math/bits"
+	"math/rand/v2"
 	"sync"
 )
 
@@ -12,6 +14,7 @@ type idTable struct {
 	// Their number is a power of two.
 	slots   []uint32
 	entries []idEntry
+	n       int // entries that are taken
 }
 
 type idEntry struct {
@@ -25,7 +28,7 @@ const idTableKept = 4 * storeBatch
 var (
 	idTables = sync.Pool{New: func() any { return new(idTable) }}
 	// idSeed keeps keys that were chosen to have similar digests from meeting.
-	idSeed = maphash.MakeSeed()
+	idSeed = [2]uint64{rand.Uint64(), rand.Uint64()}
 )
 
 // newIDTable returns an empty table for n items. Free it after use.
@@ -36,28 +39,36 @@ func newIDTable(n int) *idTable {
 		size *= 2
 	}
 	if cap(t.slots) < size {
-		t.slots, t.entries = make([]uint32, size), make([]idEntry, 0, n)
+		t.slots, t.entries = make([]uint32, size), make([]idEntry, size/2)
 	}
-	t.slots, t.entries = t.slots[:size], t.entries[:0]
+	t.slots, t.n = t.slots[:size], 0
 	clear(t.slots)
 	return t
 }
 
 // free gives the table back.
 func (t *idTable) free() {
-	if cap(t.entries) <= idTableKept {
+	if len(t.entries) <= idTableKept {
 		idTables.Put(t)
 	}
+}
+
+// slotOf spreads IDs: digests are spread already, but for those that were sought out, so a
+// secret and one multiplication will do.
+func slotOf(id *ID) uint64 {
+	high, low := bits.Mul64(binary.LittleEndian.Uint64(id[:8])^idSeed[0], binary.LittleEndian.Uint64(id[8:])^idSeed[1])
+	return high ^ low
 }
 
 // add adds an item, unless its ID is there already: then it returns the first item of it.
 func (t *idTable) add(id *ID, item int) (first int, again bool) {
 	mask := uint64(len(t.slots) - 1)
-	for at := maphash.Bytes(idSeed, id[:]) & mask; ; at = (at + 1) & mask {
+	for at := slotOf(id) & mask; ; at = (at + 1) & mask {
 		n := t.slots[at]
 		if n == 0 {
-			t.entries = append(t.entries, idEntry{*id, item})
-			t.slots[at] = uint32(len(t.entries))
+			t.entries[t.n] = idEntry{*id, item}
+			t.n++
+			t.slots[at] = uint32(t.n)
 			return item, false
 		}
 		if e := &t.entries[n-1]; e.id == *id {

@@ -89,6 +89,11 @@ func (d *Deduper) prepare(r *Request, req *ClaimRequest) error {
 	if err != nil {
 		return err
 	}
+	return d.prepareAs(id, r, req)
+}
+
+// prepareAs is prepare for a request whose ID is known.
+func (d *Deduper) prepareAs(id ID, r *Request, req *ClaimRequest) error {
 	label := r.Label
 	if label != "" {
 		if err := checkText("Label", label, maxLabelBytes); err != nil {
