@@ -160,12 +160,13 @@ type OwnAsk struct {
 	Gen     int64
 	Newest  uint64
 	IDs     []int64
-	// Fresh sets are looked in for all ids, a bucket for those that may be in it.
+	// Fresh sets are looked in for all ids, a bucket for those that may be in it. Sets in
+	// which most will be found stand first: who is found is not looked for again.
 	Fresh   []string
 	Buckets []OwnBucket
 }
 
-// OwnBucket is a bucket, and which of the ids to look for: indexes, from 0.
+// OwnBucket is a bucket, or a fresh set, and which of the ids to look for: indexes, from 0.
 type OwnBucket struct {
 	Key string
 	Of  []int
@@ -180,9 +181,8 @@ func NewOwnAsk(k OwnKeys, q *OwnAsk) Call {
 	keys = append(keys, q.Fresh...)
 	args := make([]any, 0, 7+2*len(q.IDs)+len(q.Buckets))
 	args = append(args, q.Epoch, bit(q.Foreign), q.Gen, q.Newest, len(q.IDs), len(q.Fresh))
-	for _, id := range q.IDs {
-		args = append(args, ownDecimal(done(id)), ownDecimal(touched(id)))
-	}
+	args = ownMembers(args, q.IDs, done)
+	args = ownMembers(args, q.IDs, touched)
 	if q.Foreign {
 		args = append(args, OwnBlob(q.IDs...))
 	}

@@ -218,7 +218,7 @@ func (m *model) find(q *redisscript.OwnAsk, i int) (found redisscript.Found) {
 	}
 	for _, key := range keys {
 		if m.sets[key].members[q.IDs[i]] {
-			found |= 1
+			return 1
 		}
 		if m.sets[key].members[q.IDs[i]+1] {
 			found |= 2

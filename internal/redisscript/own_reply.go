@@ -46,7 +46,8 @@ type Found uint8
 // Done reports whether the id has a mark.
 func (f Found) Done() bool { return f&1 != 0 }
 
-// Touched reports whether the inner store was, or may have been, asked for the id.
+// Touched reports whether the inner store was, or may have been, asked for the id. Of one
+// that is done it is not told.
 func (f Found) Touched() bool { return f&2 != 0 }
 
 // Begun reports whether the id is in a begin of the epoch that the partition has.

@@ -491,9 +491,19 @@ func TestOwnMembersAreExact(t *testing.T) {
 		if got := p.members(p.fresh(1)); !slices.Equal(got, members) {
 			t.Errorf("%d members are not the %d that were added", len(got), len(members))
 		}
-		ask := &redisscript.OwnAsk{Epoch: p.self.Epoch, Foreign: true, Gen: p.g, Newest: 1, IDs: append(ids, 2), Fresh: []string{p.fresh(1)}}
+		ask := &redisscript.OwnAsk{Epoch: p.self.Epoch, Foreign: true, Gen: p.g, Newest: 1, IDs: append(ids, 2), Fresh: []string{p.fresh(9), p.fresh(1), p.fresh(1)}}
 		for i, f := range p.want(redisscript.OwnFound, redisscript.NewOwnAsk(p.keys, ask)).Found {
-			if all := f.Done() && f.Touched() && f.Begun(); all != (i < len(ids)) || f > 7 {
+			if all := f.Done() && f.Begun(); all != (i < len(ids)) || f.Touched() || f > 7 {
+				t.Fatalf("id %d: found %d", i, f)
+			}
+		}
+		// The same, through lists of indexes.
+		list := &redisscript.OwnAsk{Epoch: p.self.Epoch, IDs: ask.IDs, Buckets: []redisscript.OwnBucket{{Key: p.fresh(9)}, {Key: p.fresh(1), Of: []int{0, 0}}, {Key: p.fresh(1)}}}
+		for i := range list.IDs {
+			list.Buckets[0].Of, list.Buckets[2].Of = append(list.Buckets[0].Of, i), append(list.Buckets[2].Of, len(ids)-i)
+		}
+		for i, f := range p.want(redisscript.OwnFound, redisscript.NewOwnAsk(p.keys, list)).Found {
+			if f.Done() != (i < len(ids)) || f > 1 {
 				t.Fatalf("id %d: found %d", i, f)
 			}
 		}

@@ -1,0 +1,242 @@
+package redisscript_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+)
+
+// ownBatch is the number of keys of a batch, ownSet of a fresh set.
+const (
+	ownBatch = 256
+	ownSet   = 16 << 10
+)
+
+// BenchmarkOwn tells what a key costs a Redis of its own: exec-ns is the time of the
+// commands (INFO commandstats), cpu-ns all of its CPU, with what the protocol takes.
+func BenchmarkOwn(b *testing.B) {
+	client := redistest.Client(b, &redis.Options{Addr: servertest.Private(b, servertest.KindRedis).Addr})
+	o := &ownBench{client: client, runner: redisscript.NewRunner(client), g: -1}
+	o.keys = redisscript.OwnKeys{Head: "{own}:head", Own: "{own}:own", Run: "{own}:run"}
+	o.self = redisscript.OwnSelf{Token: owner{1}, Lease: time.Hour, Slice: ownSlice, Keep: ownKeep}
+	o.call(b, redisscript.NewOwnRemap(o.keys, redisscript.OwnRemap{Bear: true}))
+	r := o.call(b, redisscript.NewOwnAcquire(o.keys, o.self, redisscript.OwnClaim{Hold: time.Hour}))
+	o.self.Epoch, o.g = r.Epoch, int64(r.Now/ownSlice)
+	b.Run("SET NX PX GET, SET PX", o.set)
+	b.Run("begin", o.begin)
+	b.Run("mark", o.mark)
+	b.Run("mark and begin", o.both)
+	b.Run("fold", o.fold)
+	b.Run("ask, all done", o.ask(ownBatch))
+	b.Run("ask, none done", o.ask(0))
+}
+
+type ownBench struct {
+	client  *redis.Client
+	runner  *redisscript.Runner
+	keys    redisscript.OwnKeys
+	self    redisscript.OwnSelf
+	g       int64
+	n, name uint64 // the newest fresh set, and the newest field
+	marks   int    // in that set
+}
+
+func (o *ownBench) call(b *testing.B, c redisscript.Call) redisscript.OwnReply {
+	b.Helper()
+	r := o.runner.RunOwn(b.Context(), []redisscript.Call{c})[0]
+	if r.Err != nil || slices.Contains([]string{redisscript.OwnStale, redisscript.OwnEdge, redisscript.OwnGrown}, r.Answer) {
+		b.Fatalf("%+v", r)
+	}
+	return r
+}
+
+// perKey runs f, which takes so many keys, and reports what each has cost the server.
+// Before each run of it before is run, unless it is nil.
+func (o *ownBench) perKey(b *testing.B, keys int, before, f func()) {
+	b.Helper()
+	var cpu, exec float64
+	look := func(sign float64) {
+		cpu += sign * (o.info(b, "cpu", "used_cpu_user:") + o.info(b, "cpu", "used_cpu_sys:"))
+		for _, command := range []string{"evalsha", "set"} {
+			exec += sign * o.info(b, "commandstats", "cmdstat_"+command+":calls=")
+		}
+	}
+	if before == nil {
+		look(-1)
+	}
+	b.ResetTimer()
+	for range b.N {
+		if before != nil {
+			b.StopTimer()
+			before()
+			look(-1)
+			b.StartTimer()
+		}
+		f()
+		if before != nil {
+			look(1)
+		}
+	}
+	b.StopTimer()
+	if before == nil {
+		look(1)
+	}
+	b.ReportMetric(exec*1e3/float64(b.N*keys), "exec-ns/key")
+	b.ReportMetric(cpu*1e9/float64(b.N*keys), "cpu-ns/key")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*keys), "wall-ns/key")
+	b.ReportMetric(0, "ns/op")
+}
+
+// info returns the number behind a name, and of a command its microseconds; 0 where the
+// server has none.
+func (o *ownBench) info(b *testing.B, section, name string) float64 {
+	b.Helper()
+	_, after, found := strings.Cut(o.client.Info(b.Context(), section).Val(), name)
+	if !found {
+		return 0
+	}
+	if section == "commandstats" {
+		_, after, _ = strings.Cut(after, "usec=")
+	}
+	v, err := strconv.ParseFloat(after[:strings.IndexAny(after, ",\r")], 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return v
+}
+
+func ownRandom(n int) []int64 {
+	ids := make([]int64, n)
+	for i := range ids {
+		ids[i] = int64(rand.Uint64())
+	}
+	return ids
+}
+
+func (o *ownBench) set(b *testing.B) {
+	o.perKey(b, ownBatch, nil, func() {
+		claim, done := o.client.Pipeline(), o.client.Pipeline()
+		for _, id := range ownRandom(ownBatch) {
+			key := fmt.Sprintf("owned:bench:{%016x}", uint64(id))
+			claim.SetArgs(b.Context(), key, "0123456789abcdef", redis.SetArgs{Mode: "NX", TTL: time.Minute, Get: true})
+			done.Set(b.Context(), key, "1", 10*time.Minute)
+		}
+		_, _ = claim.Exec(b.Context()) // nil, which is an error, where there was none
+		if _, err := done.Exec(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	})
+	o.client.FlushDB(b.Context()) // of its own server
+	o.call(b, redisscript.NewOwnRemap(o.keys, redisscript.OwnRemap{Bear: true}))
+	o.self.Epoch = o.call(b, redisscript.NewOwnAcquire(o.keys, o.self, redisscript.OwnClaim{Hold: time.Hour})).Epoch
+	o.n, o.marks = 0, 0
+}
+
+func (o *ownBench) field() redisscript.OwnField {
+	o.name++
+	return redisscript.OwnField{Name: redisscript.OwnFieldName(o.self.Epoch, o.name), Blob: redisscript.OwnBlob(ownRandom(ownBatch)...)}
+}
+
+func (o *ownBench) fresh(n uint64) string { return fmt.Sprintf("{own}:f:%d:%d", o.g, n) }
+
+// turn marks a batch in fresh sets of ownSet members.
+func (o *ownBench) turn() *redisscript.OwnTurn {
+	if o.marks += ownBatch; o.n == 0 || o.marks > ownSet {
+		o.n, o.marks = o.n+1, ownBatch
+	}
+	return &redisscript.OwnTurn{Fresh: o.fresh(o.n), Gen: o.g, N: o.n, Marks: ownRandom(ownBatch)}
+}
+
+func (o *ownBench) begin(b *testing.B) {
+	o.perKey(b, ownBatch, nil, func() {
+		f := o.field() // and the one before goes: run has a few
+		ended := []string{redisscript.OwnFieldName(o.self.Epoch, o.name-1)}
+		o.call(b, redisscript.NewOwnTurn(o.keys, o.self, &redisscript.OwnTurn{Begin: []redisscript.OwnField{f}, Ended: ended}))
+	})
+}
+
+func (o *ownBench) mark(b *testing.B) {
+	o.perKey(b, ownBatch, nil, func() { o.call(b, redisscript.NewOwnTurn(o.keys, o.self, o.turn())) })
+}
+
+func (o *ownBench) both(b *testing.B) {
+	o.perKey(b, ownBatch, nil, func() {
+		turn, f := o.turn(), o.field()
+		turn.Begin, turn.Ended = []redisscript.OwnField{f}, []string{redisscript.OwnFieldName(o.self.Epoch, o.name-1)}
+		o.call(b, redisscript.NewOwnTurn(o.keys, o.self, turn))
+	})
+}
+
+// fold folds whole fresh sets by calls of 64 buckets, a dozen members each, until a bucket
+// has some 400.
+func (o *ownBench) fold(b *testing.B) {
+	const buckets, calls = ownSet / 12, (ownSet/12 + 63) / 64
+	folded := o.n + 1
+	o.n++ // the older ones stay
+	o.poke(b, "fold:", o.n-1)
+	var members []int64
+	fill := func() {
+		members = ownRandom(ownSet)
+		for at := 0; at < ownSet; at += redisscript.OwnMost {
+			o.call(b, redisscript.NewOwnTurn(o.keys, o.self, &redisscript.OwnTurn{Fresh: o.fresh(folded), Gen: o.g, N: folded, Marks: members[at : at+redisscript.OwnMost]}))
+		}
+		for i := range members {
+			members[i] &^= 1
+		}
+	}
+	o.perKey(b, ownSet, fill, func() {
+		for c := range calls {
+			f := &redisscript.OwnFold{Fresh: o.fresh(folded), Gen: o.g, N: folded, Count: ownSet, Last: c == calls-1}
+			for i := c * 64; i < min((c+1)*64, buckets); i++ {
+				to := min(12*(i+1), ownSet)
+				if i == buckets-1 {
+					to = ownSet
+				}
+				f.Buckets = append(f.Buckets, redisscript.OwnFill{Key: fmt.Sprintf("{own}:b:%d:%d:%d", o.g, i, folded/33), Members: members[12*i : to]})
+			}
+			o.call(b, redisscript.NewOwnFold(o.keys, o.self, f))
+		}
+		folded++
+		o.n = folded
+	})
+	o.marks = ownSet // the next mark opens a set
+}
+
+// poke writes a field of the generation past the scripts.
+func (o *ownBench) poke(b *testing.B, field string, v uint64) {
+	b.Helper()
+	if err := o.client.HSet(b.Context(), o.keys.Head, field+strconv.FormatInt(o.g, 10), v).Err(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// ask looks for a batch in four fresh sets; so many of its ids are in the first.
+func (o *ownBench) ask(done int) func(b *testing.B) {
+	return func(b *testing.B) {
+		q := &redisscript.OwnAsk{Epoch: o.self.Epoch}
+		ids := ownRandom(ownBatch)
+		for s := range uint64(4) {
+			n := o.n + 1 + s
+			q.Fresh = append(q.Fresh, o.fresh(n))
+			for range ownSet / ownBatch {
+				o.call(b, redisscript.NewOwnTurn(o.keys, o.self, &redisscript.OwnTurn{Fresh: o.fresh(n), Gen: o.g, N: n, Marks: ownRandom(ownBatch)}))
+			}
+		}
+		if done > 0 {
+			o.call(b, redisscript.NewOwnTurn(o.keys, o.self, &redisscript.OwnTurn{Fresh: o.fresh(o.n + 1), Gen: o.g, N: o.n + 1, Marks: ids[:done]}))
+		}
+		o.n += 4
+		q.IDs = ids
+		o.perKey(b, ownBatch, nil, func() { o.call(b, redisscript.NewOwnAsk(o.keys, q)) })
+	}
+}
