@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/bloom"
+	"github.com/onceward/onceward/internal/redisscript"
 )
 
 // What is wrong with a partition; test with errors.Is.
@@ -88,31 +89,241 @@ type elsewhere struct {
 	runs int  // dead epochs in whose begins it is
 }
 
-// Ownership is the right to a partition, from Acquire to Release or to its loss.
+// Ownership is the right to a partition, from Acquire to Release or to its loss. Its methods may be
+// called from any goroutine.
 type Ownership struct {
 	s     *Store
 	part  Partition
 	names names
+	token [16]byte
 
-	ctx context.Context
-	end context.CancelCauseFunc
+	ctx     context.Context
+	end     context.CancelCauseFunc
+	working sync.WaitGroup // the loader, and what runs beside renewals
 
 	filter *bloom.Filter
-	feed   *bloom.Feed
+	feed   atomic.Pointer[bloom.Feed]
+	loaded atomic.Bool
 
-	clock atomic.Int64 // ms since 1970, as last heard of the server
-	valid atomic.Int64 // until when we hold the partition: monotonic ns since Store.born
+	clock    atomic.Int64 // ms since 1970, as last heard of the server
+	valid    atomic.Int64 // until when we hold the partition: ns since Store.born
+	inFlight atomic.Int64 // keys that began without a claim of the inner store, and have not ended
+	stats    counters
 
-	mu          sync.Mutex
-	token       [16]byte
+	// folds is held to read while sets are named for an ask that is under way, and taken to begin the
+	// folding of a set: whoever named no buckets has his answer before members move there.
+	folds sync.RWMutex
+
+	again sync.Mutex // one acquires again at a time
+
+	gate     sync.RWMutex // held to read from before a begin until it is answered; Release takes it
+	released atomic.Bool  // nothing begins any more
+	renewing atomic.Bool  // a renewal is under way
+	tending  atomic.Bool  // sets are folded, or snapshots saved
+	tended   time.Duration
+
+	mu          sync.Mutex // taken inside a shard's, never around it
 	epoch       uint64
 	seq         uint64 // the largest heard
 	mapver      uint64
 	sharedUntil time.Duration // of the server's clock, since 1970
 	forgets     uint64
-	gen         int64 // the generation that marks are written to
+	gen         int64 // the newest generation heard of
+	sets        map[int64]*generation
+	fields      uint64             // number of the last begin
+	over        []string           // fields all of whose keys have ended: they go with the next turn
+	suspects    map[int64]*suspect // by member
+	suspected   atomic.Int64       // how many those are
+	head        *redisscript.OwnState
+	why         error // why it is over; nil while it is not
+}
+
+// generation is what the owner knows of the sets of one.
+type generation struct {
+	redisscript.OwnGen
+	written int  // members sent to the newest fresh set by us
+	folding bool // buckets may have members
+}
+
+// suspect is a key that was begun and is not known to have ended: by an owner from before, or by an
+// attempt here whose lease has lapsed.
+type suspect struct {
+	runs int      // attempts that began so: the epochs, for owners from before
+	last uint64   // the epoch that was counted last
+	of   []*begin // in which it is
+}
+
+// begin is a batch of keys that began together: a field of the partition's run. It goes as a whole,
+// when the last of them has ended.
+type begin struct {
+	name  string
+	blob  string        // the ids, for who sends it again
+	ready atomic.Bool   // blob is there
+	fence atomic.Uint64 // of its claims, once it was answered
+	left  int           // under Ownership.mu: keys that have not ended
+}
+
+// newBegin names one: no two have the same name.
+func (o *Ownership) newBegin() *begin {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.fields++
+	return &begin{name: redisscript.OwnFieldName(o.epoch, o.fields)}
 }
 
 // Context ends when the partition is lost (its cause is then [ErrLost], or [ErrAmnesia]) or released
 // ([ErrReleased]). Handlers of the partition's messages run under it.
 func (o *Ownership) Context() context.Context { return o.ctx }
+
+// keys are those that every script of the partition needs.
+func (o *Ownership) keys() redisscript.OwnKeys {
+	return redisscript.OwnKeys{Head: o.names.head, Own: o.names.own, Run: o.names.run}
+}
+
+// self is who we are, as far as is known by now.
+func (o *Ownership) self() redisscript.OwnSelf {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.selfLocked()
+}
+
+func (o *Ownership) selfLocked() redisscript.OwnSelf {
+	return redisscript.OwnSelf{
+		Token: o.token, Epoch: o.epoch, MapVersion: o.mapver, Seq: o.seq,
+		Lease: o.s.opts.Lease, Slice: o.s.opts.slice(), Keep: o.s.opts.Window + o.s.opts.Hold,
+	}
+}
+
+// heard takes in what every reply tells.
+func (o *Ownership) heard(r *redisscript.OwnReply) {
+	if r.Err != nil || r.Answer == redisscript.OwnAmnesia {
+		return
+	}
+	now := r.Now.Milliseconds()
+	for {
+		was := o.clock.Load()
+		if was >= now || o.clock.CompareAndSwap(was, now) {
+			break
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sharedUntil = max(o.sharedUntil, r.SharedUntil)
+	o.forgets = max(o.forgets, r.Forgets)
+	o.gen = max(o.gen, r.Gen, int64(r.Now/o.s.opts.slice()))
+	if r.Epoch == o.epoch && r.Answer != redisscript.OwnBehind {
+		o.seq = max(o.seq, r.Seq)
+	}
+}
+
+// prolong notes that the partition is ours for a lease less its margin from sent on.
+func (o *Ownership) prolong(sent time.Duration) {
+	lease := o.s.opts.Lease
+	until := int64(sent + lease - margin(lease))
+	for {
+		was := o.valid.Load()
+		if was >= until {
+			return
+		}
+		if o.valid.CompareAndSwap(was, until) {
+			break
+		}
+	}
+	if o.loaded.Load() {
+		o.openFeed()
+	}
+}
+
+// openFeed says to the filter until when every mark passes it.
+func (o *Ownership) openFeed() {
+	if feed := o.feed.Load(); feed != nil {
+		_ = feed.Open(o.s.born.Add(time.Duration(o.valid.Load()))) // a dead feed opens nothing
+	}
+}
+
+// margin is by how much a lease is cut short on its owner's clock, as in package dedup.
+func margin(lease time.Duration) time.Duration { return lease/100 + 2*time.Millisecond }
+
+// lose ends the ownership: nothing of it is New any more, and its handlers are cancelled.
+func (o *Ownership) lose(why error) {
+	o.mu.Lock()
+	first := o.why == nil
+	if first {
+		o.why = why
+	}
+	o.mu.Unlock()
+	if !first {
+		return
+	}
+	if feed := o.feed.Load(); feed != nil {
+		feed.Lost(bloom.Lost)
+	}
+	o.end(why)
+	if !errors.Is(why, ErrReleased) {
+		o.stats.lost.Add(1)
+		o.s.opts.Logger.Warn("owned: partition lost", "source", o.part.Source, "partition", o.part.Number, "why", why)
+	}
+}
+
+// lost reports why the ownership is over, or nil.
+func (o *Ownership) lostFor() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.why
+}
+
+// isShared reports whether nobody may begin without a claim of the inner store.
+func (o *Ownership) isShared() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.sharedUntil > time.Duration(o.clock.Load())*time.Millisecond
+}
+
+// settle notes that n keys of a batch have ended. The mutex is held.
+func (o *Ownership) settle(b *begin, n int) {
+	if b == nil {
+		return
+	}
+	if b.left -= n; b.left == 0 {
+		o.over = append(o.over, b.name)
+	}
+}
+
+// suspect notes one more attempt that is not known to have ended. The mutex is held.
+func (o *Ownership) suspect(member int64, batch *begin) *suspect {
+	s := o.suspects[member]
+	if s == nil {
+		s = &suspect{}
+		o.suspects[member] = s
+		o.suspected.Add(1)
+	}
+	s.runs++
+	s.of = append(s.of, batch)
+	return s
+}
+
+// clear forgets that a key was a suspect: it has ended. The mutex is held.
+func (o *Ownership) clear(member int64) {
+	s := o.suspects[member]
+	if s == nil {
+		return
+	}
+	delete(o.suspects, member)
+	o.suspected.Add(-1)
+	for _, b := range s.of {
+		o.settle(b, 1)
+	}
+}
+
+// runs is how often a key was begun that the inner store knows nothing of.
+func (o *Ownership) runs(member int64) int {
+	if o.suspected.Load() == 0 {
+		return 0
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s := o.suspects[member]; s != nil {
+		return s.runs
+	}
+	return 0
+}

@@ -25,9 +25,14 @@ type Store struct {
 	registry *registry
 	born     time.Time // monotonic times are counted from it
 
-	mu     sync.Mutex
+	table *table
+
+	mu     sync.RWMutex
 	held   map[place]*Ownership // the newest of each partition, also when it has been lost or released
+	taken  map[place]bool       // somebody here is acquiring it
 	closed bool
+	wake   chan struct{} // to the goroutine that renews
+	over   chan struct{} // closed when that has ended; nil while there is none
 }
 
 // newStore is for options that are complete.
@@ -36,7 +41,7 @@ func newStore(client redis.UniversalClient, inner dedup.Store, opts Options) *St
 		client: client, runner: redisscript.NewRunner(client), inner: inner, opts: opts, born: time.Now(),
 		members:  members{secret: [32]byte(derive("member", opts.Secret)), buckets: uint64(opts.buckets())},
 		registry: newRegistry(client, &opts),
-		held:     make(map[place]*Ownership),
+		table:    newTable(), held: make(map[place]*Ownership), taken: make(map[place]bool), wake: make(chan struct{}, 1),
 	}
 	return s
 }
@@ -63,8 +68,101 @@ func New(ctx context.Context, client redis.UniversalClient, inner dedup.Store, o
 	if err := s.agree(ctx); err != nil {
 		return nil, err
 	}
+	if o, ok := inner.(interface{ Own() error }); ok {
+		if err := o.Own(); err != nil {
+			return nil, err
+		}
+	}
 	return s, nil
 }
 
 // SeenOnly reports that of a finished key only that is remembered.
 func (s *Store) SeenOnly() bool { return true }
+
+// owner is who holds the partition that an origin names.
+func (s *Store) owner(origin *dedup.Origin) (*Ownership, error) {
+	at := place{source: origin.Digest(), number: origin.Partition}
+	s.mu.RLock()
+	o := s.held[at]
+	s.mu.RUnlock()
+	switch {
+	case o == nil:
+		return nil, input("Origin", "names a partition that was never acquired here")
+	case o.released.Load() || o.lostFor() != nil:
+		return nil, errElsewhere
+	}
+	return o, nil
+}
+
+// reserve keeps others here from acquiring the same partition.
+func (s *Store) reserve(o *Ownership) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := o.part.place()
+	was := s.held[at]
+	switch {
+	case s.closed:
+		return ErrClosed
+	case s.taken[at] || was != nil && !was.released.Load() && was.lostFor() == nil:
+		return input("Partition", "is held by this Store already, or is being acquired")
+	}
+	s.taken[at] = true
+	return nil
+}
+
+func (s *Store) unreserve(o *Ownership) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.taken, o.part.place())
+}
+
+// hold begins to renew and to load a partition.
+func (s *Store) hold(o *Ownership) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := o.part.place()
+	delete(s.taken, at)
+	if s.closed {
+		return ErrClosed
+	}
+	s.held[at] = o
+	o.working.Go(o.keepLoading)
+	if s.over == nil {
+		s.over = make(chan struct{})
+		go s.keepRenewing(s.over)
+	}
+	s.nudge()
+	return nil
+}
+
+// nudge wakes the goroutine that renews.
+func (s *Store) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Close releases every partition that is held, and waits for what goes on beside. It is idempotent; what
+// it could not release lapses. Requests are answered as for partitions that were lost.
+func (s *Store) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	over := s.over
+	var all []*Ownership
+	for _, o := range s.held {
+		all = append(all, o)
+	}
+	s.mu.Unlock()
+	errs := make([]error, len(all))
+	var releasing sync.WaitGroup
+	for i, o := range all {
+		releasing.Go(func() { errs[i] = o.Release(ctx) })
+	}
+	releasing.Wait()
+	s.nudge()
+	if over != nil {
+		<-over
+	}
+	return errors.Join(errs...)
+}

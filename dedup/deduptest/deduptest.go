@@ -65,6 +65,10 @@ type Harness struct {
 	// the window, perhaps. It implies SeenOnly and OneWindow.
 	DoneOnly bool
 
+	// OnePartition is for a store that wants all claims of a key to come from one partition.
+	// The random walks then have one.
+	OnePartition bool
+
 	// Unreadable plants what the store must neither take for absent nor for done: a
 	// value of a newer version, of the wrong type, cut in the middle. The key of the
 	// map names the case. Nil, the default, suits a store that nobody else can write.

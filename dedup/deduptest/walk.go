@@ -118,6 +118,9 @@ func (w *walker) randomRequest(o *owner, lapse bool) dedup.ClaimRequest {
 	if w.moves {
 		req.TakeOverOlderGeneration = w.rng.IntN(2) == 0
 		req.Origin = dedup.Origin{Source: "group/topic", Partition: int32(w.rng.IntN(4) / 3), Generation: int32(w.rng.IntN(4))}
+		if w.c.h.OnePartition {
+			req.Origin.Partition = 0
+		}
 	}
 	req.FirstOnly = w.waits && w.rng.IntN(3) == 0
 	if lapse {

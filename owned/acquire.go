@@ -1,0 +1,210 @@
+package owned
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/bloom"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// remaps bounds how often the map is read again during one Acquire: each time it has changed.
+const remaps = 8
+
+// Acquire takes a partition: its epoch is raised, and what an owner from before had begun is read. The
+// marks are loaded while it works already, with claims of the inner store until that is done. It takes
+// three or four round trips, more when the mapping changes. It does not wait: a partition that somebody
+// else holds is a [*HeldError].
+//
+// A partition without a record, or one of which Redis has lost marks, is [ErrAmnesia]; fewer partitions
+// than are on record are [ErrCount]; a partition that this Store holds already, and a bad field, are a
+// [*dedup.InputError]. Another error says that Redis could not be asked: ask again. What may have been
+// acquired in vain lapses after Options.Lease.
+func (s *Store) Acquire(ctx context.Context, p Partition) (*Ownership, error) {
+	if ctx == nil {
+		return nil, input("Context", "is nil")
+	}
+	p, err := p.complete()
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.newOwnership(p)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.reserve(o); err != nil {
+		return nil, err
+	}
+	if err := o.begin(ctx); err != nil {
+		o.lose(err)
+		s.unreserve(o)
+		return nil, err
+	}
+	if err := s.hold(o); err != nil {
+		return nil, errors.Join(err, o.Release(ctx))
+	}
+	return o, nil
+}
+
+func (s *Store) newOwnership(p Partition) (*Ownership, error) {
+	o := &Ownership{
+		s: s, part: p, names: newNames(s.opts.Prefix, p.Source, p.Number),
+		sets: make(map[int64]*generation), suspects: make(map[int64]*suspect),
+	}
+	if _, err := rand.Read(o.token[:]); err != nil {
+		return nil, fmt.Errorf("owned: token: %w", err)
+	}
+	filter, err := bloom.New(s.opts.filter(o.heardClock, o.tell))
+	if err != nil {
+		return nil, fmt.Errorf("owned: filter: %w", err)
+	}
+	o.filter = filter
+	o.ctx, o.end = context.WithCancelCause(context.Background())
+	return o, nil
+}
+
+// heardClock is the filter's clock: the server's, as last heard.
+func (o *Ownership) heardClock() time.Duration {
+	return time.Duration(o.clock.Load()) * time.Millisecond
+}
+
+// begin acquires, and reads what is there.
+func (o *Ownership) begin(ctx context.Context) error {
+	reply, err := o.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	o.feed.Store(o.filter.Begin(bloom.Source{Name: o.sourceName(), Epoch: reply.Epoch, Seq: reply.Seq}))
+	return o.read(ctx)
+}
+
+// sourceName is how the partition is called in snapshots.
+func (o *Ownership) sourceName() string { return fmt.Sprintf("%s/%d", o.part.Source, o.part.Number) }
+
+// acquire raises the epoch.
+func (o *Ownership) acquire(ctx context.Context) (redisscript.OwnReply, error) {
+	for range remaps {
+		version, err := o.s.mapped(ctx, o.part)
+		if err != nil {
+			return redisscript.OwnReply{}, err
+		}
+		o.mu.Lock()
+		o.mapver = version
+		self := o.selfLocked()
+		o.mu.Unlock()
+		sent := o.s.now()
+		reply := o.s.send(ctx, redisscript.NewOwnAcquire(o.keys(), self, redisscript.OwnClaim{
+			Hold: o.s.opts.Hold, Generation: o.part.Generation, TakeOver: o.s.opts.TakeOverOlderGeneration,
+		}))[0]
+		if reply.Err == nil && reply.Answer == redisscript.OwnRemapped {
+			continue
+		}
+		return reply, o.acquired(&reply, sent)
+	}
+	return redisscript.OwnReply{}, errors.New("owned: Acquire: the mapping changes all the time")
+}
+
+// acquired takes in the answer.
+func (o *Ownership) acquired(r *redisscript.OwnReply, sent time.Duration) error {
+	switch {
+	case r.Err != nil:
+		return fmt.Errorf("owned: Acquire: %w", r.Err)
+	case r.Answer == redisscript.OwnHeld:
+		return &HeldError{Remaining: r.Left}
+	case r.Answer == redisscript.OwnAmnesia:
+		return ErrAmnesia
+	case r.Answer != redisscript.OwnAcquired && r.Answer != redisscript.OwnMine:
+		return fmt.Errorf("owned: Acquire: script answered %q", r.Answer)
+	}
+	o.mu.Lock()
+	o.epoch, o.seq = r.Epoch, r.Seq
+	o.mu.Unlock()
+	o.heard(r)
+	o.prolong(sent)
+	return nil
+}
+
+// read learns what is there after the epoch was raised: nobody else adds to it any more. Nothing is
+// granted before: a key that an owner from before has begun would look new.
+func (o *Ownership) read(ctx context.Context) error {
+	head, run, err := o.s.readPartition(ctx, &o.names)
+	switch {
+	case err != nil:
+		return err
+	case head == nil || head.Lost:
+		return ErrAmnesia
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if head.Epoch != o.epoch {
+		return ErrLost
+	}
+	o.head = head
+	o.gen = max(o.gen, head.Gen)
+	o.sharedUntil = max(o.sharedUntil, head.SharedUntil)
+	for gen, sets := range head.Gens {
+		o.sets[gen] = newGeneration(sets)
+	}
+	for _, b := range run {
+		o.takeOver(&b)
+	}
+	return nil
+}
+
+// newGeneration goes on with the newest set when it is the only one that is not folded.
+func newGeneration(sets redisscript.OwnGen) *generation {
+	g := &generation{OwnGen: sets, folding: sets.Folded > 0 || sets.Kept > 0, written: setMembers}
+	if sets.Newest-sets.Folded == 1 {
+		g.written = int(max(sets.Fresh, 0))
+	}
+	return g
+}
+
+// takeOver makes suspects of what was begun before. The mutex is held.
+func (o *Ownership) takeOver(b *redisscript.OwnBegun) {
+	batch := &begin{name: b.Name, left: len(b.IDs)}
+	for _, member := range b.IDs {
+		if s := o.suspects[member]; s != nil && s.last == b.Epoch {
+			s.of = append(s.of, batch) // once an epoch
+			continue
+		}
+		o.suspect(member, batch).last = b.Epoch
+	}
+}
+
+// reacquire takes the partition again when its lease has lapsed. The filter stays as it is when nobody
+// was there: the epoch before is ours. Otherwise the partition is lost.
+func (o *Ownership) reacquire(ctx context.Context) error {
+	before := o.self().Epoch
+	o.again.Lock()
+	defer o.again.Unlock()
+	if err := o.lostFor(); err != nil {
+		return err
+	}
+	if o.self().Epoch != before {
+		return nil // by somebody else here, meanwhile
+	}
+	sent := o.s.now()
+	reply := o.s.send(ctx, redisscript.NewOwnAcquire(o.keys(), o.self(), redisscript.OwnClaim{
+		Hold: o.s.opts.Hold, Generation: o.part.Generation, TakeOver: o.s.opts.TakeOverOlderGeneration,
+	}))[0]
+	switch {
+	case reply.Err != nil:
+		return reply.Err
+	case reply.Answer == redisscript.OwnAcquired && reply.Before == before:
+		err := o.acquired(&reply, sent)
+		o.s.opts.Logger.Warn("owned: the lease of a partition had lapsed, and nobody was there",
+			"source", o.part.Source, "partition", o.part.Number)
+		return err
+	case reply.Answer == redisscript.OwnMine && reply.Epoch == before:
+		return o.acquired(&reply, sent) // it had not lapsed
+	case reply.Answer == redisscript.OwnAmnesia:
+		o.lose(ErrAmnesia)
+		return ErrAmnesia
+	}
+	o.lose(ErrLost)
+	return ErrLost
+}

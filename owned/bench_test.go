@@ -1,0 +1,143 @@
+package owned
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// BenchmarkCycle is a batch of new keys, claimed and finished, beside the two plain commands a key that
+// such a cycle takes at least without an owner.
+func BenchmarkCycle(b *testing.B) {
+	const batch = 256
+	b.Run("raw", func(b *testing.B) {
+		back := redistest.Open(b, "redis")
+		var n uint64
+		for b.Loop() {
+			for _, done := range []bool{false, true} {
+				pipe := back.Client.Pipeline()
+				for i := range batch {
+					key := fmt.Sprintf("%s:%020d", back.Prefix, n+uint64(i))
+					if done {
+						pipe.Do(context.Background(), "set", key, "0123456789abcdef0123456789abcdef", "px", 60000)
+					} else {
+						pipe.Do(context.Background(), "set", key, "0123456789abcdef0123456789abcdef", "nx", "get", "px", 30000)
+					}
+				}
+				_, _ = pipe.Exec(context.Background())
+			}
+			n += batch
+		}
+		perKey(b, batch)
+	})
+	b.Run("claim,finish", func(b *testing.B) {
+		s, _ := benchStore(b)
+		reqs, changes := make([]dedup.ClaimRequest, batch), make([]dedup.Change, batch)
+		n := start()
+		for b.Loop() {
+			n = fill(s, reqs, changes, n)
+			got := s.Claim(b.Context(), reqs)
+			for i := range got {
+				if got[i].Outcome != dedup.Acquired {
+					b.Fatalf("%+v", got[i])
+				}
+				changes[i].Fence = got[i].Record.Fence
+			}
+			s.Recycle(got)
+			finished(b, s, s.Finish(b.Context(), changes))
+		}
+		perKey(b, batch)
+	})
+	b.Run("finishclaim", func(b *testing.B) {
+		s, o := benchStore(b)
+		reqs, changes := make([]dedup.ClaimRequest, batch), make([]dedup.Change, batch)
+		other := make([]dedup.Change, batch)
+		n := start()
+		n = fill(s, reqs, changes, n)
+		s.Recycle(s.Claim(b.Context(), reqs))
+		for b.Loop() {
+			n = fill(s, reqs, other, n)
+			ended, claimed := s.FinishClaim(b.Context(), changes, reqs)
+			finished(b, s, ended)
+			s.Recycle(claimed)
+			changes, other = other, changes
+		}
+		perKey(b, batch)
+		if st := o.Stats(); st.Saved < st.New*99/100 {
+			b.Errorf("%+v", st)
+		}
+	})
+}
+
+func perKey(b *testing.B, batch int) {
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch), "ns/key")
+}
+
+func finished(b *testing.B, s *Store, got []dedup.Answer) {
+	for i := range got {
+		if !got[i].Held {
+			b.Fatalf("%+v", got[i])
+		}
+	}
+	s.Recycle(got)
+}
+
+func start() uint64 {
+	var seed [8]byte
+	_, _ = rand.Read(seed[:])
+	return binary.BigEndian.Uint64(seed[:])
+}
+
+// fill makes the next keys.
+func fill(s *Store, reqs []dedup.ClaimRequest, changes []dedup.Change, n uint64) uint64 {
+	origin := dedup.Origin{Source: "group/topic", Partition: 3, Generation: 1}
+	until := time.Now().Add(time.Minute)
+	for i := range reqs {
+		n++
+		var id dedup.ID
+		binary.LittleEndian.PutUint64(id[:], n*0x9e3779b97f4a7c15)
+		binary.LittleEndian.PutUint64(id[8:], n)
+		token := dedup.Token(id)
+		reqs[i] = dedup.ClaimRequest{ID: id, Token: token, Lease: 10 * time.Second, Hold: time.Hour, Origin: origin}
+		changes[i] = dedup.Change{
+			ID: id, Token: token, Attempt: 1, State: dedup.StateSucceeded, Lease: 10 * time.Second, Hold: time.Hour,
+			Window: s.opts.Window, Landed: true, Until: until, Origin: origin,
+		}
+	}
+	return n
+}
+
+func benchStore(b *testing.B) (*Store, *Ownership) {
+	back := redistest.Open(b, "redis")
+	inner, err := redisadapter.New(b.Context(), back.Client.(*redis.Client), redisadapter.Options{Prefix: back.Prefix + "-in", Owned: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	opts := Options{
+		Prefix: back.Prefix, Secret: []byte("0123456789abcdef"), Window: 24 * time.Hour, Hold: time.Hour, Lease: 30 * time.Second,
+		ExpectedKeys: 10_000_000,
+	}
+	if err := Boot(b.Context(), back.Client, opts); err != nil {
+		b.Fatal(err)
+	}
+	s, err := New(b.Context(), back.Client, inner, opts)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = s.Close(context.Background()) })
+	o, err := s.Acquire(b.Context(), Partition{Source: "group/topic", Number: 3, Count: 8, Generation: 1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	o.working.Wait() // for the loader
+	return s, o
+}

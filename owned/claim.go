@@ -1,0 +1,435 @@
+package owned
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/bloom"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// atOnce bounds the items that are sent in one turn.
+const atOnce = redisscript.OwnMost
+
+// Why a claim that was proven new is not given.
+var (
+	// errLate: the partition might end before the claim. The key stays begun: a suspect that nobody ran.
+	errLate = errors.New("owned: the begin was answered too late for its lease")
+	// errUnderWay: the same claim is being sent by somebody else here.
+	errUnderWay = errors.New("owned: the same claim is under way")
+	// errElsewhere: the partition was lost.
+	errElsewhere = errors.New("owned: the partition is held elsewhere")
+	// errShared: others may have begun keys of the partition.
+	errShared = errors.New("owned: the partition is shared")
+)
+
+// way is how a request is answered.
+type way uint8
+
+const (
+	answered way = iota // it is
+	proven              // New: a begin is enough
+	resent              // New, and an earlier send of the same claim was not answered
+	perhaps             // the sets are asked first
+	ordinary            // the inner store is asked
+	left                // FirstOnly has met an attempt: the inner store is looked at
+)
+
+// claiming is one call of Claim, for one or several partitions.
+type claiming struct {
+	s     *Store
+	ctx   context.Context
+	now   time.Duration // when it began
+	sort  byShard
+	items []item
+	parts []*part
+	slab  []entry // for new entries
+}
+
+// item is one request on its way.
+type item struct {
+	req    *dedup.ClaimRequest
+	ans    *dedup.Answer
+	part   *part
+	e      *entry // that was made for it, or found; nil when it is only put in if the inner store grants
+	member int64
+	way    way
+	listed bool // e is in the table
+	found  redisscript.Found
+	runs   int
+	sought sought
+	back   dedup.State // that the claim of the inner store is ended with
+	why    bloom.Reason
+	says   bloom.Answer
+}
+
+// part is what a call has to do with one partition.
+type part struct {
+	o        *Ownership
+	settled  []settled // by what was answered
+	turn     turn
+	ask      ask
+	asked    []*item // in the order of ask.items
+	begin    *begin
+	news     int
+	room     int           // for begins
+	lease    time.Duration // the longest of those that begin
+	shared   bool
+	gated    bool // the partition is not released before the begins are answered
+	touching bool
+}
+
+var claimings = sync.Pool{New: func() any { return new(claiming) }}
+
+// Claim implements [dedup.Store].
+func (s *Store) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	_, claimed := s.FinishClaim(ctx, nil, reqs)
+	return claimed
+}
+
+// plan finds the partition of each request and answers those that have none.
+func (c *claiming) plan(reqs []dedup.ClaimRequest, answers []dedup.Answer) {
+	c.items = resize(c.items, len(reqs))
+	var last *part
+	var of *dedup.Origin
+	n := 0
+	for i := range reqs {
+		r := &reqs[i]
+		if of == nil || of.Partition != r.Origin.Partition || of.Source != r.Origin.Source || of.SourceDigest != r.Origin.SourceDigest {
+			var err error
+			if last, err = c.partOf(&r.Origin); err != nil {
+				answers[i], of = refusal(err, c.s.opts.Lease), nil
+				continue
+			}
+			of = &r.Origin
+		}
+		if err := c.s.check(r); err != nil {
+			answers[i].Err = err
+			continue
+		}
+		c.items[n] = item{req: r, ans: &answers[i], part: last, member: c.s.members.of(&r.ID)}
+		n++
+	}
+	c.items = c.items[:n]
+}
+
+// refusal answers a request whose partition is not held: one that was lost is somebody else's, and what
+// was never acquired is a mistake.
+func refusal(err error, lease time.Duration) dedup.Answer {
+	if errors.Is(err, errElsewhere) {
+		return elsewhereAnswer(lease)
+	}
+	return dedup.Answer{Err: err}
+}
+
+// elsewhereAnswer is InFlight and never Unknown: with FailOpen that would run beside an owner.
+func elsewhereAnswer(lease time.Duration) dedup.Answer {
+	return dedup.Answer{Outcome: dedup.InFlight, Record: dedup.Record{State: dedup.StateInProgress, Attempt: 1, Remaining: lease}}
+}
+
+// check refuses what one window for all keys, or a lease of the partition, has no room for.
+func (s *Store) check(r *dedup.ClaimRequest) error {
+	switch {
+	case leaseRequests*r.Lease > s.opts.Lease:
+		return input("Lease", fmt.Sprintf("is %v; the partition's, Options.Lease, is %v and must be three times as long", r.Lease, s.opts.Lease))
+	case r.Hold > s.opts.Hold:
+		return input("Hold", fmt.Sprintf("is %v; this store has Options.Hold for all keys, %v", r.Hold, s.opts.Hold))
+	case r.Fingerprint != (dedup.Fingerprint{}):
+		return input("Fingerprint", "is set; this store keeps none")
+	}
+	return nil
+}
+
+// partOf is the part of an origin's partition in this call.
+func (c *claiming) partOf(origin *dedup.Origin) (*part, error) {
+	o, err := c.s.owner(origin)
+	if err != nil {
+		return nil, err
+	}
+	p := c.part(o)
+	if !p.gate() {
+		return nil, errElsewhere
+	}
+	return p, nil
+}
+
+func (c *claiming) part(o *Ownership) *part {
+	for _, p := range c.parts {
+		if p.o == o {
+			return p
+		}
+	}
+	p := &part{o: o, shared: o.isShared(), room: c.s.opts.InFlight - int(o.inFlight.Load())}
+	p.turn.o, p.ask.o = o, o
+	c.parts = append(c.parts, p)
+	return p
+}
+
+// gate keeps the partition from being released before its begins are answered. It is false when it was
+// released or lost meanwhile.
+func (p *part) gate() bool {
+	if p.gated {
+		return true
+	}
+	p.o.gate.RLock()
+	if p.o.released.Load() || p.o.lostFor() != nil {
+		p.o.gate.RUnlock()
+		return false
+	}
+	p.gated = true
+	return true
+}
+
+// ungate lets a release go on.
+func (c *claiming) ungate() {
+	for _, p := range c.parts {
+		if p.gated {
+			p.gated = false
+			p.o.gate.RUnlock()
+		}
+	}
+}
+
+// enter makes the entries and asks the filter, each key under its shard's mutex: of two callers one
+// finds the other's entry, or comes after it has gone and sees the bits.
+func (c *claiming) enter() {
+	s := c.s
+	c.sort.sort(len(c.items), func(i int) uint64 { return s.table.hash(&c.items[i].req.ID) })
+	c.slab = make([]entry, len(c.items))
+	c.sort.each(s.table, c.meet)
+}
+
+// meet decides about one request by the entry that its key has. The shard's mutex is held.
+func (c *claiming) meet(sh *shard, i int) {
+	it := &c.items[i]
+	hash := c.sort.hashes[i]
+	e := sh.find(hash, &it.req.ID)
+	switch {
+	case e == nil:
+		c.list(sh, it, hash)
+	case e.state == ended:
+		sh.drop(e)
+		c.list(sh, it, hash)
+	case e.token == it.req.Token:
+		c.again(it, e)
+	case e.state == claimed:
+		it.way, it.runs = ordinary, e.runs
+	default:
+		c.against(sh, it, e)
+	}
+}
+
+// list puts a new entry into the table.
+func (c *claiming) list(sh *shard, it *item, hash uint64) {
+	it.e, it.listed, it.way = c.entry(it, hash), true, perhaps
+	sh.put(it.e)
+	c.judge(it)
+}
+
+// entry makes one.
+func (c *claiming) entry(it *item, hash uint64) *entry {
+	if len(c.slab) == 0 {
+		c.slab = make([]entry, 1)
+	}
+	e := &c.slab[0]
+	c.slab = c.slab[1:]
+	e.id, e.token, e.hash, e.o = it.req.ID, it.req.Token, hash, it.part.o
+	e.origin = origin{offset: it.req.Origin.Offset, generation: it.req.Origin.Generation}
+	e.member, e.attempt = it.member, 1
+	e.until, e.hold = c.now+it.req.Lease, it.req.Hold
+	return e
+}
+
+// again is a claim that was sent before.
+func (c *claiming) again(it *item, e *entry) {
+	it.e, it.listed = e, true
+	switch {
+	case e.state == begun && e.batch.fence.Load() != 0:
+		*it.ans = dedup.Answer{Outcome: dedup.Acquired, Mine: true, Record: e.record(c.now)}
+	case e.state == begun && !e.batch.ready.Load():
+		it.ans.Err = errUnderWay
+	case e.state == begun:
+		it.way = resent
+		it.part.resend(e.batch, it.req.Lease)
+	case e.state == asking:
+		it.way = perhaps
+		it.sought = sought{member: it.member, in: anywhere}
+	default:
+		it.way = ordinary
+	}
+}
+
+// resend puts an unanswered begin into the turn once more, under its name.
+func (p *part) resend(b *begin, lease time.Duration) {
+	p.lease = max(p.lease, lease)
+	for _, known := range p.turn.begins {
+		if known == b {
+			return
+		}
+	}
+	p.turn.begins = append(p.turn.begins, b)
+}
+
+// against is a claim of a key that another attempt here began without the inner store, or is beginning.
+func (c *claiming) against(sh *shard, it *item, e *entry) {
+	rec := e.record(c.now)
+	over := e.outranked(it)
+	switch {
+	case rec.Remaining > 0 && !over:
+		*it.ans = dedup.Answer{Outcome: dedup.InFlight, Record: rec}
+	case it.req.FirstOnly && e.state == begun:
+		rec.Remaining = min(rec.Remaining, 0)
+		*it.ans = dedup.Answer{Outcome: dedup.InFlight, Record: rec}
+	default:
+		sh.drop(e)
+		e.suspected()
+		c.list(sh, it, e.hash)
+	}
+}
+
+// suspected makes a suspect of a key whose attempt lost it.
+func (e *entry) suspected() {
+	if e.batch == nil {
+		return
+	}
+	o := e.o
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.suspect(e.member, e.batch)
+	o.inFlight.Add(-1)
+}
+
+// outranked reports whether a request takes the key over from an older generation of its partition.
+func (e *entry) outranked(it *item) bool {
+	return it.req.TakeOverOlderGeneration && e.o.part.place() == it.part.o.part.place() &&
+		e.origin.generation > 0 && e.origin.generation < it.req.Origin.Generation
+}
+
+// record is what the table knows of a key.
+func (e *entry) record(now time.Duration) dedup.Record {
+	fence := e.fence
+	if e.batch != nil {
+		fence = e.batch.fence.Load()
+	}
+	return dedup.Record{
+		State: dedup.StateInProgress, Attempt: e.attempt, Fence: fence, Remaining: e.until - now,
+		Origin: dedup.Origin{
+			SourceDigest: e.o.part.place().source, Partition: e.o.part.Number,
+			Offset: e.origin.offset, Generation: e.origin.generation,
+		},
+	}
+}
+
+// judge says how a key without an attempt is to be asked for.
+func (c *claiming) judge(it *item) {
+	o := it.part.o
+	it.sought.member = it.member
+	it.sought.oldest, it.sought.in, it.says, it.why = o.filter.Where(filterKey(it.member))
+	if it.says == bloom.Unknown {
+		it.sought.in = anywhere
+	}
+	if it.runs = o.runs(it.member); it.runs > 0 {
+		if it.says == bloom.ProvenNew {
+			it.way = ordinary // begun, and not marked
+		}
+		return
+	}
+	if it.says != bloom.ProvenNew {
+		return
+	}
+	it.way = ordinary
+	if it.part.shared {
+		it.says, it.why = bloom.Unknown, bloom.Shared
+		return
+	}
+	if p := it.part; p.room > p.news {
+		if p.begin == nil {
+			p.begin = p.o.newBegin()
+		}
+		p.lease = max(p.lease, it.req.Lease)
+		it.way, it.e.state, it.e.batch = proven, begun, p.begin
+		p.news++
+	}
+}
+
+// send begins what is new and looks for what may not be, in one trip for all partitions. Finished keys
+// are marked in the same turns.
+func (c *claiming) send() {
+	var turns []*turn
+	var asks []*ask
+	for _, p := range c.parts {
+		p.prepare(c)
+		if !p.turn.empty() {
+			turns = append(turns, &p.turn)
+		}
+	}
+	for i := range c.items {
+		if it := &c.items[i]; it.way == perhaps {
+			it.part.ask.items = append(it.part.ask.items, it.sought)
+			it.part.asked = append(it.part.asked, it)
+		}
+	}
+	for _, p := range c.parts {
+		if len(p.asked) > 0 {
+			asks = append(asks, &p.ask)
+		}
+	}
+	if len(turns)+len(asks) > 0 {
+		c.s.trip(c.ctx, turns, asks)
+	}
+}
+
+// prepare makes the begin of a partition's new keys, and feeds them to the filter.
+func (p *part) prepare(c *claiming) {
+	if p.begin == nil {
+		return
+	}
+	o := p.o
+	blob := make([]byte, 0, 8*p.news)
+	o.mu.Lock()
+	gen := o.gen
+	p.begin.left = p.news
+	o.mu.Unlock()
+	for i := range c.items {
+		it := &c.items[i]
+		if it.way != proven || it.part != p {
+			continue
+		}
+		o.add(gen, it.member, it.e)
+		blob = binary.BigEndian.AppendUint64(blob, uint64(it.member)) //nolint:gosec // 64 bits either way
+	}
+	p.begin.blob = string(blob)
+	p.begin.ready.Store(true)
+	o.inFlight.Add(int64(p.news))
+	p.turn.begins = append(p.turn.begins, p.begin)
+}
+
+// granted says what became of the begins of one partition: nil when they are on record in time.
+func (p *part) granted(c *claiming) (refused error) {
+	t, o := &p.turn, p.o
+	switch {
+	case len(t.begins) == 0:
+		return nil
+	case t.reply.Err != nil:
+		return t.reply.Err
+	case t.reply.Answer == redisscript.OwnFull:
+		return dedup.ErrStoreFull
+	case t.reply.Answer == redisscript.OwnShared:
+		p.shared = true
+		return errShared
+	case !t.began():
+		return errElsewhere
+	}
+	if c.s.now()+p.lease > time.Duration(o.valid.Load()) {
+		return errLate
+	}
+	for _, b := range t.begins {
+		b.fence.CompareAndSwap(0, t.reply.Fence)
+	}
+	return nil
+}

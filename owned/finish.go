@@ -1,0 +1,301 @@
+package owned
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// ending says how a change is carried out.
+type ending uint8
+
+const (
+	replied     ending = iota // it is answered
+	marking                // a mark in the sets
+	promoted               // the claim is made at the inner store first, and then ended there
+	inside                 // the inner store has the claim
+	stranger               // of who holds nothing here
+)
+
+// finishing is one call of Finish.
+type finishing struct {
+	s     *Store
+	ctx   context.Context
+	now   time.Duration
+	sort  byShard
+	items []finish
+}
+
+// finish is one change on its way.
+type finish struct {
+	ch    *dedup.Change
+	ans   *dedup.Answer
+	e     *entry
+	o     *Ownership // nil for a stranger of no partition that is held here
+	how   ending
+	batch *begin // of e, when it was found
+	known bool   // the inner store knows the key: the sets need not be asked
+	fence uint64
+	runs  int
+	lapse time.Duration // when the touch was, as the time since Store.born
+}
+
+var finishings = sync.Pool{New: func() any { return new(finishing) }}
+
+// Finish implements [dedup.Store].
+func (s *Store) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	ended, _ := s.FinishClaim(ctx, changes, nil)
+	return ended
+}
+
+// FinishClaim is Finish and Claim in one round trip for each partition's server: the marks of one batch
+// and the begin of the next are one turn.
+func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Change, reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+	ended, claimed = answers(len(changes)), answers(len(reqs))
+	for len(changes) > atOnce {
+		s.exchange(ctx, changes[:atOnce], ended[len(ended)-len(changes):][:atOnce], nil, nil)
+		changes = changes[atOnce:]
+	}
+	first := min(len(reqs), atOnce)
+	s.exchange(ctx, changes, ended[len(ended)-len(changes):], reqs[:first], claimed[:first])
+	for at := first; at < len(reqs); at += atOnce {
+		to := min(at+atOnce, len(reqs))
+		s.exchange(ctx, nil, nil, reqs[at:to], claimed[at:to])
+	}
+	return ended, claimed
+}
+
+// exchange is FinishClaim for what goes in one turn.
+func (s *Store) exchange(ctx context.Context, changes []dedup.Change, ended []dedup.Answer, reqs []dedup.ClaimRequest, claimed []dedup.Answer) {
+	c, _ := claimings.Get().(*claiming)
+	f, _ := finishings.Get().(*finishing)
+	c.s, c.ctx, c.now = s, ctx, s.now()
+	f.s, f.ctx, f.now = s, ctx, c.now
+	f.plan(changes, ended)
+	f.mark(c)
+	c.plan(reqs, claimed)
+	c.enter()
+	c.send()
+	f.marked(c)
+	c.grant()
+	c.ungate()
+	c.found()
+	f.rest()
+	c.rest()
+	f.free()
+	c.free()
+}
+
+// free keeps the arrays for the next call.
+func (c *claiming) free() {
+	clear(c.items)
+	clear(c.parts)
+	*c = claiming{sort: c.sort, items: c.items[:0], parts: c.parts[:0]}
+	claimings.Put(c)
+}
+
+func (f *finishing) free() {
+	clear(f.items)
+	*f = finishing{sort: f.sort, items: f.items[:0]}
+	finishings.Put(f)
+}
+
+// plan finds the entry of each change.
+func (f *finishing) plan(changes []dedup.Change, answers []dedup.Answer) {
+	f.items = resize(f.items, len(changes))
+	n := 0
+	for i := range changes {
+		if err := f.s.checkChange(&changes[i]); err != nil {
+			answers[i].Err = err
+			continue
+		}
+		f.items[n] = finish{ch: &changes[i], ans: &answers[i]}
+		n++
+	}
+	f.items = f.items[:n]
+	f.sort.sort(n, func(i int) uint64 { return f.s.table.hash(&f.items[i].ch.ID) })
+	f.sort.each(f.s.table, f.meet)
+}
+
+// checkChange refuses what is not kept.
+func (s *Store) checkChange(c *dedup.Change) error {
+	switch {
+	case c.State != dedup.StateSucceeded && c.State != dedup.StateReleased:
+		return input("State", fmt.Sprintf("is %v; this store keeps only that a key has succeeded", c.State))
+	case c.State == dedup.StateSucceeded && redisscript.Millis(c.Window) != redisscript.Millis(s.opts.Window):
+		return input("Window", fmt.Sprintf("is %v; this store has Options.Window for all keys, %v", c.Window, s.opts.Window))
+	case len(c.Result) > 0:
+		return input("Result", "is set; this store keeps none")
+	case c.Fingerprint != (dedup.Fingerprint{}):
+		return input("Fingerprint", "is set; this store keeps none")
+	case c.With != nil:
+		return input("With", "is set; this store writes nothing together with a mark")
+	case c.Unused && (c.State != dedup.StateReleased || c.NotBegun):
+		return input("Unused", "goes with StateReleased, and without NotBegun")
+	}
+	return nil
+}
+
+// meet decides about one change by the entry of its key. The shard's mutex is held.
+func (f *finishing) meet(sh *shard, i int) {
+	it := &f.items[i]
+	e := sh.find(f.sort.hashes[i], &it.ch.ID)
+	if e == nil {
+		it.how = stranger
+		return
+	}
+	it.e, it.o = e, e.o
+	switch {
+	case e.token != it.ch.Token:
+		f.alien(it, e)
+	case e.state == ended:
+		f.again(it, e)
+	case e.state == claimed:
+		it.inner(e)
+	case it.ch.Unused:
+		f.unused(sh, it, e)
+	case e.state == asking:
+		it.how = stranger
+	case it.ch.State == dedup.StateSucceeded:
+		it.how, it.batch = marking, e.batch
+	default:
+		it.how = promoted
+	}
+}
+
+// inner is a change of a claim that the inner store has.
+func (it *finish) inner(e *entry) {
+	it.how, it.fence, it.runs, it.lapse = inside, e.inner, e.runs, e.touched
+}
+
+// alien is a change of a key that another attempt has.
+func (f *finishing) alien(it *finish, e *entry) {
+	it.how, it.known = stranger, e.state == claimed || e.state == ended && e.end == passed
+	if e.state == begun && !it.ch.Landed {
+		it.how = replied
+		it.ans.Record = e.record(f.now)
+	}
+}
+
+// again is a change of a key that has ended: the same change finds what it did.
+func (f *finishing) again(it *finish, e *entry) {
+	switch {
+	case e.end == passed:
+		it.inner(e)
+	case e.end == unused && it.ch.Landed:
+		it.how = stranger
+	default:
+		same := e.end == marked && it.ch.State == dedup.StateSucceeded || e.end == unused && it.ch.Unused
+		*it.ans = dedup.Answer{Held: same, Written: same, Record: e.ending(f.s, f.now)}
+	}
+}
+
+// ending is the record of an entry that has ended here.
+func (e *entry) ending(s *Store, now time.Duration) dedup.Record {
+	if e.end == unused {
+		rec := e.record(now)
+		rec.State, rec.Attempt, rec.Remaining = dedup.StateReleased, 0, e.until+e.hold-now
+		return rec
+	}
+	rec := s.doneRecord()
+	rec.Fence = e.fence
+	return rec
+}
+
+// unused gives a key back whose turn never came: no trip, and no attempt. The shard's mutex is held.
+func (f *finishing) unused(sh *shard, it *finish, e *entry) {
+	if e.state == asking {
+		sh.drop(e)
+	} else {
+		e.until, e.hold = f.now, it.ch.Hold
+		e.close(sh, unused)
+	}
+	*it.ans = dedup.Answer{Held: true, Written: true, Record: e.ending(f.s, f.now)}
+	if e.state == gone {
+		it.ans.Record = dedup.Record{}
+	}
+}
+
+// close ends a key that had begun. The shard's mutex is held.
+func (e *entry) close(sh *shard, how end) {
+	o, b := e.o, e.batch
+	if b != nil {
+		e.fence = b.fence.Load()
+	}
+	sh.linger(e, how)
+	if b == nil {
+		return
+	}
+	o.inFlight.Add(-1)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.settle(b, 1)
+}
+
+// mark puts the marks into the turns of their partitions.
+func (f *finishing) mark(c *claiming) {
+	for i := range f.items {
+		it := &f.items[i]
+		if it.how != marking {
+			continue
+		}
+		t := &c.part(it.o).turn
+		t.marks = append(t.marks, member{is: it.e.member, e: it.e})
+		t.settled = settle(t.settled, it.batch)
+	}
+}
+
+// marked takes in what became of the marks.
+func (f *finishing) marked(c *claiming) {
+	any := false
+	for i := range f.items {
+		any = any || f.items[i].how == marking
+	}
+	if !any {
+		return
+	}
+	for _, p := range c.parts {
+		p.settled = p.settled[:0]
+	}
+	f.sort.each(f.s.table, func(sh *shard, i int) {
+		it := &f.items[i]
+		if it.how == marking {
+			f.ended(sh, it, c.part(it.o))
+		}
+	})
+	for _, p := range c.parts {
+		p.o.endAll(p.settled, p.turn.Ended)
+	}
+}
+
+// ended answers one mark. The shard's mutex is held.
+func (f *finishing) ended(sh *shard, it *finish, p *part) {
+	t, e := &p.turn, it.e
+	switch {
+	case t.wrote() && e.state == begun:
+		if e.batch != nil {
+			e.fence = e.batch.fence.Load()
+			p.settled = settle(p.settled, e.batch)
+		}
+		sh.linger(e, marked)
+		it.ans.Held, it.ans.Written, it.ans.Record = true, true, f.s.doneRecord()
+		it.ans.Record.Fence = e.fence
+	case t.wrote() && e.state == ended && e.end == marked: // by the same change, sent twice at a time
+		*it.ans = dedup.Answer{Held: true, Written: true, Record: e.ending(f.s, f.now)}
+	case t.wrote(): // others had taken it over
+		*it.ans = dedup.Answer{Written: true, Record: f.s.doneRecord()}
+	case t.reply.Err != nil:
+		it.ans.Err = t.reply.Err
+	case t.reply.Answer == redisscript.OwnStale:
+		it.o.stale(it.ch)
+		it.ans.Record = dedup.Record{State: dedup.StateInProgress, Attempt: 1}
+	case t.reply.Answer == redisscript.OwnAmnesia:
+		it.ans.Err = ErrAmnesia
+	default:
+		it.ans.Err = fmt.Errorf("owned: mark: script answered %q", t.reply.Answer)
+	}
+}

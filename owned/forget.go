@@ -1,0 +1,155 @@
+package owned
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// forgetTries bounds how often the head of a partition is read again because it has changed.
+const forgetTries = 8
+
+// Forget implements [dedup.Store]. It asks the inner store and every partition on record: three round
+// trips, and two for each partition.
+func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+	errs := make([]error, len(ids))
+	for i := range ids {
+		errs[i] = s.forget(ctx, ids[i], hold)
+	}
+	return errs
+}
+
+func (s *Store) forget(ctx context.Context, id dedup.ID, hold time.Duration) error {
+	if s.isLive(&id) {
+		return dedup.ErrInFlight
+	}
+	spots, err := s.everywhere(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.floor(ctx, id, hold); err != nil {
+		return err
+	}
+	if err := s.inner.Forget(ctx, []dedup.ID{id}, hold)[0]; err != nil {
+		return err
+	}
+	for i := range spots {
+		if err := s.erase(ctx, &spots[i], s.members.of(&id)); err != nil {
+			return err
+		}
+	}
+	s.forgotten(&id)
+	return nil
+}
+
+// isLive reports whether an attempt here has the key under a live lease.
+func (s *Store) isLive(id *dedup.ID) bool {
+	hash := s.table.hash(id)
+	sh := s.table.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.find(hash, id)
+	return e != nil && (e.state == begun || e.state == asking) && e.until > s.now()
+}
+
+// floor makes the inner store give out a fence for the key: it keeps that as a floor when it forgets, and
+// of a key that was new it has never heard.
+func (s *Store) floor(ctx context.Context, id dedup.ID, hold time.Duration) error {
+	var token dedup.Token
+	if _, err := rand.Read(token[:]); err != nil {
+		return fmt.Errorf("owned: token: %w", err)
+	}
+	lease := s.opts.Lease / leaseRequests
+	ans := s.inner.Claim(ctx, []dedup.ClaimRequest{{ID: id, Token: token, Lease: lease, Hold: hold}})[0]
+	switch {
+	case ans.Err != nil:
+		return ans.Err
+	case ans.Outcome == dedup.InFlight:
+		return dedup.ErrInFlight
+	case ans.Outcome != dedup.Acquired:
+		return nil
+	}
+	return s.inner.Finish(ctx, []dedup.Change{{
+		ID: id, Token: token, Fence: ans.Record.Fence, State: dedup.StateReleased, Unused: true, Hold: hold, Window: s.opts.Window,
+	}})[0].Err
+}
+
+// erase takes the mark out of one partition.
+func (s *Store) erase(ctx context.Context, at *spot, member int64) error {
+	for range forgetTries {
+		head, _, err := s.readPartition(ctx, &at.names)
+		if err != nil {
+			return err
+		}
+		if head == nil {
+			return ErrAmnesia
+		}
+		o := s.holder(at.place)
+		call := s.eraser(at, head, member, o)
+		reply := s.send(ctx, call)[0]
+		switch {
+		case reply.Err != nil:
+			return reply.Err
+		case reply.Answer == redisscript.OwnStale:
+			continue
+		case reply.Answer == redisscript.OwnInFlight:
+			return dedup.ErrInFlight
+		case reply.Answer == redisscript.OwnAmnesia:
+			return ErrAmnesia
+		}
+		if o != nil {
+			o.heard(&reply)
+		}
+		return nil
+	}
+	return errors.New("owned: Forget: the partition changes all the time")
+}
+
+// holder is who holds a partition here, or nil.
+func (s *Store) holder(at place) *Ownership {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if o := s.held[at]; o != nil && o.lostFor() == nil {
+		return o
+	}
+	return nil
+}
+
+// eraser names every set in which a member may be.
+func (s *Store) eraser(at *spot, head *redisscript.OwnState, member int64, o *Ownership) redisscript.Call {
+	e := redisscript.OwnForget{ID: member, Gen: head.Gen, Newest: head.Gens[head.Gen].Newest}
+	if o != nil {
+		e.Token = o.token
+	}
+	bucket := s.members.bucket(member)
+	for gen, sets := range head.Gens {
+		for n := sets.Folded + 1; n <= sets.Newest; n++ {
+			e.Fresh = append(e.Fresh, redisscript.OwnSet{Key: at.fresh(gen, n), Gen: gen})
+		}
+		if sets.Folded > 0 || sets.Kept > 0 || sets.Newest > 0 {
+			e.Buckets = append(e.Buckets, redisscript.OwnSet{Key: at.bucket(gen, bucket), Gen: gen})
+		}
+	}
+	return redisscript.NewOwnForget(redisscript.OwnKeys{Head: at.head, Own: at.own, Run: at.run}, &e)
+}
+
+// forgotten takes out what the table kept of a key.
+func (s *Store) forgotten(id *dedup.ID) {
+	hash := s.table.hash(id)
+	sh := s.table.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.find(hash, id)
+	if e == nil || e.state == asking {
+		return
+	}
+	if e.state == begun {
+		e.suspected()
+	}
+	sh.drop(e)
+}

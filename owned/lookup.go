@@ -1,0 +1,157 @@
+package owned
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"hash/fnv"
+	"slices"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Lookup implements [dedup.Store]. A key that this process has in flight costs no trip; others are asked
+// of the inner store, and where that knows of no end, of every partition on record.
+func (s *Store) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+	out := answers(len(ids))
+	var rest []int
+	for i := range ids {
+		if rec, ok := s.tabled(&ids[i]); ok {
+			out[i].Record = rec
+			continue
+		}
+		rest = append(rest, i)
+	}
+	if len(rest) > 0 {
+		s.lookup(ctx, ids, rest, out)
+	}
+	return out
+}
+
+// tabled is what the table knows of a key, unless the inner store has to be asked.
+func (s *Store) tabled(id *dedup.ID) (dedup.Record, bool) {
+	hash := s.table.hash(id)
+	sh := s.table.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.find(hash, id)
+	switch {
+	case e == nil, e.state == asking, e.state == claimed, e.state == ended && e.end == passed, e.state == ended && e.end == overrun:
+		return dedup.Record{}, false
+	case e.state == ended:
+		return e.ending(s, s.now()), true
+	}
+	return e.record(s.now()), true
+}
+
+// fenced gives a record the fence and the attempts that callers were told.
+func (s *Store) fenced(id *dedup.ID, rec *dedup.Record) {
+	hash := s.table.hash(id)
+	sh := s.table.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if e := sh.find(hash, id); e != nil && rec.State != dedup.StateAbsent {
+		rec.Fence = max(rec.Fence, e.fence)
+	}
+}
+
+// lookup asks the stores.
+func (s *Store) lookup(ctx context.Context, ids []dedup.ID, at []int, out []dedup.Answer) {
+	asked := make([]dedup.ID, len(at))
+	all := make([]int64, len(at))
+	for n, i := range at {
+		asked[n], all[n] = ids[i], s.members.of(&ids[i])
+	}
+	for n, ans := range s.inner.Lookup(ctx, asked) {
+		out[at[n]] = ans
+	}
+	spots, err := s.everywhere(ctx)
+	var found []elsewhere
+	if err == nil {
+		found, err = s.askForeign(ctx, spots, all)
+	}
+	for n, i := range at {
+		switch a := &out[i]; {
+		case a.Err != nil:
+		case err != nil:
+			*a = dedup.Answer{Err: err}
+		case found[n].done:
+			a.Record = s.doneRecord()
+		case a.Record.State == dedup.StateSucceeded || a.Record.State == dedup.StateFailed:
+		case a.Record.State == dedup.StateAbsent && found[n].live:
+			a.Record = elsewhereAnswer(s.opts.Lease).Record
+		case a.Record.State == dedup.StateAbsent && found[n].runs > 0:
+			a.Record = dedup.Record{State: dedup.StateInProgress, Attempt: found[n].runs}
+		case a.Record.State != dedup.StateAbsent:
+			a.Record.Attempt += found[n].runs
+			s.fenced(&ids[i], &a.Record)
+		}
+	}
+}
+
+// Forgets is a number that is another one after every Forget, of any process, as dedup.Store says: a
+// digest of the inner store's and of the number and epoch of every partition that is held. A Forget in a
+// partition that is not held raises its epoch: nobody here answers for it.
+func (s *Store) Forgets(ctx context.Context) (uint64, error) {
+	inner, ok := s.inner.(interface {
+		Forgets(context.Context) (uint64, error)
+	})
+	if !ok {
+		return 0, errors.New("owned: the inner store does not count what it forgets")
+	}
+	n, err := inner.Forgets(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.refresh(ctx); err != nil {
+		return 0, err
+	}
+	h := fnv.New64a()
+	words := []uint64{n}
+	for _, o := range s.sorted() {
+		o.mu.Lock()
+		words = append(words, o.part.place().source, uint64(o.part.Number), o.epoch, o.forgets) //nolint:gosec // never negative
+		o.mu.Unlock()
+	}
+	for _, w := range words {
+		_, _ = h.Write(binary.BigEndian.AppendUint64(nil, w))
+	}
+	return h.Sum64(), nil
+}
+
+// refresh hears of every partition that is held how often something was forgotten.
+func (s *Store) refresh(ctx context.Context) error {
+	var turns []*turn
+	for _, o := range s.sorted() {
+		turns = append(turns, &turn{o: o})
+	}
+	if len(turns) == 0 {
+		return nil
+	}
+	s.trip(ctx, turns, nil)
+	for _, t := range turns {
+		if t.reply.Err != nil {
+			return t.reply.Err
+		}
+	}
+	return nil
+}
+
+// sorted are the partitions that are held, in one order.
+func (s *Store) sorted() []*Ownership {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*Ownership
+	for _, o := range s.held {
+		if o.lostFor() == nil {
+			all = append(all, o)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Ownership) int {
+		if c := slices.Compare([]byte(a.names.tag), []byte(b.names.tag)); c != 0 {
+			return c
+		}
+		return 0
+	})
+	return all
+}

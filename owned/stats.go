@@ -1,0 +1,106 @@
+package owned
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/onceward/onceward/bloom"
+	"github.com/onceward/onceward/dedup"
+)
+
+// counters of one ownership.
+type counters struct {
+	verdicts [3]atomic.Uint64 // by bloom.Answer
+	saved    atomic.Uint64
+	stale    atomic.Uint64
+	lost     atomic.Uint64
+}
+
+func (c *counters) count(says bloom.Answer, saved int) {
+	c.verdicts[says].Add(1)
+	c.saved.Add(uint64(saved)) //nolint:gosec // 0 or 1
+}
+
+// Stats are the figures of one [Ownership].
+type Stats struct {
+	// New, Maybe and Unknown count claims by what the filter said of their keys, Saved those that were
+	// given without a claim of the inner store.
+	New, Maybe, Unknown, Saved uint64
+	// Stale counts ends that were refused because the partition had another owner by then: an effect
+	// that may have happened twice.
+	Stale uint64
+	// InFlight keys have begun without a claim of the inner store and have not ended; Suspects are
+	// known to have begun, by an owner from before for the most part, and not known to have ended.
+	InFlight, Suspects int
+	// Loaded tells that every mark is in the filter: before, nothing is New.
+	Loaded bool
+	// Shared tells that every key is claimed at the inner store: see the package comment.
+	Shared bool
+	// Epoch of the partition.
+	Epoch uint64
+	// Filter has the figures of the filter; it looks at some thousand places of it.
+	Filter bloom.Stats
+}
+
+// Stats returns the figures of the partition: call it once a minute, not once a message.
+func (o *Ownership) Stats() Stats {
+	s := Stats{
+		New: o.stats.verdicts[bloom.ProvenNew].Load(), Maybe: o.stats.verdicts[bloom.Maybe].Load(),
+		Unknown: o.stats.verdicts[bloom.Unknown].Load(), Saved: o.stats.saved.Load(), Stale: o.stats.stale.Load(),
+		InFlight: int(o.inFlight.Load()), Loaded: o.loaded.Load(), Shared: o.isShared(), Filter: o.filter.Stats(),
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s.Suspects, s.Epoch = len(o.suspects), o.epoch
+	return s
+}
+
+// stale counts and tells an end that was refused.
+func (o *Ownership) stale(ch *dedup.Change) {
+	o.stats.stale.Add(1)
+	if hook := o.s.opts.Observer.LeaseLost; hook != nil {
+		hook(dedup.Event{ID: ch.ID, Attempt: ch.Attempt, Err: dedup.ErrLeaseLost})
+	}
+}
+
+// tell translates what the filter tells.
+func (o *Ownership) tell(e bloom.Event) {
+	o.tellState(e.Fill, e.Estimated, e.Reason.String(), nil)
+}
+
+// tellState tells the observer how the filter is.
+func (o *Ownership) tellState(fill, estimated float64, reason string, err error) {
+	hook := o.s.opts.Observer.FilterState
+	if hook == nil || o.filter == nil {
+		return
+	}
+	hook(dedup.Event{Fill: fill, Estimated: estimated, Observed: o.filter.Stats().Observed, Reason: reason, Err: err})
+}
+
+// answerSlabs keep answers of calls that are over for the next ones.
+var answerSlabs sync.Pool
+
+// answersKept bounds the answers that are kept together.
+const answersKept = 4096
+
+// answers returns n zero ones, and nil for none.
+func answers(n int) []dedup.Answer {
+	if n == 0 {
+		return nil
+	}
+	if s, _ := answerSlabs.Get().(*[]dedup.Answer); s != nil && cap(*s) >= n {
+		return (*s)[:n]
+	}
+	return make([]dedup.Answer, n, 1<<bits.Len(uint(n-1))) //nolint:gosec // n is above 0
+}
+
+// Recycle takes answers back that a method has returned: they may not be looked at any more. A
+// [dedup.Deduper] calls it; others may, and need not.
+func (s *Store) Recycle(answers []dedup.Answer) {
+	if cap(answers) == 0 || cap(answers) > answersKept {
+		return
+	}
+	clear(answers)
+	answerSlabs.Put(&answers)
+}

@@ -1,0 +1,233 @@
+package owned
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+const (
+	shards = 16
+	// lingering bounds the ended entries of a shard that are kept for who sends their end again.
+	lingering = 256
+	// minHeads is how many chains a shard begins with: a power of two.
+	minHeads = 64
+)
+
+// state says who arbitrates an entry's key, and how far its claim has come.
+type state uint8
+
+const (
+	asking  state = iota // it was made before the filter was asked, and nobody was told of it yet
+	begun                // the filter had proven it new; granted when its batch has a fence
+	claimed              // the inner store has the claim
+	ended                // as its end says; kept for a while for who sends it again
+	gone                 // not in the table any more
+)
+
+// end says how a key has ended.
+type end uint8
+
+const (
+	marked  end = iota // by its owner, in the sets
+	unused             // given back, and never begun
+	passed             // at the inner store, which knows how; only the fence is of interest
+	overrun            // somebody else has said that it has landed
+)
+
+// entry is a key that an attempt of this process has, from before the filter is asked until after its
+// end was answered. All but the first block is guarded by its shard's mutex.
+type entry struct {
+	id     dedup.ID
+	token  dedup.Token
+	hash   uint64
+	member int64
+	o      *Ownership
+	origin origin
+	next   *entry // of its chain
+
+	state   state
+	end     end           // how it has ended
+	batch   *begin        // of one that has begun without the inner store
+	until   time.Duration // end of the lease, as the time since Store.born
+	hold    time.Duration // for how much longer the entry is kept
+	touched time.Duration // when the touch was on record, as the time since Store.born
+	gen     atomic.Int64  // one more than the newest generation that the filter was fed the key in
+	fence   uint64        // of the claim
+	inner   uint64        // its fence at the inner store
+	runs    int           // attempts that the inner store does not know of
+	attempt int
+}
+
+// origin is what is kept of a dedup.Origin; its source is the Ownership's.
+type origin struct {
+	offset     int64
+	generation int32
+}
+
+// table holds the entries. It is the Store's and outlives every Ownership: a handler that runs on
+// keeps its entry. The hash is seeded: IDs are digests that anybody can compute.
+type table struct {
+	seed   maphash.Seed
+	shards [shards]shard
+}
+
+// shard has its own chains, so that a batch takes each mutex once.
+type shard struct {
+	mu    sync.Mutex
+	heads []*entry
+	n     int
+	ended [lingering]*entry // a ring
+	at    int
+	_     [64]byte // no cache line with the neighbour's mutex
+}
+
+func newTable() *table {
+	t := &table{seed: maphash.MakeSeed()}
+	for i := range t.shards {
+		t.shards[i].heads = make([]*entry, minHeads)
+	}
+	return t
+}
+
+func (t *table) hash(id *dedup.ID) uint64 { return maphash.Bytes(t.seed, id[:]) }
+
+func (t *table) shard(hash uint64) *shard { return &t.shards[hash%shards] }
+
+// chain is where the entries of a hash begin. The mutex is held, here and below.
+func (s *shard) chain(hash uint64) **entry {
+	return &s.heads[hash/shards&uint64(len(s.heads)-1)]
+}
+
+// find returns the entry of an ID, or nil.
+func (s *shard) find(hash uint64, id *dedup.ID) *entry {
+	for e := *s.chain(hash); e != nil; e = e.next {
+		if e.hash == hash && e.id == *id {
+			return e
+		}
+	}
+	return nil
+}
+
+// put adds an entry, whose ID has none.
+func (s *shard) put(e *entry) {
+	if s.n >= 2*len(s.heads) {
+		s.grow()
+	}
+	at := s.chain(e.hash)
+	e.next, *at = *at, e
+	s.n++
+}
+
+func (s *shard) grow() {
+	old := s.heads
+	s.heads = make([]*entry, 2*len(old))
+	for _, e := range old {
+		for e != nil {
+			next := e.next
+			at := s.chain(e.hash)
+			e.next, *at = *at, e
+			e = next
+		}
+	}
+}
+
+// drop takes an entry out, if it is in.
+func (s *shard) drop(e *entry) {
+	if e.state == gone {
+		return
+	}
+	e.state = gone
+	for at := s.chain(e.hash); *at != nil; at = &(*at).next {
+		if *at == e {
+			*at, e.next = e.next, nil
+			s.n--
+			return
+		}
+	}
+}
+
+// linger keeps an ended entry until as many others have ended.
+func (s *shard) linger(e *entry, how end) {
+	e.state, e.end = ended, how
+	if old := s.ended[s.at]; old != nil && old.state == ended {
+		s.drop(old)
+	}
+	s.ended[s.at] = e
+	s.at = (s.at + 1) % lingering
+}
+
+// each calls f for every entry, and drops those for which it is false.
+func (t *table) each(f func(e *entry) bool) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		for _, e := range s.heads {
+			for e != nil {
+				next := e.next
+				if !f(e) {
+					s.drop(e)
+				}
+				e = next
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// byShard is the order in which a batch is looked at, so that each mutex is taken once.
+type byShard struct {
+	hashes []uint64
+	order  []int32
+	ends   [shards]int32 // of each shard's part of order
+}
+
+// sort fills b for n items.
+func (b *byShard) sort(n int, hash func(i int) uint64) {
+	b.hashes, b.order = resize(b.hashes, n), resize(b.order, n)
+	var count [shards]int32
+	for i := range n {
+		b.hashes[i] = hash(i)
+		count[b.hashes[i]%shards]++
+	}
+	at := int32(0)
+	for i, c := range count {
+		count[i] = at
+		at += c
+		b.ends[i] = at
+	}
+	for i := range n {
+		c := &count[b.hashes[i]%shards]
+		b.order[*c] = int32(i) //nolint:gosec // the index of an item
+		*c++
+	}
+}
+
+// each calls f with every item, holding the mutex of its shard.
+func (b *byShard) each(t *table, f func(s *shard, i int)) {
+	from := int32(0)
+	for n := range t.shards {
+		to := b.ends[n]
+		if from == to {
+			continue
+		}
+		s := &t.shards[n]
+		s.mu.Lock()
+		for _, i := range b.order[from:to] {
+			f(s, int(i))
+		}
+		s.mu.Unlock()
+		from = to
+	}
+}
+
+// resize returns a slice of n items, whatever they are.
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}

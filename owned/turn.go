@@ -1,0 +1,328 @@
+package owned
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// setMembers is how many members a fresh set gets before the next one is begun, and it can be folded.
+const setMembers = 16 << 10
+
+// resends bounds how often one turn is sent: again in another generation, or after its partition was
+// acquired again.
+const resends = 5
+
+// turn is what one call has to write in one partition, in one script.
+type turn struct {
+	o       *Ownership
+	begins  []*begin
+	marks   []member
+	touches []member
+	settled []settled // batches of which marks are the last keys, perhaps
+
+	redisscript.OwnTurn // as it was sent last
+	sent                time.Duration
+	epoch               uint64
+	reply               redisscript.OwnReply
+}
+
+// member is one on its way into a set, and into the filter before.
+type member struct {
+	is int64
+	e  *entry // nil for who holds nothing
+}
+
+// settled is how many keys of a batch end.
+type settled struct {
+	of *begin
+	n  int
+}
+
+// settle counts one key more that ends.
+func settle(all []settled, b *begin) []settled {
+	if b == nil {
+		return all
+	}
+	for i := len(all) - 1; i >= 0; i-- {
+		if all[i].of == b {
+			all[i].n++
+			return all
+		}
+	}
+	return append(all, settled{b, 1})
+}
+
+func (t *turn) empty() bool {
+	return len(t.begins)+len(t.marks)+len(t.touches) == 0
+}
+
+// call names the set, feeds the filter and makes the script's call. In that order: a member that the
+// store has and the filter denies would be a second effect.
+func (t *turn) call() redisscript.Call {
+	o := t.o
+	o.mu.Lock()
+	self := o.selfLocked()
+	t.epoch = self.Epoch
+	t.Begin, t.Ended = t.Begin[:0], t.Ended[:0]
+	t.Ended = append(t.Ended, o.over...)
+	o.over = nil
+	for _, s := range t.settled {
+		if s.of.left == s.n {
+			t.Ended = append(t.Ended, s.of.name)
+		}
+	}
+	if n := len(t.marks) + len(t.touches); n > 0 {
+		t.Gen, t.N = o.set(n)
+		t.Fresh = o.names.fresh(t.Gen, t.N)
+	}
+	gen := o.gen
+	o.mu.Unlock()
+	for _, b := range t.begins {
+		t.Begin = append(t.Begin, redisscript.OwnField{Name: b.name, Blob: b.blob})
+	}
+	t.Marks = o.feedAll(t.Marks[:0], gen, t.marks)
+	t.Touches = o.feedAll(t.Touches[:0], gen, t.touches)
+	return redisscript.NewOwnTurn(o.keys(), self, &t.OwnTurn)
+}
+
+// feedAll feeds members to the filter and returns them as the script takes them.
+func (o *Ownership) feedAll(to []int64, gen int64, all []member) []int64 {
+	for i := range all {
+		o.add(gen, all[i].is, all[i].e)
+		to = append(to, all[i].is)
+	}
+	return to
+}
+
+// add feeds a member to the generation that its mark is going to, unless that has it already.
+func (o *Ownership) add(gen, member int64, e *entry) {
+	if e != nil && e.gen.Load() == gen+1 {
+		return
+	}
+	_ = o.feed.Load().Add(gen, filterKey(member)) // a feed that is dead has a filter that nobody asks
+	if e != nil {
+		e.gen.Store(gen + 1)
+	}
+}
+
+// set names the fresh set that takes n more members. The mutex is held.
+func (o *Ownership) set(n int) (gen int64, nth uint64) {
+	g := o.sets[o.gen]
+	if g == nil {
+		g = &generation{}
+		o.sets[o.gen] = g
+		o.forgetSets()
+	}
+	if g.Newest == g.Folded || g.written+n > setMembers && g.written > 0 {
+		g.Newest++
+		g.written = 0
+	}
+	g.written += n
+	return o.gen, g.Newest
+}
+
+// forgetSets drops what is out of every window. The mutex is held.
+func (o *Ownership) forgetSets() {
+	for gen := range o.sets {
+		if gen < o.gen-int64(o.s.opts.Slices)-2 {
+			delete(o.sets, gen)
+		}
+	}
+}
+
+// trip sends turns and asks in one pipeline, and turns again that were named for another generation or
+// whose lease had lapsed.
+func (s *Store) trip(ctx context.Context, turns []*turn, asks []*ask) {
+	calls := make([]redisscript.Call, 0, len(turns)+len(asks))
+	for _, t := range turns {
+		calls = append(calls, t.call())
+	}
+	for _, a := range asks {
+		calls = append(calls, a.call())
+	}
+	sent := s.now()
+	replies := s.send(ctx, calls...)
+	for i, t := range turns {
+		t.take(&replies[i], sent)
+	}
+	for i, a := range asks {
+		a.take(&replies[len(turns)+i])
+	}
+	for range resends - 1 {
+		again := turns[:0:0]
+		for _, t := range turns {
+			if t.again(ctx) {
+				again = append(again, t)
+			}
+		}
+		if len(again) == 0 {
+			return
+		}
+		s.resend(ctx, again)
+		turns = again
+	}
+}
+
+func (s *Store) resend(ctx context.Context, turns []*turn) {
+	calls := make([]redisscript.Call, len(turns))
+	for i, t := range turns {
+		calls[i] = t.call()
+	}
+	sent := s.now()
+	replies := s.send(ctx, calls...)
+	for i, t := range turns {
+		t.take(&replies[i], sent)
+	}
+}
+
+// again reports whether the turn is worth sending again.
+func (t *turn) again(ctx context.Context) bool {
+	switch {
+	case t.reply.Err != nil:
+		return false
+	case t.reply.Answer == redisscript.OwnEdge:
+		return true
+	case t.reply.Answer == redisscript.OwnLapsed:
+		return len(t.begins)+len(t.touches) > 0 && t.o.reacquire(ctx) == nil
+	}
+	return false
+}
+
+// take takes in the answer.
+func (t *turn) take(r *redisscript.OwnReply, sent time.Duration) {
+	o := t.o
+	t.reply, t.sent = *r, sent
+	o.heard(r)
+	switch {
+	case r.Err != nil, r.Answer == redisscript.OwnEdge:
+		t.back()
+	case t.wrote() && r.Answer != redisscript.OwnLapsed:
+		o.prolong(sent)
+	}
+	switch r.Answer {
+	case redisscript.OwnEdge:
+		o.step(t.Gen, t.N)
+	case redisscript.OwnStale:
+		if o.self().Epoch == t.epoch { // else it was acquired again meanwhile
+			o.lose(ErrLost)
+		}
+	case redisscript.OwnBehind:
+		o.lose(fmt.Errorf("%w: the server has lost turns that it had answered", ErrLost))
+	case redisscript.OwnAmnesia:
+		o.lose(ErrAmnesia)
+	}
+}
+
+// step leaves a set to which nothing may be written any more.
+func (o *Ownership) step(gen int64, nth uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if g := o.sets[gen]; gen == o.gen && g != nil && g.Newest == nth {
+		g.Newest++
+		g.written = 0
+	}
+}
+
+// back puts the fields that ended back: they go with another turn.
+func (t *turn) back() {
+	if len(t.Ended) == 0 {
+		return
+	}
+	t.o.mu.Lock()
+	defer t.o.mu.Unlock()
+	for _, name := range t.Ended {
+		if !t.settles(name) {
+			t.o.over = append(t.o.over, name)
+		}
+	}
+}
+
+func (t *turn) settles(name string) bool {
+	for _, s := range t.settled {
+		if s.of.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// wrote reports whether the marks are on record, and the fields gone.
+func (t *turn) wrote() bool {
+	if t.reply.Err != nil {
+		return false
+	}
+	switch t.reply.Answer {
+	case redisscript.OwnDone, redisscript.OwnShared, redisscript.OwnBehind, redisscript.OwnFull, redisscript.OwnLapsed:
+		return true
+	}
+	return false
+}
+
+// began reports whether the begins are on record.
+func (t *turn) began() bool { return t.reply.Err == nil && t.reply.Answer == redisscript.OwnDone }
+
+// didTouch reports whether the touches are on record.
+func (t *turn) didTouch() bool { return t.wrote() && t.reply.Answer != redisscript.OwnLapsed }
+
+// end notes which keys have ended with the turn.
+func (o *Ownership) endAll(all []settled, sent []string) {
+	if len(all) == 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range all {
+		o.inFlight.Add(-int64(s.n))
+		s.of.left -= s.n
+		if s.of.left == 0 && !contains(sent, s.of.name) {
+			o.over = append(o.over, s.of.name)
+		}
+	}
+}
+
+func contains(all []string, s string) bool {
+	for _, a := range all {
+		if a == s {
+			return true
+		}
+	}
+	return false
+}
+
+// now is the monotonic time since the Store was made.
+func (s *Store) now() time.Duration { return time.Since(s.born) }
+
+// send sends calls in one pipeline. It returns when ctx ends.
+func (s *Store) send(ctx context.Context, calls ...redisscript.Call) []redisscript.OwnReply {
+	return s.runner.RunOwn(ctx, calls)
+}
+
+// readPartition reads head and run of a partition. The head is nil when there is none.
+func (s *Store) readPartition(ctx context.Context, n *names) (*redisscript.OwnState, []redisscript.OwnBegun, error) {
+	type hashes struct{ head, run map[string]string }
+	got, err := redisscript.Within(ctx, func() (h struct {
+		hashes
+		err error
+	}) {
+		pipe := s.client.Pipeline()
+		head, run := pipe.HGetAll(ctx, n.head), pipe.HGetAll(ctx, n.run)
+		_, h.err = pipe.Exec(ctx)
+		h.head, h.run = head.Val(), run.Val()
+		return h
+	})
+	if err == nil {
+		err = got.err
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("owned: reading a partition: %w", err)
+	}
+	head, err := redisscript.ReadOwnHead(got.head)
+	if err != nil {
+		return nil, nil, err
+	}
+	run, err := redisscript.ReadOwnRun(got.run)
+	return head, run, err
+}
