@@ -14,7 +14,7 @@ import (
 type ending uint8
 
 const (
-	replied     ending = iota // it is answered
+	replied  ending = iota // it is answered
 	marking                // a mark in the sets
 	promoted               // the claim is made at the inner store first, and then ended there
 	inside                 // the inner store has the claim
