@@ -35,6 +35,10 @@ type storeDialect interface {
 	// page reads rows in some states, without results, in the order of their ids, from
 	// beyond one.
 	page(after dedup.ID, states string, limit int) statement
+	// clock reads the clock, and scan id, state, since, expires and the clock of rows that
+	// expire at from or later, in that order.
+	clock() string
+	scan(from int64, limit int) statement
 	// forgot counts up what Forgets tells, and countForgets reads it.
 	forgot() string
 	countForgets() string

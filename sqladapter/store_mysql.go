@@ -58,5 +58,12 @@ func (d *mysqlStore) page(after dedup.ID, states string, limit int) statement {
 	return statement{d.lean + " WHERE state IN (" + states + ") AND id > ? ORDER BY id LIMIT ?", []any{after[:], int64(limit)}}
 }
 
+func (d *mysqlStore) clock() string { return "SELECT " + mysqlClock }
+
+func (d *mysqlStore) scan(from int64, limit int) statement {
+	return statement{"SELECT id, state, since, expires, " + mysqlClock + " FROM " + d.names.table + scanWhere +
+		"? ORDER BY expires LIMIT ?", []any{from, int64(limit)}}
+}
+
 func (d *mysqlStore) forgot() string       { return "UPDATE " + d.names.forgets + " SET n = n + 1" }
 func (d *mysqlStore) countForgets() string { return "SELECT n FROM " + d.names.forgets }

@@ -89,6 +89,13 @@ func (d *postgresStore) page(after dedup.ID, states string, limit int) statement
 		` WHERE state IN (` + states + `) AND id > $1::text::uuid ORDER BY id LIMIT $2::bigint`, []any{uuidText(after), int64(limit)}}
 }
 
+func (d *postgresStore) clock() string { return `SELECT ` + postgresClock }
+
+func (d *postgresStore) scan(from int64, limit int) statement {
+	return statement{`SELECT uuid_send(id), state, since, expires, ` + postgresClock + ` FROM ` + d.names.table + scanWhere +
+		`$1::bigint ORDER BY expires LIMIT $2::bigint`, []any{from, int64(limit)}}
+}
+
 func (d *postgresStore) forgot() string       { return `UPDATE ` + d.names.forgets + ` SET n = n + 1` }
 func (d *postgresStore) countForgets() string { return `SELECT n FROM ` + d.names.forgets }
 

@@ -57,6 +57,13 @@ func (d *sqliteStore) page(after dedup.ID, states string, limit int) statement {
 	return statement{d.lean + " WHERE state IN (" + states + ") AND id > ? ORDER BY id LIMIT ?", []any{after[:], int64(limit)}}
 }
 
+func (d *sqliteStore) clock() string { return "SELECT " + sqliteClock }
+
+func (d *sqliteStore) scan(from int64, limit int) statement {
+	return statement{"SELECT id, state, since, expires, " + sqliteClock + " FROM " + d.names.table + scanWhere +
+		"? ORDER BY expires LIMIT ?", []any{from, int64(limit)}}
+}
+
 func (d *sqliteStore) forgot() string       { return "UPDATE " + d.names.forgets + " SET n = n + 1" }
 func (d *sqliteStore) countForgets() string { return "SELECT n FROM " + d.names.forgets }
 

@@ -1,0 +1,166 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+const scanWindow = 10 * time.Hour
+
+// landed records keys in one statement, so that they expire together where the engine has one
+// time for it.
+func landed(t testing.TB, store dedup.Store, window time.Duration, n int) (ids []dedup.ID) {
+	t.Helper()
+	var changes []dedup.Change
+	for range n {
+		id := randomID()
+		ids = append(ids, id)
+		changes = append(changes, dedup.Change{
+			ID: id, Token: randomToken(), State: dedup.StateSucceeded, Landed: true, Window: window, Hold: time.Hour,
+		})
+	}
+	for _, a := range store.Finish(t.Context(), changes) {
+		if a.Err != nil || !a.Written {
+			t.Fatalf("Finish: %+v", a)
+		}
+	}
+	return ids
+}
+
+// age makes keys older than they are.
+func age(t testing.TB, db *sql.DB, e storeEngine, table string, by time.Duration, ids ...dedup.ID) {
+	t.Helper()
+	var list []string
+	for _, id := range ids {
+		list = append(list, idLiteral(e.dialect, id))
+	}
+	_, err := db.ExecContext(t.Context(), fmt.Sprintf("UPDATE %s SET since = since - %d, expires = expires - %d WHERE id IN (%s)",
+		quotedTable(e.dialect, table), by.Microseconds(), by.Microseconds(), strings.Join(list, ", ")))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// scan returns what is yielded, and the youngest age of each.
+func scan(t testing.TB, store *sqladapter.Store, opts sqladapter.ScanOptions) map[dedup.ID]time.Duration {
+	t.Helper()
+	if opts.ShortestWindow == 0 {
+		opts.ShortestWindow = scanWindow
+	}
+	found := map[dedup.ID]time.Duration{}
+	err := store.Scan(t.Context(), opts, func(id dedup.ID, age time.Duration) error {
+		found[id] = age
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// A record that a scan passes over is one that a filter denies: its effect runs again.
+func TestScan(t *testing.T) {
+	forEachStore(t, func(t *testing.T, e storeEngine) {
+		store, db, table := openStore(t, e)
+		young, middle, old := landed(t, store, scanWindow, 7), landed(t, store, scanWindow, 5), landed(t, store, scanWindow, 3)
+		age(t, db, e, table, 2*time.Hour, middle...)
+		age(t, db, e, table, 5*time.Hour, old...)
+		age(t, db, e, table, 11*time.Hour, landed(t, store, scanWindow, 1)...) // expired
+		long := landed(t, store, 3*scanWindow, 1)
+		age(t, db, e, table, 25*time.Hour, long...)
+		failed, released, uncertain := mustAcquire(t, store, randomID()), mustAcquire(t, store, randomID()), mustAcquire(t, store, randomID())
+		end(t, store, dedup.Change{ID: failed.ID, Token: failed.Token, State: dedup.StateFailed, Window: scanWindow})
+		end(t, store, dedup.Change{ID: released.ID, Token: released.Token, State: dedup.StateReleased, Hold: time.Hour})
+		danger := dedup.Change{ID: uncertain.ID, Token: uncertain.Token, Lease: time.Minute, Danger: true, Window: scanWindow}
+		if a := store.Renew(t.Context(), []dedup.Change{danger})[0]; !a.Held {
+			t.Fatalf("Renew: %+v", a)
+		}
+		end(t, store, dedup.Change{ID: uncertain.ID, Token: uncertain.Token, State: dedup.StateReleased, Window: scanWindow})
+		if err := store.Forget(t.Context(), landed(t, store, scanWindow, 1), time.Hour)[0]; err != nil {
+			t.Fatal(err)
+		}
+		always := len(young) + 2
+		all := always + len(middle) + len(old) + len(long)
+		for opts, want := range map[sqladapter.ScanOptions]int{
+			{}:                              all,
+			{Page: 1}:                       all,
+			{Page: 2}:                       all,
+			{Age: 24 * time.Hour, Page: 6}:  all,
+			{Age: 3 * time.Hour, Page: 3}:   always + len(middle),
+			{Age: time.Hour}:                always,
+			{Age: time.Hour, Page: 100_000}: always,
+		} {
+			if found := scan(t, store, opts); len(found) != want {
+				t.Errorf("%+v: %d keys, want %d", opts, len(found), want)
+			}
+		}
+		found := scan(t, store, sqladapter.ScanOptions{Page: 4})
+		for what, row := range map[string]struct {
+			ids  []dedup.ID
+			want time.Duration
+		}{"young": {young, 0}, "middle": {middle, 2 * time.Hour}, "old": {old, 5 * time.Hour}, "of a longer window": {long, 5 * time.Hour}} {
+			for _, id := range row.ids {
+				if is, there := found[id]; !there || is < row.want || is > row.want+time.Minute {
+					t.Errorf("%s: there %t, %v old, want %v", what, there, is, row.want)
+				}
+			}
+		}
+		for what, id := range map[string]dedup.ID{"failed": failed.ID, "uncertain": uncertain.ID} {
+			if _, there := found[id]; !there {
+				t.Errorf("what is %s is passed over", what)
+			}
+		}
+	})
+}
+
+// A window that is shorter than the scan assumes: rows of the age that is read may expire
+// before the rows that it begins with.
+func TestScanOfAnotherWindow(t *testing.T) {
+	forEachStore(t, func(t *testing.T, e storeEngine) {
+		store, _, _ := openStore(t, e)
+		landed(t, store, scanWindow, 3)
+		all := func(dedup.ID, time.Duration) error { return nil }
+		err := store.Scan(t.Context(), sqladapter.ScanOptions{ShortestWindow: scanWindow + time.Second}, all)
+		if !errors.Is(err, sqladapter.ErrOtherWindow) {
+			t.Errorf("error %v", err)
+		}
+		scan(t, store, sqladapter.ScanOptions{ShortestWindow: scanWindow - time.Second})
+	})
+}
+
+func TestScanEnds(t *testing.T) {
+	store, _, _ := openStore(t, storeSQLite)
+	landed(t, store, scanWindow, 3)
+	enough := errors.New("enough")
+	calls := 0
+	opts := sqladapter.ScanOptions{ShortestWindow: scanWindow}
+	err := store.Scan(t.Context(), opts, func(dedup.ID, time.Duration) error { calls++; return enough })
+	if err != enough || calls != 1 { //nolint:errorlint // as it is
+		t.Errorf("%d calls, %v", calls, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := store.Scan(ctx, opts, func(dedup.ID, time.Duration) error { return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	for field, opts := range map[string]sqladapter.ScanOptions{
+		"ScanOptions.ShortestWindow": {}, "ScanOptions.Age": {ShortestWindow: 1, Age: -1}, "ScanOptions.Page": {ShortestWindow: 1, Page: 100_001},
+	} {
+		var input *dedup.InputError
+		if err := store.Scan(t.Context(), opts, func(dedup.ID, time.Duration) error { return nil }); !errors.As(err, &input) || input.Field != field {
+			t.Errorf("%s: error %v", field, err)
+		}
+	}
+	var input *dedup.InputError
+	if err := store.Scan(t.Context(), opts, nil); !errors.As(err, &input) || input.Field != "fn" {
+		t.Errorf("no fn: %v", err)
+	}
+}
