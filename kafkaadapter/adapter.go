@@ -24,6 +24,7 @@ type Adapter struct {
 	retry      backoff.Policy
 	partitions *partition.Config
 	client     commitClient // nil: the sessions commit
+	counts     *partition.Counts
 
 	member member.Member
 
@@ -53,6 +54,7 @@ func New(cfg Config) (*Adapter, error) {
 		shown:      make(map[*partition.Partition]sarama.ConsumerGroupClaim),
 	}
 	a.member.Retry, a.member.Busy, a.member.Failed, a.member.Paused = retry, ErrRunning, a.groupError, cfg.Observer.Paused
+	a.counts = partition.NewCounts(a.count)
 	if cfg.CommitClient != nil {
 		a.client = realClient{cfg.CommitClient}
 	}
@@ -74,8 +76,9 @@ func New(cfg Config) (*Adapter, error) {
 // It returns an [*UnprocessableError] when a message can neither be processed nor
 // parked, an error that wraps dedup.ErrClosed when the Deduper has been closed,
 // sarama.ErrClosedConsumerGroup when the group has, [ErrRunning] when it runs already,
-// an [*dedup.InputError] for a nil argument or no topics, and an error for a handler
-// that ends its goroutine. Offsets of unfinished messages stay uncommitted in each case.
+// an [*dedup.InputError] for a nil argument or no topics, one that wraps an
+// [*dedup.InputError] when Config.Own returns it, or the store of an owned partition does,
+// and an error for a handler that ends its goroutine. Offsets of unfinished messages stay uncommitted in each case.
 func (a *Adapter) Run(ctx context.Context, group sarama.ConsumerGroup, topics []string) error {
 	return a.member.Run(ctx, group, topics, a)
 }
@@ -90,5 +93,5 @@ func (a *Adapter) groupError(err error) {
 // isFatal tells what must stop the consumer from what another session may mend.
 func isFatal(err error) bool {
 	var message *UnprocessableError
-	return errors.As(err, &message) || errors.Is(err, dedup.ErrClosed) || errors.Is(err, flow.ErrNoVerdict)
+	return errors.As(err, &message) || errors.Is(err, dedup.ErrClosed) || errors.Is(err, flow.ErrNoVerdict) || errors.Is(err, partition.ErrRefused)
 }

@@ -53,6 +53,8 @@ type commitClient interface {
 	// Commit sends the request to the group's coordinator, after it has been looked up
 	// again if that is asked for.
 	Commit(r *sarama.OffsetCommitRequest, lookUp bool) (*sarama.OffsetCommitResponse, error)
+	// Count asks the brokers for the number of a topic's partitions.
+	Count(topic string) (int32, error)
 	// Config is the client's.
 	Config() *sarama.Config
 }
@@ -76,6 +78,16 @@ func (c realClient) Commit(r *sarama.OffsetCommitRequest, lookUp bool) (*sarama.
 		_ = broker.Close() // a dead connection stays one; Coordinator opens another
 	}
 	return response, err
+}
+
+// Count implements commitClient.
+func (c realClient) Count(topic string) (int32, error) {
+	// A partition without a leader is an error of the refresh, and is counted.
+	if err := c.RefreshMetadata(topic); err != nil && !errors.Is(err, sarama.ErrLeaderNotAvailable) {
+		return 0, err
+	}
+	all, err := c.Partitions(topic)
+	return int32(len(all)), err
 }
 
 func (a *Adapter) newCommits(session sarama.ConsumerGroupSession) *commits {

@@ -19,6 +19,7 @@ import (
 type fakeCoordinator struct {
 	group  *fakeGroup
 	config *sarama.Config
+	more   int32 // partitions of the topic that nobody here is assigned
 
 	mu       sync.Mutex
 	answers  []error // of the next requests: a sarama.KError is answered, another one fails the request
@@ -30,6 +31,13 @@ type fakeCoordinator struct {
 
 // Config implements commitClient.
 func (f *fakeCoordinator) Config() *sarama.Config { return f.config }
+
+// Count implements commitClient.
+func (f *fakeCoordinator) Count(string) (int32, error) {
+	f.group.mu.Lock()
+	defer f.group.mu.Unlock()
+	return int32(len(f.group.log)) + f.more, nil
+}
 
 // Commit implements commitClient.
 func (f *fakeCoordinator) Commit(r *sarama.OffsetCommitRequest, lookUp bool) (*sarama.OffsetCommitResponse, error) {

@@ -27,6 +27,7 @@ func partitionConfig(c Config, retry backoff.Policy) *partition.Config {
 		},
 		Hooks: partitionHooks(c.Observer),
 	}
+	c.owning(out)
 	if c.BatchHandler != nil {
 		out.HandleBatch = func(ctx context.Context, ms []*partition.Message) []error { return c.BatchHandler(ctx, natives(ms)) }
 	}
@@ -114,7 +115,7 @@ func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama
 	var open valve
 	p, err := partition.New(a.partitions, partition.Assignment{
 		Group: a.cfg.Group, Topic: claim.Topic(), Partition: claim.Partition(), Generation: session.GenerationID(),
-		Context: state.assigned, Fenced: state.fenced, Committer: state.committer, Halt: a.member.Halt,
+		Context: state.assigned, Fenced: state.fenced, Committer: state.committer, Halt: a.member.Halt, Counts: a.counts,
 		Pause: func(on bool) {
 			if paused := a.member.Pause(claim.Topic(), claim.Partition(), on); !paused {
 				open.set(!on)

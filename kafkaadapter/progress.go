@@ -39,6 +39,9 @@ type Progress struct {
 	// store that does not answer. PausedFor is how long it was paused in all.
 	Backlogged, StoreDown bool
 	PausedFor             time.Duration
+	// NotOwned: with Config.Own, nothing of the partition runs until it is owned. It is paused
+	// once Own has failed, or what was owned was lost.
+	NotOwned bool
 }
 
 // Progress returns a reading of every partition that this member has, in order. It costs a
@@ -66,6 +69,7 @@ func progressOf(p *partition.Partition, claim sarama.ConsumerGroupClaim) Progres
 		Topic: claim.Topic(), Partition: claim.Partition(),
 		Received: at.Received, Watermark: at.Watermark, InFlight: at.Held, Unfinished: at.Unfinished, Oldest: at.Oldest, Age: at.Age,
 		Backlogged: at.Paused&flow.Backlog != 0, StoreDown: at.Paused&flow.StoreDown != 0, PausedFor: at.PausedFor,
+		NotOwned: at.NotOwned,
 	}
 	from := at.Watermark
 	if from < 0 {

@@ -7,7 +7,6 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 	"github.com/onceward/onceward/kafkaadapter/internal/setting"
 )
 
@@ -70,8 +69,8 @@ func (a *Adapter) CheckConfig(c *sarama.Config) error {
 		return bad("Consumer.Offsets.Initial", "is not OffsetOldest: messages from before the first commit would be skipped; set kafkaadapter.Config.AllowSkip if that is meant")
 	case group.ResetInvalidOffsets && !a.cfg.AllowSkip:
 		return bad("Consumer.Group.ResetInvalidOffsets", "is on: an invalid offset would silently skip messages; set kafkaadapter.Config.AllowSkip if that is meant")
-	case a.cfg.Drain > group.Rebalance.Timeout-partition.Handover:
-		return bad("Consumer.Group.Rebalance.Timeout", "is %v, less than kafkaadapter.Config.Drain (%v) and %v: the partition would be given away while handlers run", group.Rebalance.Timeout, a.cfg.Drain, partition.Handover)
+	case a.cfg.Drain > group.Rebalance.Timeout-a.partitions.Handover():
+		return bad("Consumer.Group.Rebalance.Timeout", "is %v, less than kafkaadapter.Config.Drain (%v) and %v: the partition would be given away while handlers run", group.Rebalance.Timeout, a.cfg.Drain, a.partitions.Handover())
 	case a.cfg.CommitClient != nil && a.cfg.CommitClient.Config().Consumer.Group.InstanceId != group.InstanceId:
 		return bad("Consumer.Group.InstanceId", "is %q, and %q in the configuration of CommitClient: its commits would be refused", group.InstanceId, a.cfg.CommitClient.Config().Consumer.Group.InstanceId)
 	case poll != "":

@@ -96,7 +96,7 @@ func (s *session) start(at topicPartition, member string, generation int32) *ass
 	ctx, lose := context.WithCancelCause(s.base)
 	p, err := partition.New(s.c.partitions, partition.Assignment{
 		Group: s.group, Topic: at.topic, Partition: at.partition, Generation: generation,
-		Context: ctx, Fenced: ctx, Committer: s.committer,
+		Context: ctx, Fenced: ctx, Committer: s.committer, Counts: s.counts,
 		Pause: func(on bool) { s.pause(at, on) },
 		Halt:  func() { s.stop(context.Canceled) },
 	})

@@ -137,6 +137,23 @@ type Config struct {
 	// held, and it changes nothing. Default false.
 	TakeOverOlderGeneration bool
 
+	// Own, if set, makes this member the owner of each partition that it is assigned, before
+	// the first of its messages is claimed, so that new keys need no claim of their own: see
+	// the package documentation, and package owned, whose Store the Deduper has to be over. It
+	// is called again, with a backoff of at most a second, while it returns an error; the
+	// partition is paused meanwhile ([Progress].NotOwned). An [*dedup.InputError] stops the
+	// consumer. It must return soon when its context ends, and may be called for several
+	// partitions at once. Default nil: partitions are not owned.
+	Own func(ctx context.Context, at Assigned) (Ownership, error)
+
+	// Partitioner is where the producers of the topics put a key when there are so many
+	// partitions: Murmur2 or FNV1a, unless they have one of their own. Messages that lie
+	// elsewhere, and all those without a key where there is more than one partition, are
+	// misplaced: they, and for a while all others of the topic, are claimed one by one.
+	// A partitioner that is not the producers' makes all of them misplaced: slow, and not
+	// wrong. Required with Own.
+	Partitioner func(key []byte, count int32) int32
+
 	// Workers bounds the handlers that run at once per partition. Default 32.
 	Workers int
 
@@ -164,7 +181,8 @@ type Config struct {
 
 	// Drain is how long the running handlers of a revoked partition may go on before
 	// they are cancelled. It must be shorter than the group's rebalance timeout, by 3 s at
-	// least: those that listen come back after that, and the last commit is made.
+	// least, and by 4 s with Own: those that listen come back after that, the last commit is
+	// made, and what was owned is released.
 	// Default 10 s.
 	Drain time.Duration
 
@@ -198,6 +216,7 @@ func (c Config) complete() (Config, error) {
 		Package: "franz",
 		Deduper: c.Deduper, Unclaimed: c.Unclaimed, TakeOver: c.TakeOverOlderGeneration,
 		Handler: c.Handler != nil, BatchHandler: c.BatchHandler != nil, RangeHandler: c.RangeHandler != nil,
+		Own: c.Own != nil, Partitioner: c.Partitioner != nil, Fingerprint: c.Fingerprint,
 		Scope: c.Scope, Order: uint8(c.Order), Orders: uint8(Unordered) + 1,
 		Workers: &c.Workers, BatchMax: &c.BatchMax, ClaimAhead: &c.ClaimAhead, HighWater: &c.HighWater, LowWater: &c.LowWater,
 		CommitCount: &c.CommitCount, MaxAttempts: &c.MaxAttempts, CommitEvery: &c.CommitEvery, Drain: &c.Drain,

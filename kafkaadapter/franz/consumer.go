@@ -55,8 +55,9 @@ func New(cfg Config) (*Consumer, error) {
 // parked, an error that wraps dedup.ErrClosed when the Deduper has been closed, one that
 // wraps kerr.FencedInstanceID when another process runs under the same kgo.InstanceID,
 // kgo.ErrClientClosed when somebody has closed the client, [ErrRunning] when it runs
-// already, an [*dedup.InputError] that names a bad option, what kgo says of the options, and
-// an error for a handler that ends its goroutine. Offsets of unfinished messages stay
+// already, an [*dedup.InputError] that names a bad option, what kgo says of the options, one
+// that wraps an [*dedup.InputError] when Config.Own returns it, or the store of an owned
+// partition does, and an error for a handler that ends its goroutine. Offsets of unfinished messages stay
 // uncommitted in each case.
 func (c *Consumer) Run(ctx context.Context, opts ...kgo.Opt) error {
 	switch {

@@ -72,6 +72,7 @@ func (e *retryAfterError) RetryAfter() time.Duration { return e.after }
 func isFatal(err error) bool {
 	var message *UnprocessableError
 	return errors.As(err, &message) || errors.Is(err, dedup.ErrClosed) || errors.Is(err, flow.ErrNoVerdict) ||
+		errors.Is(err, partition.ErrRefused) ||
 		errors.Is(err, kerr.FencedInstanceID) // whoever has the id now would be fenced by us, and so on
 }
 

@@ -7,7 +7,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
 
 // options are the caller's between what they may replace and what they may not.
@@ -60,8 +59,8 @@ func (c *Consumer) check(client *kgo.Client) error {
 		return bad("ConsumeStartOffset", "is neither AtStart nor AtCommitted: messages from before the first commit would be skipped; set franz.Config.AllowSkip if that is meant")
 	case !c.cfg.AllowSkip && reset != kgo.NoResetOffset() && reset != kgo.NewOffset().AtStart():
 		return bad("ConsumeResetOffset", "is neither NoResetOffset nor AtStart: an invalid offset could silently skip messages; set franz.Config.AllowSkip if that is meant")
-	case c.cfg.Drain > rebalance-partition.Handover:
-		return bad("RebalanceTimeout", "is %v, less than franz.Config.Drain (%v) and %v: the partition would be given away while handlers run", rebalance, c.cfg.Drain, partition.Handover)
+	case c.cfg.Drain > rebalance-c.partitions.Handover():
+		return bad("RebalanceTimeout", "is %v, less than franz.Config.Drain (%v) and %v: the partition would be given away while handlers run", rebalance, c.cfg.Drain, c.partitions.Handover())
 	}
 	return nil
 }

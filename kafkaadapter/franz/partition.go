@@ -23,6 +23,7 @@ func partitionConfig(c Config, retry backoff.Policy) *partition.Config {
 		},
 		Hooks: partitionHooks(c.Observer),
 	}
+	c.owning(out)
 	if c.BatchHandler != nil {
 		out.HandleBatch = func(ctx context.Context, ms []*partition.Message) []error { return c.BatchHandler(ctx, natives(ms)) }
 	}

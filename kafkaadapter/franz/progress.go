@@ -36,6 +36,9 @@ type Progress struct {
 	// store that does not answer. PausedFor is how long it was paused in all.
 	Backlogged, StoreDown bool
 	PausedFor             time.Duration
+	// NotOwned: with Config.Own, nothing of the partition runs until it is owned. It is paused
+	// once Own has failed, or what was owned was lost.
+	NotOwned bool
 }
 
 // Progress returns a reading of every partition that this member has, in order. It costs a
@@ -65,6 +68,7 @@ func (a *assigned) progress() Progress {
 		Topic: a.at.topic, Partition: a.at.partition,
 		Received: at.Received, Watermark: at.Watermark, InFlight: at.Held, Unfinished: at.Unfinished, Oldest: at.Oldest, Age: at.Age,
 		Backlogged: at.Paused&flow.Backlog != 0, StoreDown: at.Paused&flow.StoreDown != 0, PausedFor: at.PausedFor,
+		NotOwned: at.NotOwned,
 	}
 	from := at.Watermark
 	if from < 0 {

@@ -29,6 +29,7 @@ type session struct {
 	client    *kgo.Client
 	ready     chan struct{} // closed when the above is known
 	commits   *commits
+	counts    *partition.Counts
 	committer *flow.Committer
 	turn      *turn
 
@@ -67,6 +68,7 @@ func (c *Consumer) open(ctx context.Context, opts []kgo.Opt) (*session, error) {
 	s.over = err != nil
 	s.group, _ = s.client.OptValue(kgo.ConsumerGroup).(string)
 	s.commits = newCommits(s)
+	s.counts = partition.NewCounts(s.count)
 	s.committer, _ = flow.NewCommitter(flow.CommitterConfig{ // its settings have been checked
 		Interval: c.cfg.CommitEvery, Count: c.cfg.CommitCount, Repeat: commitRepeat,
 		Mark: s.commits.mark, Commit: s.commits.commit, Confirmed: s.commits.confirmed,

@@ -14,12 +14,14 @@ const DefaultHigh = 2048
 // Reason is a set of causes for which a partition is paused.
 type Reason uint8
 
-// The causes. Backlog belongs to [Gate.Check], StoreDown to the caller.
+// The causes. Backlog belongs to [Gate.Check], the others to the caller.
 const (
 	// Backlog means that too much is in flight.
 	Backlog Reason = 1 << iota
 	// StoreDown means that the store cannot be asked: nothing may run.
 	StoreDown
+	// NotOwned means that the partition is not owned: nothing may run.
+	NotOwned
 )
 
 // String returns the names of the causes joined by "+", and "none" for no cause.
@@ -28,7 +30,7 @@ func (r Reason) String() string {
 	for _, one := range []struct {
 		reason Reason
 		name   string
-	}{{Backlog, "backlog"}, {StoreDown, "store down"}} {
+	}{{Backlog, "backlog"}, {StoreDown, "store down"}, {NotOwned, "not owned"}} {
 		if r&one.reason != 0 {
 			names = append(names, one.name)
 			r &^= one.reason

@@ -15,6 +15,9 @@ import (
 // It never waits for a key in flight elsewhere: a single call would, for as long as the
 // Deduper's configuration says, and on a worker which the owner of the key may need.
 func (p *Partition) askBatch(batch []task) {
+	if batch = p.placed(batch); len(batch) == 0 {
+		return
+	}
 	reqs := make([]dedup.Request, len(batch))
 	for i, t := range batch {
 		reqs[i] = p.request(t.Item)
@@ -59,6 +62,9 @@ func (p *Partition) asked(it *item, c *dedup.Claim) flow.Verdict {
 	if err := Unprocessable(c); err != nil && c.Outcome != dedup.Uncertain {
 		it.msg.Bad = err
 		return next
+	}
+	if c.Outcome == dedup.Unknown && p.refused(c.Err()) != nil {
+		return flow.Stop(p.refused(c.Err()))
 	}
 	p.heard(it, c)
 	switch c.Outcome {
@@ -107,6 +113,9 @@ func (p *Partition) busy(it *item, c *dedup.Claim) flow.Verdict {
 
 // findOut claims an uncertain message by itself, which asks Config.Resolve if there is one.
 func (p *Partition) findOut(ctx context.Context, t task) {
+	if p.cfg.Own != nil && len(p.placed([]task{t})) == 0 {
+		return
+	}
 	it := t.Item
 	req := p.request(it)
 	it.uncertain = false

@@ -52,8 +52,13 @@ func (p *Partition) claimBatch(ctx context.Context, batch []*item) error {
 		if len(ask) == 0 {
 			return nil
 		}
+		if p.place(ctx, ask) != nil {
+			return nil // revoked meanwhile
+		}
 		err := p.claimSome(ctx, ask)
-		switch {
+		switch refusal := p.refused(err); {
+		case refusal != nil:
+			return refusal
 		case errors.Is(err, dedup.ErrClosed):
 			return err
 		case err != nil && p.outage(ctx, n, err) != nil:
@@ -151,6 +156,7 @@ func (p *Partition) sortBatch(batch []*item, start bool) {
 }
 
 func (p *Partition) request(it *item) dedup.Request {
+	it.under = p.handlers()
 	r := dedup.Request{
 		Key: it.msg.ID, Scope: p.cfg.Scope, Origin: p.origin(it), TakeOverOlderGeneration: p.takesOver(it),
 		FirstOnly: p.unknown(it),
@@ -174,7 +180,7 @@ func (p *Partition) adopt(it *item, c *dedup.Claim) {
 	it.claim, it.begun, it.busy = c, false, time.Time{}
 	it.over.Store(false)
 	it.msg.Attempt = c.Attempt
-	it.run, it.end = c.KeepAlive(p.lanes.Context()) // which does not end the renewal
+	it.run, it.end = c.KeepAlive(it.under) // which does not end the renewal
 }
 
 // skip finishes the duplicate of something done.

@@ -59,6 +59,11 @@ type Config struct {
 	HandleBatch func(context.Context, []*Message) []error
 	// Park puts a message aside for good. Nil: Unprocessable stops the consumer.
 	Park func(ctx context.Context, m *Message, reason error) error
+	// Own acquires a partition before its first message is claimed, and again when it was lost.
+	// Nil: partitions are not owned.
+	Own func(context.Context, Assigned) (Ownership, error)
+	// Partitioner is where a key belongs among so many partitions. Required with Own.
+	Partitioner func(key []byte, count int32) int32
 	// Unprocessable makes the error that stops the consumer.
 	Unprocessable func(topic string, partition int32, m *Message, reason error) error
 
@@ -70,6 +75,14 @@ type Config struct {
 
 // unclaimed: the handler records the message itself.
 func (c *Config) unclaimed() bool { return c.Deduper == nil }
+
+// Handover is how long a partition may take to be given up, beyond Drain.
+func (c *Config) Handover() time.Duration {
+	if c.Own != nil {
+		return Handover + ownTimeout
+	}
+	return Handover
+}
 
 // Hooks are told what happens. Every one may be nil, and is called concurrently.
 type Hooks struct {
@@ -94,6 +107,8 @@ type Assignment struct {
 	// Fenced ends when the group has given the partition away, with a cause that wraps
 	// ErrFenced: handlers are cancelled at once then. Nil: that is never learnt.
 	Fenced context.Context
+	// Counts of the topics' partitions. Required with Config.Own.
+	Counts *Counts
 	// Committer commits the partition's watermark.
 	Committer *flow.Committer
 	// Pause pauses or resumes fetching. It must not wait.

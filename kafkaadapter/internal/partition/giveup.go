@@ -11,7 +11,7 @@ import (
 
 const (
 	// Handover is what giving a partition up may take beyond Config.Drain: drainGrace,
-	// CommitTimeout, and some room.
+	// CommitTimeout, and some room. With Config.Own see [Config.Handover].
 	Handover = 3 * time.Second
 	// CommitTimeout bounds each last commit: one that is given up costs redeliveries.
 	CommitTimeout = 2 * time.Second
@@ -46,6 +46,7 @@ func (p *Partition) giveUp() {
 		p.cfg.Logger.Warn("kafkaadapter: last commit of a partition is not known to be done", "topic", p.at.Topic, "partition", p.at.Partition, "error", err)
 	}
 	releasing.Wait()
+	p.disown() // not before: a record of who owns nothing any more is refused
 	p.gate.Close()
 	if hook := p.cfg.Hooks.Revoked; hook != nil {
 		hook(p.at.Topic, p.at.Partition, len(unstarted)+len(left.Pending), len(left.Running))
@@ -61,6 +62,11 @@ func (p *Partition) drain() flow.Drained[*item] {
 		var fence context.CancelCauseFunc
 		budget, fence = context.WithCancelCause(budget)
 		defer context.AfterFunc(p.at.Fenced, func() { fence(context.Cause(p.at.Fenced)) })()
+	}
+	if h := p.owner.last.Load(); h != nil { // and likewise
+		var lose context.CancelCauseFunc
+		budget, lose = context.WithCancelCause(budget)
+		defer context.AfterFunc(h.Context(), func() { lose(context.Cause(h.Context())) })()
 	}
 	left := p.lanes.Drain(budget)
 	if len(left.Running) == 0 {

@@ -39,6 +39,7 @@ type Partition struct {
 	ends    *flow.Gather[ending]
 	source  string       // of the messages' origin
 	doubts  atomic.Int64 // effects that are not on record although that was tried
+	owner   owner
 
 	// base carries the assignment's values and outlives it: a handler that cannot be
 	// stopped still has to be able to renew and record.
@@ -61,6 +62,7 @@ type item struct {
 	answer *dedup.Claim       // of the claimer's question, between asking and sorting
 	run    context.Context    // of the kept claim
 	end    context.CancelFunc // ends the renewal
+	under  context.Context    // what its handler would begin under when the store was asked
 
 	before    int           // attempts that others have made, as far as was heard
 	standing  time.Time     // since when it waits to be the suspect that runs
@@ -119,6 +121,13 @@ func (p *Partition) Start() error {
 			}
 		})
 	}
+	if p.cfg.Own != nil {
+		p.claiming.Go(func() {
+			if p.owner.failed = p.own(p.ctx); p.owner.failed != nil {
+				p.fail(p.owner.failed)
+			}
+		})
+	}
 	return nil
 }
 
@@ -130,7 +139,7 @@ func (p *Partition) End() error {
 	if err := p.lanes.Err(); errors.Is(err, flow.ErrNoVerdict) {
 		return p.errorf(fmt.Errorf("a handler ended its goroutine: %w", err))
 	}
-	return cmp.Or(p.lanes.Err(), p.claimer)
+	return cmp.Or(p.lanes.Err(), p.claimer, p.owner.failed)
 }
 
 // fail stops the consumer: this partition at once, the others with it.

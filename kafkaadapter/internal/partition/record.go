@@ -32,6 +32,9 @@ type ending struct {
 // has happened is to be recorded, until the lease ends. One that could not be learnt within
 // endPatience goes on by itself, so that it holds up nobody else.
 func (p *Partition) endBatch(batch []ending) {
+	if p.cfg.Own != nil {
+		batch = p.endable(batch)
+	}
 	done := make([]dedup.Completion, len(batch))
 	for i := range batch {
 		done[i] = batch[i].how
@@ -55,8 +58,24 @@ func (p *Partition) endBatch(batch []ending) {
 	flow.SettleAll(tasks, verdicts)
 }
 
+// endable are the ends that may be recorded now. The others wait by themselves, as effects in
+// doubt.
+func (p *Partition) endable(batch []ending) []ending {
+	now := make([]ending, 0, len(batch))
+	for _, e := range batch {
+		if p.mayEnd(e) {
+			now = append(now, e)
+			continue
+		}
+		p.doubts.Add(1)
+		go p.endAlone(e)
+	}
+	return now
+}
+
 // endAlone records an effect that is in doubt, until the lease ends.
 func (p *Partition) endAlone(e ending) {
+	p.awaitEnd(e)
 	errs := p.cfg.Deduper.CompleteBatch(p.base, []dedup.Completion{e.how})
 	p.doubts.Add(-1)
 	if errs == nil {

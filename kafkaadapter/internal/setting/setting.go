@@ -20,6 +20,8 @@ type Settings struct {
 	Unclaimed, TakeOver      bool
 	Handler, BatchHandler    bool // set
 	RangeHandler             bool // likewise
+	Own, Partitioner         bool // likewise
+	Fingerprint              bool
 	Scope                    string
 	Order, Orders            uint8 // chosen, and how many there are
 	Workers, BatchMax        *int
@@ -113,6 +115,14 @@ func (s *Settings) checkRest(scope string) error {
 		return s.Bad("Deduper", "is nil; set Unclaimed if the handler records messages itself")
 	case s.Deduper != nil && s.Unclaimed:
 		return s.Bad("Unclaimed", "is set together with Deduper")
+	case s.Own && s.Unclaimed:
+		return s.Bad("Own", "is set together with Unclaimed: there are no claims to do without")
+	case s.Own && !s.Partitioner:
+		return s.Bad("Partitioner", "is nil; with Own it must be that of the producers")
+	case s.Partitioner && !s.Own:
+		return s.Bad("Partitioner", "is set without Own, and would not be asked")
+	case s.Own && s.Fingerprint:
+		return s.Bad("Fingerprint", "is set together with Own: records of owned partitions keep none")
 	case s.Order >= s.Orders:
 		return s.Bad("Order", "is %d; ByKey, ByPartition and Unordered are known", s.Order)
 	case scope != "":
