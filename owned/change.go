@@ -12,6 +12,9 @@ import (
 // partition is, which takes no trip; Danger and Steps make it a claim of the inner store.
 func (s *Store) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
 	out := answers(len(changes))
+	if refuseEnded(ctx, out) {
+		return out
+	}
 	f := &renewing{s: s, ctx: ctx, now: s.now(), items: make([]finish, len(changes))}
 	for i := range changes {
 		f.items[i] = finish{ch: &changes[i], ans: &out[i]}
@@ -36,7 +39,7 @@ type renewing struct {
 // meet decides about one renewal by the entry of its key. The shard's mutex is held.
 func (f *renewing) meet(sh *shard, i int) {
 	it := &f.items[i]
-	e := sh.find(f.sort.hashes[i], &it.ch.ID)
+	e := sh.live(f.sort.hashes[i], &it.ch.ID, f.now)
 	switch {
 	case e == nil: // the inner store knows its claims also without us
 		it.how, it.fence = inside, it.ch.Fence
@@ -151,7 +154,11 @@ func (f *renewing) inner() {
 	for n, ans := range f.s.inner.Renew(f.ctx, changes) {
 		it := of[n]
 		*it.ans = ans
-		if ans.Err == nil && it.e != nil {
+		if ans.Err != nil {
+			continue
+		}
+		f.s.outward(&it.ch.ID, &it.ans.Record, it.runs)
+		if ans.Held && it.e != nil {
 			f.renewed(it)
 		}
 	}
@@ -162,11 +169,7 @@ func (f *renewing) renewed(it *finish) {
 	sh := f.s.table.shard(it.e.hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	it.ans.Record.Attempt += it.runs
-	it.ans.Record.Fence = max(it.ans.Record.Fence, it.e.fence)
-	if it.ans.Held {
-		it.e.until, it.e.hold = f.now+it.ch.Lease, it.ch.Hold
-	}
+	it.e.until, it.e.hold = f.now+it.ch.Lease, it.ch.Hold
 }
 
 // touch renews touches that are half a Hold old.

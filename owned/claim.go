@@ -208,13 +208,15 @@ func (c *claiming) enter() {
 func (c *claiming) meet(sh *shard, i int) {
 	it := &c.items[i]
 	hash := c.sort.hashes[i]
-	e := sh.find(hash, &it.req.ID)
+	e := sh.live(hash, &it.req.ID, c.now)
 	switch {
 	case e == nil:
 		c.list(sh, it, hash)
-	case e.state == ended:
+	case e.state == ended && e.end != passed:
 		sh.drop(e)
 		c.list(sh, it, hash)
+	case e.state == ended: // the inner store knows how; only who gets the key takes the entry's place
+		it.way, it.runs = ordinary, it.part.o.runs(it.member)
 	case e.token == it.req.Token:
 		c.again(it, e)
 	case e.state == claimed:
@@ -260,7 +262,7 @@ func (c *claiming) again(it *item, e *entry) {
 		it.way = perhaps
 		it.sought = sought{member: it.member, in: anywhere}
 	default:
-		it.way = ordinary
+		it.way, it.runs = ordinary, e.runs
 	}
 }
 

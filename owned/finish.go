@@ -56,6 +56,9 @@ func (s *Store) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answ
 // and the begin of the next are one turn.
 func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Change, reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
 	ended, claimed = answers(len(changes)), answers(len(reqs))
+	if refuseEnded(ctx, ended, claimed) {
+		return ended, claimed
+	}
 	for len(changes) > atOnce {
 		s.exchange(ctx, changes[:atOnce], ended[len(ended)-len(changes):][:atOnce], nil, nil)
 		changes = changes[atOnce:]
@@ -143,7 +146,7 @@ func (s *Store) checkChange(c *dedup.Change) error {
 // meet decides about one change by the entry of its key. The shard's mutex is held.
 func (f *finishing) meet(sh *shard, i int) {
 	it := &f.items[i]
-	e := sh.find(f.sort.hashes[i], &it.ch.ID)
+	e := sh.live(f.sort.hashes[i], &it.ch.ID, f.now)
 	if e == nil {
 		it.how = stranger
 		return
@@ -201,9 +204,7 @@ func (e *entry) ending(s *Store, now time.Duration) dedup.Record {
 		rec.State, rec.Attempt, rec.Remaining = dedup.StateReleased, 0, e.until+e.hold-now
 		return rec
 	}
-	rec := s.doneRecord()
-	rec.Fence = e.fence
-	return rec
+	return s.doneRecord()
 }
 
 // unused gives a key back whose turn never came: no trip, and no attempt. The shard's mutex is held.
@@ -222,18 +223,12 @@ func (f *finishing) unused(sh *shard, it *finish, e *entry) {
 
 // close ends a key that had begun. The shard's mutex is held.
 func (e *entry) close(sh *shard, how end) {
-	o, b := e.o, e.batch
-	if b != nil {
-		e.fence = b.fence.Load()
+	if e.batch != nil {
+		e.fence = e.batch.fence.Load()
 	}
+	e.settle()
+	e.batch = nil
 	sh.linger(e, how)
-	if b == nil {
-		return
-	}
-	o.inFlight.Add(-1)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.settle(b, 1)
 }
 
 // mark puts the marks into the turns of their partitions.
@@ -283,7 +278,6 @@ func (f *finishing) ended(sh *shard, it *finish, p *part) {
 		}
 		sh.linger(e, marked)
 		it.ans.Held, it.ans.Written, it.ans.Record = true, true, f.s.doneRecord()
-		it.ans.Record.Fence = e.fence
 	case t.wrote() && e.state == ended && e.end == marked: // by the same change, sent twice at a time
 		*it.ans = dedup.Answer{Held: true, Written: true, Record: e.ending(f.s, f.now)}
 	case t.wrote(): // others had taken it over

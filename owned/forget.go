@@ -19,6 +19,9 @@ const forgetTries = 8
 func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
 	errs := make([]error, len(ids))
 	for i := range ids {
+		if errs[i] = ctx.Err(); errs[i] != nil {
+			continue
+		}
 		errs[i] = s.forget(ctx, ids[i], hold)
 	}
 	return errs
@@ -44,6 +47,12 @@ func (s *Store) forget(ctx context.Context, id dedup.ID, hold time.Duration) err
 		}
 	}
 	s.forgotten(&id)
+	member := s.members.of(&id)
+	for _, o := range s.sorted() {
+		o.mu.Lock()
+		o.clear(member)
+		o.mu.Unlock()
+	}
 	return nil
 }
 
@@ -148,8 +157,5 @@ func (s *Store) forgotten(id *dedup.ID) {
 	if e == nil || e.state == asking {
 		return
 	}
-	if e.state == begun {
-		e.suspected()
-	}
-	sh.drop(e)
+	sh.expire(e)
 }

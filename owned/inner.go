@@ -321,15 +321,12 @@ func (f *finishing) passed(it *finish, ans *dedup.Answer) {
 	if ans.Err != nil {
 		return
 	}
+	f.s.outward(&it.ch.ID, &it.ans.Record, it.runs)
 	hash := f.s.table.hash(&it.ch.ID)
 	sh := f.s.table.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e := sh.find(hash, &it.ch.ID)
-	if e != nil && e.token == it.ch.Token {
-		it.ans.Record.Attempt += e.runs
-		it.ans.Record.Fence = max(ans.Record.Fence, e.fence)
-	}
 	if !ans.Written || e == nil {
 		return
 	}

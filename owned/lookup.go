@@ -14,6 +14,9 @@ import (
 // of the inner store, and where that knows of no end, of every partition on record.
 func (s *Store) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 	out := answers(len(ids))
+	if refuseEnded(ctx, out) {
+		return out
+	}
 	var rest []int
 	for i := range ids {
 		if rec, ok := s.tabled(&ids[i]); ok {
@@ -34,7 +37,7 @@ func (s *Store) tabled(id *dedup.ID) (dedup.Record, bool) {
 	sh := s.table.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e := sh.find(hash, id)
+	e := sh.live(hash, id, s.now())
 	switch {
 	case e == nil, e.state == asking, e.state == claimed, e.state == ended && e.end == passed, e.state == ended && e.end == overrun:
 		return dedup.Record{}, false
@@ -44,15 +47,21 @@ func (s *Store) tabled(id *dedup.ID) (dedup.Record, bool) {
 	return e.record(s.now()), true
 }
 
-// fenced gives a record the fence and the attempts that callers were told.
-func (s *Store) fenced(id *dedup.ID, rec *dedup.Record) {
+// outward gives a record of the inner store the attempts that it does not know of, and the fence that the
+// caller of the claim was told.
+func (s *Store) outward(id *dedup.ID, rec *dedup.Record, runs int) {
+	if rec.State == dedup.StateAbsent {
+		return
+	}
 	hash := s.table.hash(id)
 	sh := s.table.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if e := sh.find(hash, id); e != nil && rec.State != dedup.StateAbsent {
-		rec.Fence = max(rec.Fence, e.fence)
+	if e := sh.find(hash, id); e != nil && (e.state == claimed || e.state == ended && e.end == passed) {
+		runs = max(runs, e.runs)
+		e.told(rec)
 	}
+	rec.Attempt += runs
 }
 
 // lookup asks the stores.
@@ -65,11 +74,7 @@ func (s *Store) lookup(ctx context.Context, ids []dedup.ID, at []int, out []dedu
 	for n, ans := range s.inner.Lookup(ctx, asked) {
 		out[at[n]] = ans
 	}
-	spots, err := s.everywhere(ctx)
-	var found []elsewhere
-	if err == nil {
-		found, err = s.askForeign(ctx, spots, all)
-	}
+	found, err := s.lookInSets(ctx, all)
 	for n, i := range at {
 		switch a := &out[i]; {
 		case a.Err != nil:
@@ -77,16 +82,58 @@ func (s *Store) lookup(ctx context.Context, ids []dedup.ID, at []int, out []dedu
 			*a = dedup.Answer{Err: err}
 		case found[n].done:
 			a.Record = s.doneRecord()
-		case a.Record.State == dedup.StateSucceeded || a.Record.State == dedup.StateFailed:
-		case a.Record.State == dedup.StateAbsent && found[n].live:
-			a.Record = elsewhereAnswer(s.opts.Lease).Record
-		case a.Record.State == dedup.StateAbsent && found[n].runs > 0:
-			a.Record = dedup.Record{State: dedup.StateInProgress, Attempt: found[n].runs}
 		case a.Record.State != dedup.StateAbsent:
-			a.Record.Attempt += found[n].runs
-			s.fenced(&ids[i], &a.Record)
+			s.outward(&ids[i], &a.Record, found[n].runs)
+		case found[n].live:
+			a.Record = elsewhereAnswer(s.opts.Lease).Record
+		case found[n].runs > 0:
+			a.Record = dedup.Record{State: dedup.StateInProgress, Attempt: found[n].runs}
 		}
 	}
+}
+
+// lookInSets looks for members in every partition on record. Of those that are held here, what has begun
+// is in the table and among the suspects; of the others it is on record.
+func (s *Store) lookInSets(ctx context.Context, all []int64) ([]elsewhere, error) {
+	spots, err := s.everywhere(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var asks []*ask
+	var foreign []spot
+	for i := range spots {
+		if o := s.holder(spots[i].place); o != nil {
+			a := &ask{o: o}
+			for _, member := range all {
+				a.items = append(a.items, sought{member: member, in: anywhere})
+			}
+			asks = append(asks, a)
+			continue
+		}
+		foreign = append(foreign, spots[i])
+	}
+	found := make([]elsewhere, len(all))
+	if len(foreign) > 0 {
+		if found, err = s.askForeign(ctx, foreign, all); err != nil {
+			return nil, err
+		}
+	}
+	if len(asks) > 0 {
+		s.trip(ctx, nil, asks)
+	}
+	for _, a := range asks {
+		if a.reply.Err != nil {
+			return nil, a.reply.Err
+		}
+		if len(a.reply.Found) == 0 {
+			return nil, errElsewhere
+		}
+		for n, member := range all {
+			found[n].done = found[n].done || a.reply.Found[n].Done()
+			found[n].runs += a.o.runs(member)
+		}
+	}
+	return found, nil
 }
 
 // Forgets is a number that is another one after every Forget, of any process, as dedup.Store says: a

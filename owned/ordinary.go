@@ -198,7 +198,7 @@ func (c *claiming) leave() {
 	for n, ans := range c.s.inner.Lookup(c.ctx, ids) {
 		it := of[n]
 		rec := ans.Record
-		rec.Attempt += it.runs
+		c.s.outward(&it.req.ID, &rec, it.runs)
 		switch {
 		case ans.Err != nil:
 			it.ans.Err = ans.Err
@@ -226,8 +226,8 @@ func (c *claiming) passed(it *item, ans *dedup.Answer) {
 		c.done(it, 0)
 		return
 	}
-	it.ans.Record.Attempt += it.runs
 	if ans.Outcome != dedup.Acquired {
+		c.s.outward(&it.req.ID, &it.ans.Record, it.runs)
 		c.drop(it)
 		if ans.Outcome == dedup.Duplicate {
 			c.cleared(it)
@@ -235,6 +235,7 @@ func (c *claiming) passed(it *item, ans *dedup.Answer) {
 		c.done(it, 0)
 		return
 	}
+	it.ans.Record.Attempt += it.runs
 	c.keep(it, ans)
 	if it.says == bloom.Maybe && !it.found.Touched() && it.runs == 0 {
 		it.part.o.filter.Wrong(1)

@@ -46,10 +46,7 @@ func (o *Ownership) promoteAll(ctx context.Context) error {
 			return true
 		}
 		if e.batch.fence.Load() == 0 { // nobody was told of it
-			o.inFlight.Add(-1)
-			o.mu.Lock()
-			o.settle(e.batch, 1)
-			o.mu.Unlock()
+			e.settle()
 			return false
 		}
 		all = append(all, &promotion{e: e, lease: max(e.until-now, time.Millisecond), hold: e.hold})

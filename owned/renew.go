@@ -147,14 +147,11 @@ func (o *Ownership) foldable() bool {
 // sweep drops entries a Hold after their lease: their attempts are forgotten, as everywhere.
 func (s *Store) sweep(now time.Duration) {
 	s.table.each(func(e *entry) bool {
-		if e.state == ended || e.state == asking || now < e.until+e.hold {
+		if !e.expired(now) {
 			return true
 		}
-		if o := e.o; e.state == begun {
-			o.inFlight.Add(-1)
-			o.mu.Lock()
-			o.settle(e.batch, 1)
-			o.mu.Unlock()
+		if e.state == begun {
+			e.settle()
 		}
 		return false
 	})

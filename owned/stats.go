@@ -1,6 +1,7 @@
 package owned
 
 import (
+	"context"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -93,6 +94,19 @@ func answers(n int) []dedup.Answer {
 		return (*s)[:n]
 	}
 	return make([]dedup.Answer, n, 1<<bits.Len(uint(n-1))) //nolint:gosec // n is above 0
+}
+
+// refuseEnded answers everything with the error of a context that has ended, and reports whether it has.
+func refuseEnded(ctx context.Context, lists ...[]dedup.Answer) bool {
+	if ctx.Err() == nil {
+		return false
+	}
+	for _, list := range lists {
+		for i := range list {
+			list[i].Err = context.Cause(ctx)
+		}
+	}
+	return true
 }
 
 // Recycle takes answers back that a method has returned: they may not be looked at any more. A

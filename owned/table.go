@@ -112,6 +112,58 @@ func (s *shard) find(hash uint64, id *dedup.ID) *entry {
 	return nil
 }
 
+// live is find for who asks at now: an entry whose hold is over is dropped, as everywhere.
+func (s *shard) live(hash uint64, id *dedup.ID, now time.Duration) *entry {
+	e := s.find(hash, id)
+	if e != nil && e.expired(now) {
+		s.expire(e)
+		return nil
+	}
+	return e
+}
+
+// expired reports whether the attempts of the key are forgotten. What others are at work on is not.
+func (e *entry) expired(now time.Duration) bool {
+	switch {
+	case e.state == begun, e.state == ended && e.end == unused:
+		return now >= e.until+e.hold
+	case e.state == claimed: // with Danger, the inner store keeps it for longer
+		return now >= e.until+e.hold+e.o.s.opts.Window
+	}
+	return false
+}
+
+// expire drops an entry, and what it has begun.
+func (s *shard) expire(e *entry) {
+	if e.state == begun {
+		e.settle()
+	}
+	s.drop(e)
+}
+
+// settle notes that a key that had begun has ended. Its shard's mutex is held.
+func (e *entry) settle() {
+	if e.batch == nil {
+		return
+	}
+	o := e.o
+	o.inFlight.Add(-1)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.settle(e.batch, 1)
+}
+
+// told gives a record of the inner store the fence that the caller of this claim was told.
+func (e *entry) told(rec *dedup.Record) {
+	switch {
+	case rec.State == dedup.StateAbsent:
+	case rec.Fence == e.inner:
+		rec.Fence = e.fence
+	default:
+		rec.Fence = max(rec.Fence, e.fence)
+	}
+}
+
 // put adds an entry, whose ID has none.
 func (s *shard) put(e *entry) {
 	if s.n >= 2*len(s.heads) {
