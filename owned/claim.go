@@ -49,6 +49,9 @@ type claiming struct {
 	items []item
 	parts []*part
 	slab  []entry // for new entries
+
+	queries []bloom.Query
+	asked   []int32 // the item of each
 }
 
 // item is one request on its way.
@@ -195,13 +198,56 @@ func (c *claiming) ungate() {
 	}
 }
 
-// enter makes the entries and asks the filter, each key under its shard's mutex: of two callers one
+// enter makes the entries, each under its shard's mutex, and asks the filter only then: of two callers one
 // finds the other's entry, or comes after it has gone and sees the bits.
 func (c *claiming) enter() {
 	s := c.s
 	c.sort.sort(len(c.items), func(i int) uint64 { return s.table.hash(&c.items[i].req.ID) })
 	c.slab = make([]entry, len(c.items))
 	c.sort.each(s.table, c.meet)
+	if s.between != nil {
+		s.between()
+	}
+	begins := false
+	for _, p := range c.parts {
+		begins = c.filter(p) || begins
+	}
+	if begins {
+		c.sort.each(s.table, c.commit)
+	}
+}
+
+// filter asks a partition's filter for the keys that have a new entry, and reports whether some begin.
+func (c *claiming) filter(p *part) bool {
+	c.queries, c.asked = c.queries[:0], c.asked[:0]
+	for i := range c.items {
+		if it := &c.items[i]; it.part == p && it.way == perhaps && it.sought.in == 0 {
+			c.queries = append(c.queries, bloom.Query{ID: filterKey(it.member)})
+			c.asked = append(c.asked, int32(i)) //nolint:gosec // the index of an item
+		}
+	}
+	if len(c.asked) == 0 {
+		return false
+	}
+	oldest := p.o.filter.WhereAll(c.queries)
+	for n, i := range c.asked {
+		c.judge(&c.items[i], oldest, &c.queries[n])
+	}
+	return p.news > 0
+}
+
+// commit tells others that a key is to begin without the inner store. The shard's mutex is held.
+func (c *claiming) commit(_ *shard, i int) {
+	it := &c.items[i]
+	switch {
+	case it.way != proven:
+	case it.e.state == asking:
+		it.e.state, it.e.batch = begun, it.part.begin
+	default: // its lease has lapsed meanwhile, and somebody else has the key
+		it.way = answered
+		it.part.news--
+		*it.ans = elsewhereAnswer(it.req.Lease)
+	}
 }
 
 // meet decides about one request by the entry that its key has. The shard's mutex is held.
@@ -230,7 +276,6 @@ func (c *claiming) meet(sh *shard, i int) {
 func (c *claiming) list(sh *shard, it *item, hash uint64) {
 	it.e, it.listed, it.way = c.entry(it, hash), true, perhaps
 	sh.put(it.e)
-	c.judge(it)
 }
 
 // entry makes one.
@@ -328,14 +373,13 @@ func (e *entry) record(now time.Duration) dedup.Record {
 }
 
 // judge says how a key without an attempt is to be asked for.
-func (c *claiming) judge(it *item) {
-	o := it.part.o
-	it.sought.member = it.member
-	it.sought.oldest, it.sought.in, it.says, it.why = o.filter.Where(filterKey(it.member))
+func (c *claiming) judge(it *item, oldest int64, q *bloom.Query) {
+	it.sought = sought{member: it.member, oldest: oldest, in: q.In}
+	it.says, it.why = q.Answer, q.Reason
 	if it.says == bloom.Unknown {
 		it.sought.in = anywhere
 	}
-	if it.runs = o.runs(it.member); it.runs > 0 {
+	if it.runs = it.part.o.runs(it.member); it.runs > 0 {
 		if it.says == bloom.ProvenNew {
 			it.way = ordinary // begun, and not marked
 		}
@@ -354,7 +398,7 @@ func (c *claiming) judge(it *item) {
 			p.begin = p.o.newBegin()
 		}
 		p.lease = max(p.lease, it.req.Lease)
-		it.way, it.e.state, it.e.batch = proven, begun, p.begin
+		it.way = proven
 		p.news++
 	}
 }
@@ -388,7 +432,7 @@ func (c *claiming) send() {
 
 // prepare makes the begin of a partition's new keys, and feeds them to the filter.
 func (p *part) prepare(c *claiming) {
-	if p.begin == nil {
+	if p.news == 0 {
 		return
 	}
 	o := p.o

@@ -97,7 +97,7 @@ func (s *Store) exchange(ctx context.Context, changes []dedup.Change, ended []de
 func (c *claiming) free() {
 	clear(c.items)
 	clear(c.parts)
-	*c = claiming{sort: c.sort, items: c.items[:0], parts: c.parts[:0]}
+	*c = claiming{sort: c.sort, items: c.items[:0], parts: c.parts[:0], queries: c.queries[:0], asked: c.asked[:0]}
 	claimings.Put(c)
 }
 

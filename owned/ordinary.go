@@ -198,6 +198,9 @@ func (c *claiming) leave() {
 	for n, ans := range c.s.inner.Lookup(c.ctx, ids) {
 		it := of[n]
 		rec := ans.Record
+		if rec.State == dedup.StateAbsent {
+			rec = dedup.Record{State: dedup.StateInProgress}
+		}
 		c.s.outward(&it.req.ID, &rec, it.runs)
 		switch {
 		case ans.Err != nil:

@@ -25,7 +25,8 @@ type Store struct {
 	registry *registry
 	born     time.Time // monotonic times are counted from it
 
-	table *table
+	table   *table
+	between func() // tests stand between an entry and the look at the filter
 
 	mu     sync.RWMutex
 	held   map[place]*Ownership // the newest of each partition, also when it has been lost or released

@@ -12,7 +12,7 @@ import (
 const (
 	shards = 16
 	// lingering bounds the ended entries of a shard that are kept for who sends their end again.
-	lingering = 256
+	lingering = 64
 	// minHeads is how many chains a shard begins with: a power of two.
 	minHeads = 64
 )

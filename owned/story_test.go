@@ -1,0 +1,370 @@
+package owned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// What the stories use: a partition, and the times of a small deployment.
+var only = Partition{Source: "group/topic", Number: 0, Count: 1, Generation: 1}
+
+const (
+	storyLease = 3 * time.Second // of a claim
+	storyHold  = 10 * time.Minute
+)
+
+func storyOptions() Options {
+	return Options{
+		Prefix: "t", Secret: []byte("a secret of the tests"), Window: time.Hour, Hold: storyHold, Lease: 10 * time.Second, ExpectedKeys: 1000,
+	}
+}
+
+// world is a Redis in fake time, and the processes that use it.
+type world struct {
+	*testing.T
+	client *redis.Client
+	opts   Options
+}
+
+// story runs a test in fake time.
+func story(t *testing.T, tell func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		_, client := redistest.Bubble(t)
+		w := &world{T: t, client: client, opts: storyOptions()}
+		must(t, Boot(t.Context(), client, w.opts))
+		tell(w)
+	})
+}
+
+// process starts one: a Store of its own over the inner store that all share.
+func (w *world) process() *Store {
+	w.Helper()
+	inner, err := redisadapter.New(w.Context(), w.client, redisadapter.Options{Prefix: "in", Owned: true})
+	must(w, err)
+	s, err := New(w.Context(), w.client, inner, w.opts)
+	must(w, err)
+	w.Cleanup(func() { _ = s.Close(context.Background()) })
+	return s
+}
+
+// own acquires the partition, and waits for its filter.
+func (w *world) own(s *Store) *Ownership {
+	w.Helper()
+	o, err := s.Acquire(w.Context(), only)
+	must(w, err)
+	synctest.Wait()
+	if !o.loaded.Load() {
+		w.Fatal("the filter was not loaded")
+	}
+	return o
+}
+
+// crash ends a process in mid-work: nothing is released, and nothing renewed any more.
+func (w *world) crash(s *Store) {
+	s.mu.Lock()
+	s.closed = true
+	over := s.over
+	var held []*Ownership
+	for _, o := range s.held {
+		held = append(held, o)
+	}
+	s.mu.Unlock()
+	s.nudge()
+	<-over
+	for _, o := range held {
+		o.released.Store(true)
+		o.lose(ErrReleased)
+	}
+}
+
+// freeze lets the partition's lease run out without its owner hearing of it.
+func (w *world) freeze(o *Ownership, d time.Duration) {
+	o.renewing.Store(true)
+	time.Sleep(d)
+	o.renewing.Store(false)
+}
+
+func request(n int) dedup.ClaimRequest {
+	id := dedup.ID{1, byte(n >> 8), byte(n)}
+	token := dedup.Token{byte(n >> 8), byte(n)}
+	nth++
+	token[8], token[9] = byte(nth>>8), byte(nth)
+	return dedup.ClaimRequest{
+		ID: id, Token: token, Lease: storyLease, Hold: storyHold,
+		Origin: dedup.Origin{Source: only.Source, Partition: only.Number, Offset: int64(n), Generation: 1},
+	}
+}
+
+var nth int
+
+func success(r *dedup.ClaimRequest) dedup.Change {
+	return dedup.Change{
+		ID: r.ID, Token: r.Token, Attempt: 1, State: dedup.StateSucceeded, Lease: r.Lease, Hold: r.Hold, Window: time.Hour,
+		Landed: true, Origin: r.Origin,
+	}
+}
+
+func (w *world) claim(s *Store, r dedup.ClaimRequest) dedup.Answer {
+	w.Helper()
+	a := s.Claim(w.Context(), []dedup.ClaimRequest{r})[0]
+	if a.Err != nil {
+		w.Fatalf("Claim: %v", a.Err)
+	}
+	return a
+}
+
+func (w *world) finish(s *Store, c dedup.Change) dedup.Answer {
+	w.Helper()
+	a := s.Finish(w.Context(), []dedup.Change{c})[0]
+	if a.Err != nil {
+		w.Fatalf("Finish: %v", a.Err)
+	}
+	return a
+}
+
+// wants insists on the outcome and the attempt of a claim.
+func (w *world) wants(what string, a dedup.Answer, outcome dedup.Outcome, attempt int) {
+	w.Helper()
+	if a.Outcome != outcome || attempt > 0 && a.Record.Attempt != attempt {
+		w.Errorf("%s: want %v, attempt %d, got %+v", what, outcome, attempt, a)
+	}
+}
+
+// TestAStaleOwnerChangesNothing: an owner that was frozen past its lease, and replaced, neither begins nor
+// marks anything.
+func TestAStaleOwnerChangesNothing(t *testing.T) {
+	story(t, func(w *world) {
+		t := w.T
+		old, next := w.process(), w.process()
+		was := w.own(old)
+		r := request(1)
+		w.wants("a new key", w.claim(old, r), dedup.Acquired, 1)
+		w.freeze(was, w.opts.Lease+time.Second)
+		is := w.own(next)
+		if a := old.Finish(t.Context(), []dedup.Change{success(&r)})[0]; a.Held || a.Written || a.Err != nil {
+			t.Errorf("a mark from a stale epoch: %+v", a)
+		}
+		if cause := context.Cause(was.Context()); !errors.Is(cause, ErrLost) {
+			t.Errorf("the stale owner's Context ended with %v", cause)
+		}
+		if st := was.Stats(); st.Stale != 1 {
+			t.Errorf("the mark was to be counted: %+v", st)
+		}
+		w.wants("a claim at the stale owner", w.claim(old, request(2)), dedup.InFlight, 0)
+		w.wants("the key at the new owner", w.claim(next, request(1)), dedup.Acquired, 2)
+		w.wants("another key there", w.claim(next, request(2)), dedup.Acquired, 1)
+		if st := is.Stats(); st.Saved != 1 || st.Epoch <= was.Stats().Epoch {
+			t.Errorf("only the key that nobody had begun is new: %+v", st)
+		}
+	})
+}
+
+// TestALapsedOwnerGoesOn: a lease that ran out with nobody there costs an epoch, and neither the filter nor
+// what was begun.
+func TestALapsedOwnerGoesOn(t *testing.T) {
+	story(t, func(w *world) {
+		t := w.T
+		s := w.process()
+		o := w.own(s)
+		r := request(1)
+		w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
+		before := o.Stats()
+		w.freeze(o, w.opts.Lease+time.Second)
+		w.wants("the next key", w.claim(s, request(2)), dedup.Acquired, 1)
+		after := o.Stats()
+		if after.Epoch <= before.Epoch || after.Saved != 2 || o.Context().Err() != nil {
+			t.Errorf("want a new epoch and two keys that were new: %+v", after)
+		}
+		if a := w.finish(s, success(&r)); !a.Held || !a.Written {
+			t.Errorf("a key that was begun in the epoch before: %+v", a)
+		}
+		w.wants("it", w.claim(s, request(1)), dedup.Duplicate, 0)
+	})
+}
+
+// TestTwoRaceForOnePartition: one gets it, and the other is told for how long.
+func TestTwoRaceForOnePartition(t *testing.T) {
+	story(t, func(w *world) {
+		t := w.T
+		stores := []*Store{w.process(), w.process(), w.process()}
+		var got [3]*Ownership
+		var errs [3]error
+		var all sync.WaitGroup
+		for i, s := range stores {
+			all.Go(func() { got[i], errs[i] = s.Acquire(t.Context(), only) })
+		}
+		all.Wait()
+		won := 0
+		for i := range stores {
+			var held *HeldError
+			switch {
+			case errs[i] == nil:
+				won++
+			case !errors.As(errs[i], &held) || held.Remaining <= 0 || held.Remaining > w.opts.Lease:
+				t.Errorf("want a HeldError, got %v", errs[i])
+			}
+		}
+		if won != 1 {
+			t.Errorf("%d of three hold the partition", won)
+		}
+	})
+}
+
+// TestAnOlderGenerationIsTakenOver at once, with the option and never without.
+func TestAnOlderGenerationIsTakenOver(t *testing.T) {
+	story(t, func(w *world) {
+		t := w.T
+		old := w.process()
+		w.own(old)
+		newer := only
+		newer.Generation++
+		var held *HeldError
+		if _, err := w.process().Acquire(t.Context(), newer); !errors.As(err, &held) {
+			t.Errorf("without the option: %v", err)
+		}
+		w.opts.TakeOverOlderGeneration = true
+		if _, err := w.process().Acquire(t.Context(), only); !errors.As(err, &held) {
+			t.Errorf("from the same generation: %v", err)
+		}
+		if _, err := w.process().Acquire(t.Context(), newer); err != nil {
+			t.Errorf("from an older generation: %v", err)
+		}
+		w.wants("at the old owner", w.claim(old, request(1)), dedup.InFlight, 0)
+	})
+}
+
+// TestRequestsThatAreRefused names what one window, and one lease, for all keys have no room for.
+func TestRequestsThatAreRefused(t *testing.T) {
+	story(t, func(w *world) {
+		t := w.T
+		s := w.process()
+		w.own(s)
+		for field, bend := range map[string]func(r *dedup.ClaimRequest, c *dedup.Change){
+			"Lease":       func(r *dedup.ClaimRequest, _ *dedup.Change) { r.Lease = w.opts.Lease/3 + 1 },
+			"Hold":        func(r *dedup.ClaimRequest, _ *dedup.Change) { r.Hold++ },
+			"Fingerprint": func(r *dedup.ClaimRequest, c *dedup.Change) { r.Fingerprint[0], c.Fingerprint[0] = 1, 1 },
+			"Origin":      func(r *dedup.ClaimRequest, c *dedup.Change) { r.Origin.Partition, c.Origin.Partition = 6, 6 },
+			"Window":      func(_ *dedup.ClaimRequest, c *dedup.Change) { c.Window = time.Minute },
+			"Result":      func(_ *dedup.ClaimRequest, c *dedup.Change) { c.Result = []byte("x") },
+			"State":       func(_ *dedup.ClaimRequest, c *dedup.Change) { c.State = dedup.StateFailed },
+			"Unused":      func(_ *dedup.ClaimRequest, c *dedup.Change) { c.Unused = true },
+			"With":        func(_ *dedup.ClaimRequest, c *dedup.Change) { c.With = 1 },
+		} {
+			r := request(len(field))
+			c := success(&r)
+			bend(&r, &c)
+			var bad *dedup.InputError
+			claimed := s.Claim(t.Context(), []dedup.ClaimRequest{r})[0].Err
+			ended := s.Finish(t.Context(), []dedup.Change{c})[0].Err
+			if err := errors.Join(claimed, ended); !errors.As(err, &bad) || bad.Field != field {
+				t.Errorf("%s: Claim says %v, Finish %v", field, claimed, ended)
+			}
+		}
+	})
+}
+
+// TestInFlightIsBounded: what is above the bound is claimed at the inner store, and is no suspect.
+func TestInFlightIsBounded(t *testing.T) {
+	story(t, func(w *world) {
+		t := w.T
+		w.opts.InFlight = 4
+		s := w.process()
+		o := w.own(s)
+		var reqs []dedup.ClaimRequest
+		var ends []dedup.Change
+		for n := range 10 {
+			reqs = append(reqs, request(n))
+			ends = append(ends, success(&reqs[n]))
+		}
+		for _, a := range s.Claim(t.Context(), reqs) {
+			w.wants("a new key", a, dedup.Acquired, 1)
+		}
+		if st := o.Stats(); st.InFlight != 4 || st.Saved != 4 || st.New != 10 {
+			t.Errorf("want 4 in flight of 10 that were new: %+v", st)
+		}
+		for _, a := range s.Finish(t.Context(), ends) {
+			if !a.Held || !a.Written {
+				t.Errorf("an end: %+v", a)
+			}
+		}
+		if st := o.Stats(); st.InFlight != 0 {
+			t.Errorf("all have ended: %+v", st)
+		}
+		for n := range 10 {
+			w.wants(fmt.Sprint("key ", n), w.claim(s, request(n)), dedup.Duplicate, 0)
+		}
+		if left := w.client.HLen(t.Context(), o.names.run).Val(); left != 0 {
+			t.Errorf("%d begins are left on record", left)
+		}
+	})
+}
+
+// TestGenerationsPass: marks stay duplicates from one generation to the next, for the window, and no longer
+// than the window, the hold and two slices.
+func TestGenerationsPass(t *testing.T) {
+	story(t, func(w *world) {
+		t := w.T
+		s := w.process()
+		o := w.own(s)
+		slice := o.s.opts.slice()
+		r := request(1)
+		time.Sleep(slice - time.Duration(time.Now().UnixNano())%slice - time.Second)
+		w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
+		time.Sleep(2 * time.Second) // the mark goes to another generation than the owner names first
+		if a := w.finish(s, success(&r)); !a.Held {
+			t.Errorf("a mark at the edge: %+v", a)
+		}
+		for range 60 {
+			time.Sleep(time.Minute - time.Second)
+			w.wants("within the window", w.claim(s, request(1)), dedup.Duplicate, 0)
+		}
+		for range 28 {
+			time.Sleep(slice / 4)
+			other := request(int(time.Now().Unix()))
+			w.claim(s, other)
+			w.finish(s, success(&other))
+		}
+		w.wants("long after the window", w.claim(s, request(1)), dedup.Acquired, 1)
+		if st := o.Stats(); st.Filter.Rotations < 7 {
+			t.Errorf("generations were to pass: %+v", st)
+		}
+	})
+}
+
+// TestTheEntryComesBeforeTheFilter: between the two, another claim of the same key has time to begin and
+// to end. One of the two gets it.
+func TestTheEntryComesBeforeTheFilter(t *testing.T) {
+	story(t, func(w *world) {
+		t := w.T
+		s := w.process()
+		w.own(s)
+		first := true
+		var second dedup.Answer
+		s.between = func() {
+			if !first {
+				return
+			}
+			first = false
+			r := request(1)
+			if second = w.claim(s, r); second.Outcome == dedup.Acquired {
+				w.finish(s, success(&r))
+			}
+		}
+		a := w.claim(s, request(1))
+		if a.Outcome == second.Outcome {
+			t.Errorf("both got the key, or none: %+v %+v", a, second)
+		}
+	})
+}
