@@ -18,6 +18,8 @@ type model struct {
 	until time.Duration
 	run   map[string]modelBegin
 	sets  map[string]modelSet
+	// bore: a loss was taken out, and counts are no more than lower bounds.
+	bore bool
 }
 
 type modelBegin struct {
@@ -284,7 +286,7 @@ func (m *model) remap(c redisscript.OwnRemap, now time.Duration) redisscript.Own
 		if c.Span == 0 {
 			return m.reply(redisscript.OwnAmnesia, now)
 		}
-		h.Lost = false
+		h.Lost, m.bore = false, true
 		for g, of := range h.Gens {
 			of.Fresh, of.Kept = 0, 0
 			h.Gens[g] = of
