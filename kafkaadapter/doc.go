@@ -47,6 +47,28 @@
 //	defer group.Close()
 //	return a.Run(ctx, group, []string{"charges"})
 //
+// # Owned partitions
+//
+// With Config.Own a member owns the partitions that it is assigned, and a key that is new needs
+// no claim of its own (level Owned; see package owned, whose Store the Deduper is over then).
+// A partition is acquired before its first message is claimed and released after its last record
+// and its last commit; after a crash nobody works on it before its lease is over, or with
+// owned.Options.TakeOverOlderGeneration at once. The number of partitions is asked for at each
+// assignment. Which records lie where their key says is up to Config.Partitioner.
+//
+// It is for topics whose messages have keys. In a topic of several partitions a message without
+// a key may lie in any of them: each is misplaced, and every message of the topic is then looked
+// for in all partitions and claimed, which is slower than not to own them. It is the same with a
+// Partitioner that is not the producers', and for one window after partitions were added. A
+// member of a cooperative group that keeps a partition when some are added goes on by the old
+// number until the partition is assigned anew: what has moved there is misplaced until then.
+//
+// A partition that is lost (somebody else took it, or Redis was away for longer than the lease)
+// is not given up: its handlers are cancelled at once, with dedup.ErrLeaseLost and
+// owned.ErrLost as the cause, nothing of it begins, and it is acquired again. The other
+// partitions do not notice. When the group has given it away the group will say so; to leave the
+// session would make the group rebalance for every short outage of Redis.
+//
 // The Deduper's Window must exceed the topic's retention (Kafka's default is 7 days);
 // [CheckWindow] tells whether it does.
 package kafkaadapter

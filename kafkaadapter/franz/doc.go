@@ -34,6 +34,10 @@
 // to the options, with brokers of 4.0 (kgo recommends 4.3); kgo falls back to a classic group
 // elsewhere.
 //
+// With Config.Own a member owns its partitions, and new keys need no claim: see "Owned
+// partitions" in the documentation of package kafkaadapter. The number of partitions is asked for
+// with Run's client.
+//
 // [Share] consumes as a member of a share group (KIP-932): no offsets and no order, but as many
 // members as there is work for. The broker delivers a message a few times, and archives it then;
 // see ShareConfig.Deliveries.
