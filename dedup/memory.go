@@ -42,6 +42,7 @@ type memoryStore struct {
 	mu      sync.Mutex
 	records map[ID]*memoryRecord
 	expiry  memoryHeap
+	answers slabs[Answer]
 	fence   uint64 // largest fence given out or shown so far
 	forgets uint64 // how often Forget has forgotten something
 }
@@ -161,6 +162,7 @@ func (s *memoryStore) Forget(ctx context.Context, ids []ID, hold time.Duration) 
 	for i := range answers {
 		errs[i] = answers[i].Err
 	}
+	s.Recycle(answers)
 	return errs
 }
 
@@ -197,13 +199,16 @@ func (s *memoryStore) Forgets(ctx context.Context) (uint64, error) {
 // See Config.Filter.
 func (s *memoryStore) Remembers() time.Duration { return time.Since(s.start) }
 
+// Recycle takes answers back that have been read; see [Store].
+func (s *memoryStore) Recycle(answers []Answer) { s.answers.put(answers) }
+
 // memoryBatch answers every item under one hold of the mutex, pays for a little of the
 // clearing up that is due, and copies the results once the mutex is free.
 func memoryBatch[T any](ctx context.Context, s *memoryStore, items []T, do func(*T, time.Duration) Answer) []Answer {
-	answers := make([]Answer, len(items))
 	if ctx.Err() != nil {
 		return repeat(Answer{Err: gone(ctx)}, len(items))
 	}
+	answers := s.room(len(items))
 	s.run(func(now time.Duration) {
 		for i := range items {
 			answers[i] = do(&items[i], now)
@@ -215,6 +220,14 @@ func memoryBatch[T any](ctx context.Context, s *memoryStore, items []T, do func(
 		answers[i].Record.Steps = bytes.Clone(answers[i].Record.Steps)
 	}
 	return answers
+}
+
+// room is for n answers. A single call does not give its one back.
+func (s *memoryStore) room(n int) []Answer {
+	if n == 1 {
+		return make([]Answer, 1)
+	}
+	return s.answers.get(n)
 }
 
 // run reads the clock after taking the mutex, so that instants never run backwards
