@@ -64,12 +64,11 @@ func (d *Deduper) planBatch(ctx context.Context, reqs []Request) *claimBatch {
 	}
 	slab := make([]Claim, len(reqs)) // one allocation for all
 	said := messages{left: len(reqs)}
-	var tokens randomTokens
-	tokens.seed()
 	room, back := b.room, len(reqs)
 	firsts, ids := newIDTable(len(reqs)), d.digester()
 	defer firsts.free()
 	defer digesters.Put(ids)
+	ids.tokens.seed(len(reqs))
 	for i := range reqs {
 		c := &slab[i]
 		c.Key, c.d = reqs[i].Key, d
@@ -89,7 +88,7 @@ func (d *Deduper) planBatch(ctx context.Context, reqs []Request) *claimBatch {
 			cached = d.cache.answer(ctx, &req.ID, &req.Fingerprint)
 		}
 		if !again && cached == nil {
-			req.Token = tokens.next()
+			req.Token = ids.tokens.next()
 			c.ask(req, said.next(req))
 			b.index = append(b.index, i)
 			continue

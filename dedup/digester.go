@@ -15,6 +15,8 @@ type digester struct {
 	// text is what is digested: a head, which is version and namespace, scope and key.
 	text [1 + 3*2 + maxNamespaceBytes + 2*maxKeyBytes]byte
 	head int
+
+	tokens randomTokens // of the same batch, seeded by who uses them
 }
 
 var digesters = sync.Pool{New: func() any { return &digester{hash: sha256.New()} }}

@@ -126,3 +126,19 @@ func TestClaimsOutliveTheSlicesOfTheirBatch(t *testing.T) {
 		}
 	}
 }
+
+// What a claim says of its record stays, although the store uses its answers again.
+func TestRecordsOutliveTheAnswersOfTheirBatch(t *testing.T) {
+	d := newDeduper(t, dedup.Memory(1000), nil)
+	cycle(t, d, 8, "done")
+	claims := claimBatch(t, d, manyKeyed(8, "done")...)
+	for i := range 3 {
+		cycle(t, d, 8, fmt.Sprint("later", i, "-"))
+	}
+	for i, c := range claims {
+		if want := manyKeyed(8, "done")[i]; c.Outcome != dedup.Duplicate || string(c.Record.Result) != "done" ||
+			c.Record.Origin.Offset != want.Origin.Offset || c.Record.Fingerprint != want.Fingerprint {
+			t.Errorf("claim %d: %v, %+v", i, c.Outcome, c.Record)
+		}
+	}
+}
