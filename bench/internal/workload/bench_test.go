@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -87,18 +88,22 @@ func BenchmarkCycle(b *testing.B) {
 			}
 		})
 	}
-	b.Run(fmt.Sprintf("store=null/batch=%d", typical), func(b *testing.B) { cycleAlone(b, typical) })
+	b.Run(fmt.Sprintf("store=null/batch=%d", typical), func(b *testing.B) { cycleAlone(b, typical, false) })
+	b.Run(fmt.Sprintf("store=null/kept=%d", typical), func(b *testing.B) { cycleAlone(b, typical, true) })
 }
 
 // cycleAlone claims and completes over a store that does nothing, by a caller that uses its
-// slices again, as a consumer does: what is left is the Deduper.
-func cycleAlone(b *testing.B, size int) {
+// slices again, as a consumer does: what is left is the Deduper. With kept, each claim is
+// kept alive in between.
+func cycleAlone(b *testing.B, size int, kept bool) {
 	d, err := dedup.New(new(nullStore), dedup.Config{Namespace: "bench", Window: peer.Window, LeaseTTL: peer.Lease})
 	if err != nil {
 		b.Fatal(err)
 	}
 	keys := harness.FreshKeys(16 * size) // few: the collector looks at them, too
 	reqs, ends := make([]dedup.Request, size), make([]dedup.Completion, size)
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
 	b.ReportAllocs()
 	cpu, at := harness.ProcessCPU(), 0
 	for b.Loop() {
@@ -111,6 +116,9 @@ func cycleAlone(b *testing.B, size int) {
 		}
 		for i, c := range claims {
 			ends[i].Claim = c
+			if kept {
+				c.KeepAlive(ctx)
+			}
 		}
 		if errs := d.CompleteBatch(b.Context(), ends); errs != nil {
 			b.Fatal(errors.Join(errs...))
