@@ -1,6 +1,7 @@
 package owned
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/onceward/onceward/internal/redisscript"
@@ -76,8 +77,10 @@ func (a *ask) take(r *redisscript.OwnReply) {
 	a.o.heard(r)
 	switch {
 	case r.Err != nil:
-	case r.Answer == redisscript.OwnStale && a.o.self().Epoch == a.epoch: // else acquired again meanwhile
-		a.o.lose(ErrLost)
+	case r.Answer == redisscript.OwnStale:
+		if a.o.staleIn(a.epoch); a.o.lostFor() == nil {
+			a.reply.Err = errors.New("owned: ask: the partition was acquired again meanwhile")
+		}
 	case r.Answer == redisscript.OwnAmnesia:
 		a.o.lose(ErrAmnesia)
 	case r.Answer != redisscript.OwnFound || len(r.Found) != len(a.items):

@@ -187,6 +187,8 @@ func (t *turn) again(ctx context.Context) bool {
 		return true
 	case t.reply.Answer == redisscript.OwnLapsed:
 		return len(t.begins)+len(t.touches) > 0 && t.o.reacquire(ctx) == nil
+	case t.reply.Answer == redisscript.OwnStale:
+		return t.o.lostFor() == nil // it was acquired again while the turn was under way
 	}
 	return false
 }
@@ -197,7 +199,7 @@ func (t *turn) take(r *redisscript.OwnReply, sent time.Duration) {
 	t.reply, t.sent = *r, sent
 	o.heard(r)
 	switch {
-	case r.Err != nil, r.Answer == redisscript.OwnEdge:
+	case r.Err != nil, r.Answer == redisscript.OwnEdge, r.Answer == redisscript.OwnStale:
 		t.back()
 	case t.wrote() && r.Answer != redisscript.OwnLapsed:
 		o.prolong(sent)
@@ -206,13 +208,21 @@ func (t *turn) take(r *redisscript.OwnReply, sent time.Duration) {
 	case redisscript.OwnEdge:
 		o.step(t.Gen, t.N)
 	case redisscript.OwnStale:
-		if o.self().Epoch == t.epoch { // else it was acquired again meanwhile
-			o.lose(ErrLost)
-		}
+		o.staleIn(t.epoch)
 	case redisscript.OwnBehind:
 		o.lose(fmt.Errorf("%w: the server has lost turns that it had answered", ErrLost))
 	case redisscript.OwnAmnesia:
 		o.lose(ErrAmnesia)
+	}
+}
+
+// staleIn takes in that the partition has another epoch: it is lost, unless we have acquired it again while
+// the call was under way. An acquire that is not answered yet may be what raised the epoch, so it is waited for.
+func (o *Ownership) staleIn(epoch uint64) {
+	o.again.Lock()
+	defer o.again.Unlock()
+	if o.self().Epoch == epoch {
+		o.lose(ErrLost)
 	}
 }
 

@@ -1,0 +1,75 @@
+package owned
+
+import (
+	"context"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// slowAcquire holds back what Redis has answered to Acquire, until it has called a turn stale.
+type slowAcquire struct {
+	armed   chan struct{} // its answer is held back once this is closed
+	there   chan struct{} // closed when it is
+	release chan struct{}
+	commands
+}
+
+func (s *slowAcquire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		reply, _ := cmd.(*redis.Cmd)
+		if reply == nil {
+			return err
+		}
+		if words, _ := reply.Val().([]any); len(words) > 0 && words[0] == "acquired" {
+			select {
+			case <-s.armed:
+				close(s.there)
+				<-s.release
+			default:
+			}
+		}
+		if words, _ := reply.Val().([]any); len(words) > 0 && words[0] == "stale" {
+			close(s.release)
+		}
+		return err
+	}
+}
+
+func (s *slowAcquire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestMarksBesideAnAcquire: the lease has run out with nobody there, and while the partition is acquired again
+// a mark goes out under the epoch before. The script refuses that; the mark must not be lost by it, nor the
+// partition: its key would run again.
+func TestMarksBesideAnAcquire(t *testing.T) {
+	story(t, func(w *world) {
+		slow := &slowAcquire{armed: make(chan struct{}), there: make(chan struct{}), release: make(chan struct{})}
+		w.client.AddHook(slow)
+		s := w.process()
+		o := w.own(s)
+		r := request(1)
+		w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
+		w.freeze(o, w.opts.Lease+1)
+		close(slow.armed)
+		acquired := make(chan error)
+		go func() { acquired <- o.reacquire(w.Context()) }()
+		<-slow.there
+		marked := make(chan dedup.Answer)
+		go func() { marked <- w.finish(s, success(&r)) }()
+		if err := <-acquired; err != nil {
+			w.Errorf("nobody was there: %v", err)
+		}
+		if a := <-marked; !a.Held || !a.Written {
+			w.Errorf("a mark that was sent meanwhile: %+v", a)
+		}
+		if err := context.Cause(o.Context()); err != nil {
+			w.Errorf("the partition was acquired again, and ended with %v", err)
+		}
+		w.wants("the key", w.claim(s, request(1)), dedup.Duplicate, 0)
+	})
+}
