@@ -1,0 +1,76 @@
+// Package layered_test runs leases in Redis in front of records in a database, with a Bloom filter
+// that follows the table, as several processes do.
+package layered_test
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"testing"
+
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/redis/go-redis/v9"
+	_ "modernc.org/sqlite"
+
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// place is where the two layers are.
+type place struct {
+	name    string
+	dialect sqladapter.Dialect
+	driver  string
+	dsn     func(t testing.TB) string
+	redis   func(t testing.TB) redis.UniversalClient // one of this test's own: it is flushed
+}
+
+func embedded(t testing.TB) redis.UniversalClient {
+	_, client := redistest.Mini(t)
+	return client
+}
+
+func private(t testing.TB) redis.UniversalClient {
+	return redistest.Client(t, &redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
+}
+
+var places = []place{
+	{"sqlite and miniredis", sqladapter.SQLite, "sqlite", func(t testing.TB) string {
+		return "file:" + filepath.Join(t.TempDir(), "records.db") + "?_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
+	}, embedded},
+	{"postgres and redis", sqladapter.Postgres, "pgx", servertest.Postgres, private},
+	{"mariadb and redis", sqladapter.MySQL, "mysql", func(t testing.TB) string { return servertest.MariaDB(t) + "&interpolateParams=true" }, private},
+}
+
+// open makes a table of the test's own.
+func (p place) open(t testing.TB) *sqladapter.Store {
+	t.Helper()
+	db, err := sql.Open(p.driver, p.dsn(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	db.SetMaxOpenConns(12)
+	if p.dialect == sqladapter.SQLite {
+		db.SetMaxOpenConns(1)
+	}
+	store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: p.dialect, Table: servertest.Prefix(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Drop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}

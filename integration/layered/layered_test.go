@@ -1,0 +1,200 @@
+package layered_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// TestLayers has three processes take the same messages again and again, with processes that die
+// between the two ends of a key, hot windows that end, a Redis that loses everything, and scans
+// that stand still: each effect happens, and none twice.
+func TestLayers(t *testing.T) {
+	for _, p := range places {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			client := p.redis(t)
+			if err := redisadapter.Boot(t.Context(), client, redisadapter.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			s := &stream{t: t}
+			records := p.open(t)
+			for range 3 {
+				s.processes = append(s.processes, start(t, client, records, &s.stalled))
+			}
+			stop := s.run()
+			s.until("lookups are saved", func(p *process) bool { return p.saved.Load() > 10 })
+
+			s.stalled.Store(true)
+			s.until("the filter is too far behind", func(p *process) bool { return p.count("expired") > 10 })
+			saved := s.saved()
+			s.until("and stays so", func(p *process) bool { return p.count("expired") > 20 })
+			if more := s.saved() - saved; more > 0 {
+				t.Errorf("%d lookups were saved by filters that are behind", more)
+			}
+			s.stalled.Store(false)
+			s.until("lookups are saved again", func(p *process) bool { return p.saved.Load() > saved/3+10 })
+
+			s.pause.Lock() // what is under way when a claim is lost may run twice: that is no matter of filters
+			if err := client.FlushAll(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			s.pause.Unlock()
+			s.until("the loss is noticed", func(p *process) bool { return p.count("leases_forgot") > 5 })
+			saved = s.saved()
+			s.until("lookups are saved after it", func(p *process) bool { return p.saved.Load() > saved/3+10 })
+			stop()
+			s.check()
+		})
+	}
+}
+
+// stream is what is delivered.
+type stream struct {
+	t         *testing.T
+	processes []*process
+	stalled   atomic.Bool
+	pause     sync.RWMutex
+
+	mu      sync.Mutex
+	effects []int
+	excused map[int]bool // ran under a lease that may have lapsed, so that another run is nobody's fault
+}
+
+func (s *stream) saved() (n int64) {
+	for _, p := range s.processes {
+		n += p.saved.Load()
+	}
+	return n
+}
+
+// until waits for what every process sees.
+func (s *stream) until(what string, is func(*process) bool) {
+	s.t.Helper()
+	deadline := time.After(time.Minute)
+	for _, p := range s.processes {
+		for !is(p) {
+			select {
+			case <-deadline:
+				s.t.Fatalf("not within a minute: %s", what)
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
+}
+
+// run delivers until stop is called: new messages, and old ones again.
+func (s *stream) run() (stop func()) {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	s.excused = map[int]bool{}
+	var workers sync.WaitGroup
+	for _, p := range s.processes {
+		for range 2 {
+			workers.Go(func() {
+				for ctx.Err() == nil {
+					s.pause.RLock()
+					s.deliver(p, s.next())
+					s.pause.RUnlock()
+					select {
+					case <-ctx.Done():
+					case <-time.After(3 * time.Millisecond):
+					}
+				}
+			})
+		}
+	}
+	return func() { cancel(); workers.Wait() }
+}
+
+// next is a new message, a recent one, or any.
+func (s *stream) next() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch n := len(s.effects); {
+	case n == 0 || rand.IntN(3) == 0:
+		s.effects = append(s.effects, 0)
+		return n
+	case rand.IntN(2) == 0:
+		return max(0, n-1-rand.IntN(10))
+	default:
+		return rand.IntN(n)
+	}
+}
+
+// deliver is one delivery of a message to one process. It reports whether that is to be told the
+// broker.
+func (s *stream) deliver(p *process, n int) bool {
+	began := time.Now()
+	c, err := p.d.Claim(s.t.Context(), fmt.Sprint(n))
+	if err != nil || c.Outcome != dedup.Acquired {
+		if err == nil && c.Outcome == dedup.Duplicate && s.ran(n, 0) == 0 {
+			s.t.Errorf("message %d is lost", n)
+		}
+		return err == nil && c.Outcome == dedup.Duplicate
+	}
+	if time.Since(began) > lease/2 { // a machine so slow proves nothing
+		_ = c.Release(context.WithoutCancel(s.t.Context()))
+		return false
+	}
+	s.ran(n, 1)
+	err = c.Complete(context.WithoutCancel(s.t.Context()), nil)
+	if err != nil || time.Since(began) > lease*9/10 {
+		s.mu.Lock()
+		s.excused[n] = true
+		s.mu.Unlock()
+	}
+	return err == nil
+}
+
+// ran counts runs of the effect of a message.
+func (s *stream) ran(n, more int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.effects[n] += more
+	return s.effects[n]
+}
+
+// check delivers everything until it is done, and counts.
+func (s *stream) check() {
+	for n := range s.effects {
+		for try := 0; !s.deliver(s.processes[n%3], n); try++ {
+			if try > 1000 {
+				s.t.Fatalf("message %d is not done", n)
+			}
+			<-time.After(5 * time.Millisecond)
+		}
+	}
+	doubled := 0
+	for n, runs := range s.effects {
+		if runs == 0 {
+			s.t.Errorf("message %d is lost", n)
+		}
+		if runs > 1 && !s.excused[n] {
+			doubled++
+			s.t.Errorf("the effect of message %d ran %d times", n, runs)
+		}
+	}
+	asked := int64(0)
+	for _, p := range s.processes {
+		asked += p.count("maybe")
+	}
+	s.t.Logf("%d messages, %d doubled, %d under leases that may have lapsed; %d lookups saved, %d maybe, %d behind, %d after the loss",
+		len(s.effects), doubled, len(s.excused), s.saved(), asked, s.total("expired"), s.total("leases_forgot"))
+	if len(s.effects) < 100 || len(s.excused) > len(s.effects)/5 || asked == 0 {
+		s.t.Error("nothing is shown")
+	}
+}
+
+func (s *stream) total(what string) (n int64) {
+	for _, p := range s.processes {
+		n += p.count(what)
+	}
+	return n
+}

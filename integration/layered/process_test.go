@@ -1,0 +1,121 @@
+package layered_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/bloom"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+const (
+	window  = time.Hour
+	hot     = 3 * time.Second
+	lease   = 300 * time.Millisecond
+	every   = 100 * time.Millisecond // between two scans
+	overlap = 500 * time.Millisecond // how long a commit may take
+)
+
+var errCrash = errors.New("the process has died")
+
+// dying are leases that are sometimes not told of an end that the store has: as by a process
+// that dies in between. What it would have done after that, others do here.
+type dying struct{ *redisadapter.Store }
+
+func (d dying) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	if changes[0].Landed && rand.IntN(8) == 0 {
+		answers := make([]dedup.Answer, len(changes))
+		for i := range answers {
+			answers[i].Err = errCrash
+		}
+		return answers
+	}
+	return d.Store.Finish(ctx, changes)
+}
+
+// process is what one of several would have: everything but the servers.
+type process struct {
+	d *dedup.Deduper
+	// of the filter's verdicts, by reason, or verdict where there is none
+	verdicts sync.Map
+	saved    atomic.Int64
+}
+
+func (p *process) count(what string) int64 {
+	n, _ := p.verdicts.LoadOrStore(what, new(atomic.Int64))
+	return n.(*atomic.Int64).Load() //nolint:errcheck // nothing else is stored
+}
+
+func (p *process) filtered(e dedup.Event) {
+	what := e.Reason
+	if what == "" {
+		what = e.Verdict
+	}
+	n, _ := p.verdicts.LoadOrStore(what, new(atomic.Int64))
+	n.(*atomic.Int64).Add(1) //nolint:errcheck // nothing else is stored
+	p.saved.Add(int64(e.Saved))
+}
+
+// start begins a process over the layers. Its scans wait while stalled is set.
+func start(t *testing.T, client redis.UniversalClient, records *sqladapter.Store, stalled *atomic.Bool) *process {
+	t.Helper()
+	leases, err := redisadapter.New(t.Context(), client, redisadapter.Options{
+		Amnesia: redisadapter.RunAndFlag, AmnesiaFor: window, OnFinding: func(redisadapter.Finding) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	filter, err := bloom.New(bloom.Options{Window: window, Rate: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	follow(t, filter, records, stalled)
+	p := &process{}
+	p.d, err = dedup.New(records, dedup.Config{
+		Namespace: "orders", Window: window, LeaseTTL: lease, StoreTimeout: lease * 9 / 10,
+		Leases: dying{leases}, HotWindow: hot, Filter: filter, Observer: dedup.Observer{Filtered: p.filtered},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		defer cancel()
+		if err := p.d.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// follow keeps a filter behind the table until the test ends.
+func follow(t *testing.T, filter *bloom.Filter, records *sqladapter.Store, stalled *atomic.Bool) {
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err := filter.Follow(ctx, bloom.Source{Name: "orders"}, bloom.FollowConfig{
+			Every: every, Overlap: overlap,
+			Scan: func(ctx context.Context, age time.Duration, yield func([16]byte, time.Duration) error) error {
+				if stalled.Load() {
+					return errCrash
+				}
+				return records.Scan(ctx, sqladapter.ScanOptions{Age: min(age, window), ShortestWindow: window, Page: 500},
+					func(id dedup.ID, age time.Duration) error { return yield(id, age) })
+			},
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() { stop(); <-done })
+}
