@@ -56,13 +56,16 @@ type Config struct {
 	HotWindow time.Duration
 
 	// Filter saves the Lookup of the store for keys that it can prove absent. It must be fed
-	// everything that the store holds, by whomever it was written, and must not lag behind by
-	// more than HotWindow less a lease: package bloom's Filter, that follows the store, is one.
-	// Whoever writes to the store past Leases makes it lie.
+	// everything that the store holds, by whomever it was written: package bloom's Filter, that
+	// follows the store with Filter.Follow, is one. It must remember for Window. Nothing is new to it while it lags behind by
+	// HotWindow less a LeaseTTL and one percent, which includes the longest time that a commit
+	// may hang. Whoever writes to the store past Leases makes it lie.
 	//
 	// It is asked only if Leases have a method Remembers() time.Duration, which says for how
-	// long back they have certainly kept all that they were told, and is asked again after
-	// the claim was answered. Needs Leases. Default nil: the store is always asked.
+	// long back they have certainly kept all that they were told (redisadapter's have it, with
+	// the amnesia guard), and is asked again after the claim was answered. Duplicates are never
+	// decided by it, and a second attempt is always looked up. Needs Leases. Default nil: the
+	// store is always asked.
 	Filter Filter
 
 	// Resolve finds out about an uncertain key: an attempt ended after [Danger] without

@@ -14,8 +14,9 @@ import "time"
 // "maybe", and of which the store knew nothing. OnState(func(fill, estimated, observed float64,
 // reason string)) sets what is called when its state has changed; see Observer.FilterState.
 type Filter interface {
-	// Absent reports whether id is certainly in no record that was committed more than before
-	// ago; else why it cannot say so: "maybe" when it may have been told of id, or another
-	// word for what it lacks. A negative before is always too much to ask.
+	// Absent reports whether id is certainly in no record that a store was sent more than
+	// before ago; else why it cannot say so: "maybe" when it may have been told of id, or
+	// another word for what it lacks. A filter that reads a store sees what was committed when
+	// it looked, so it allows for the time between: the longest that a commit may hang.
 	Absent(id [16]byte, before time.Duration) (absent bool, reason string)
 }

@@ -15,15 +15,16 @@ func answer(ctx context.Context, n int, run func(answers []dedup.Answer)) []dedu
 	if n == 0 {
 		return nil
 	}
-	answers := make([]dedup.Answer, n)
+	answers := make([]dedup.Answer, n) // what runs on holds the variable, and may not have looked at it yet
 	err := within(ctx, func() error { run(answers); return nil })
-	if err != nil {
-		answers = make([]dedup.Answer, n)
-		for i := range answers {
-			answers[i].Err = fmt.Errorf("sqladapter: %w", err)
-		}
+	if err == nil {
+		return answers
 	}
-	return answers
+	gone := make([]dedup.Answer, n)
+	for i := range gone {
+		gone[i].Err = fmt.Errorf("sqladapter: %w", err)
+	}
+	return gone
 }
 
 // within returns when f does, or when ctx ends. Not every driver watches the context of

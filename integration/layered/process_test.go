@@ -19,8 +19,8 @@ import (
 
 const (
 	window  = time.Hour
-	hot     = 3 * time.Second
-	lease   = 300 * time.Millisecond
+	hot     = 5 * time.Second
+	lease   = 500 * time.Millisecond
 	every   = 100 * time.Millisecond // between two scans
 	overlap = 500 * time.Millisecond // how long a commit may take
 )

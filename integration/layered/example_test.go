@@ -1,0 +1,62 @@
+package layered_test
+
+import (
+	"context"
+	"database/sql"
+	"log"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/bloom"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// Leases and the last hours in Redis, three weeks in PostgreSQL, and a filter that spares
+// PostgreSQL the question about what is new. Three weeks at 100 orders a second take 740 MB.
+func Example() {
+	const window = 21 * 24 * time.Hour
+	ctx := context.Background()
+
+	leases, err := redisadapter.New(ctx, redis.NewClient(&redis.Options{Addr: "localhost:6379"}), redisadapter.Options{
+		Amnesia: redisadapter.FailClosed, AmnesiaFor: window, // without a guard the filter is never asked
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	db, err := sql.Open("pgx", "postgres://localhost/orders")
+	if err != nil {
+		log.Fatal(err)
+	}
+	records, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: sqladapter.Postgres})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	filter, err := bloom.New(bloom.Options{Window: window, Rate: 100})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go func() { // all of the table once, and then every minute what is new
+		err := filter.Follow(ctx, bloom.Source{Name: "orders"}, bloom.FollowConfig{
+			Every: time.Minute, Overlap: time.Hour, // no commit hangs for longer
+			Scan: func(ctx context.Context, age time.Duration, yield func([16]byte, time.Duration) error) error {
+				opts := sqladapter.ScanOptions{Age: age, ShortestWindow: window}
+				return records.Scan(ctx, opts, func(id dedup.ID, age time.Duration) error { return yield(id, age) })
+			},
+		})
+		log.Print(err)
+	}()
+
+	orders, err := dedup.New(records, dedup.Config{
+		Namespace: "orders", Window: window, LeaseTTL: 30 * time.Second,
+		Leases: leases, HotWindow: 6 * time.Hour, Filter: filter,
+		Observer: dedup.Observer{Filtered: func(e dedup.Event) { log.Print(e.Verdict, e.Reason, e.Saved) }},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = orders.Close(ctx) }()
+}
