@@ -70,6 +70,10 @@ bench-outbox: ## the outbox's relay on PostgreSQL, into bench/results and README
 bench-sql: ## records and effects in PostgreSQL, MariaDB and SQLite, into bench/results and README.md (BENCHFLAGS=-quick)
 	@go -C bench run ./cmd/sqlbench -out results/sql.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
+.PHONY: bench-bloom
+bench-bloom: ## the Bloom filter and what is built on it beside what people use, into bench/results and README.md (BENCHFLAGS=-quick)
+	@go -C bench run ./cmd/bloombench -out results/bloom.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
+
 .PHONY: bench-table
 bench-table: ## put the tables of bench/results into README.md
 	@go -C bench run ./cmd/benchtable -write

@@ -10,6 +10,7 @@ import (
 type generation struct {
 	index   int64
 	layers  atomic.Pointer[[]*layer] // nil until the first id
+	_       [64]byte                 // every Check reads what is above, and every Add writes what is below
 	fresh   atomic.Uint64            // ids that set a new bit, since it was made
 	fill    atomic.Uint64            // bits of a float64: of all layers, as last sampled
 	rate    atomic.Uint64            // bits of a float64: false positives of this generation, as last sampled

@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	results := flag.String("results", "results/redis.json,results/kafka.json,results/outbox.json,results/sql.json", "results files")
+	results := flag.String("results", "results/redis.json,results/kafka.json,results/outbox.json,results/sql.json,results/bloom.json", "results files")
 	readme := flag.String("readme", "../README.md", "file with the table's markers")
 	write := flag.Bool("write", false, "write the table; default: fail if it differs")
 	flag.Parse()

@@ -18,10 +18,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"regexp"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/broker"
@@ -44,25 +42,14 @@ type options struct {
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == serve {
-		exit(broker.Serve(os.Stdin, os.Stdout))
+		if err := broker.Serve(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "kafkabench:", err)
+			os.Exit(1)
+		}
+		return
 	}
 	o := parse(os.Args[1:])
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, o)
-	if ctx.Err() != nil {
-		fmt.Fprintln(os.Stderr, "kafkabench: interrupted, nothing was written")
-		os.Exit(130)
-	}
-	stop()
-	exit(err)
-}
-
-func exit(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "kafkabench:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	harness.Main("kafkabench", func(ctx context.Context) error { return run(ctx, o) })
 }
 
 func parse(args []string) options {

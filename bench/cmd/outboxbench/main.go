@@ -16,10 +16,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"regexp"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
@@ -36,18 +34,7 @@ type options struct {
 
 func main() {
 	o := parse(os.Args[1:])
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, o)
-	interrupted := ctx.Err() != nil
-	stop()
-	switch {
-	case interrupted:
-		fmt.Fprintln(os.Stderr, "outboxbench: interrupted, nothing was written")
-		os.Exit(130)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "outboxbench:", err)
-		os.Exit(1)
-	}
+	harness.Main("outboxbench", func(ctx context.Context) error { return run(ctx, o) })
 }
 
 func parse(args []string) options {

@@ -16,9 +16,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"regexp"
-	"syscall"
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
@@ -53,18 +51,7 @@ func main() {
 	if o.scale.Quick {
 		o.rounds, o.budget = 3, 12*time.Millisecond
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, o)
-	interrupted := ctx.Err() != nil
-	stop()
-	switch {
-	case interrupted:
-		fmt.Fprintln(os.Stderr, "redisbench: interrupted, nothing was written")
-		os.Exit(130)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "redisbench:", err)
-		os.Exit(1)
-	}
+	harness.Main("redisbench", func(ctx context.Context) error { return run(ctx, o) })
 }
 
 func run(ctx context.Context, o options) (err error) {

@@ -50,6 +50,13 @@ var sideStyle = map[string]chart.Series{
 	"record + effect, handler per message": {Color: 4},
 	"offset fence + effect, batched":       {Color: 2, Bold: true},
 	"a transaction per message, by hand":   {Color: 6},
+
+	"onceward Check":                                 {Color: 0, Bold: true},
+	"onceward Where, which reads no clock":           {Color: 2},
+	"onceward WhereAll, 256 ids":                     {Color: 4, Bold: true},
+	"bits-and-blooms in 6 generations, RWMutex each": {Color: 1},
+	"bits-and-blooms + Mutex":                        {Color: 6, Dashed: true},
+	"exact map + Mutex":                              {Color: 7, Dashed: true},
 }
 
 // figures are those that the rows have something for.
@@ -62,6 +69,8 @@ func figures(r harness.Results) []figure {
 		all = ofOutbox(r)
 	case areaSQL:
 		all = ofSQL(r)
+	case areaBloom:
+		all = ofBloom(r)
 	}
 	return slices.DeleteFunc(all, func(f figure) bool { return empty(f.drawer) })
 }

@@ -60,6 +60,7 @@ func clients(r harness.Results) string {
 	var all []string
 	for _, c := range [][2]string{{"sarama", "sarama"}, {"go-redis", "go-redis"}, {"redis", "Redis"}, {"pgx", "pgx"}, {"go-sql-driver", "go-sql-driver"},
 		{"PostgreSQL", "PostgreSQL"}, {"MariaDB", "MariaDB"}, {"SQLite", "SQLite"},
+		{"bits-and-blooms", "bits-and-blooms"},
 	} {
 		if v := r.Versions[c[0]]; v != "" {
 			all = append(all, c[1]+" "+v)

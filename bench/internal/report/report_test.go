@@ -28,6 +28,7 @@ var areas = map[string]struct {
 }{
 	"redis":  {7, "| 256 callers, new keys |"},
 	"kafka":  {3, "| 4 partitions, 100 B, 0 % duplicates | adapter, rich |"},
+	"bloom":  {3, "| memory, bytes per id of the window |"},
 	"outbox": {2, "| wake-up by polling, median |"},
 	"sql":    {6, "| PostgreSQL, 8 connections, batch 256 | record + effect, handler per batch |"},
 }

@@ -1,0 +1,93 @@
+// Package front measures package bloom, and what is built with it, beside what people use in its
+// place: the time of one answer, memory, false positives, rotation, snapshots, and what is left of
+// it when it is overloaded or attacked.
+package front
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bloom"
+)
+
+// Env is where the workloads run.
+type Env struct {
+	// Sizes are the ids of a window that filters are planned for, ascending. The last one counts most.
+	Sizes []int
+	// Budget of one timing.
+	Budget time.Duration
+	// Rounds of what is not timed in turn.
+	Rounds int
+	// Hits is how many false positives a rate is counted from, as expected by the plan.
+	Hits int
+	// Dir is where snapshots are written; empty: the system's folder for temporary files.
+	Dir string
+
+	built map[int]*built
+}
+
+// most is the largest size.
+func (e *Env) most() int { return e.Sizes[len(e.Sizes)-1] }
+
+// Groups are all workloads.
+func (e *Env) Groups() []harness.Group {
+	var all []harness.Group
+	for _, part := range [][]harness.Group{e.answers(), e.memory(), e.rates(), e.rotation(), e.snapshots(), e.degraded()} {
+		all = append(all, part...)
+	}
+	return all
+}
+
+// Versions of what takes part.
+func (e *Env) Versions() map[string]string {
+	return harness.Versions(map[string]string{"github.com/bits-and-blooms/bloom/v3": "bits-and-blooms"})
+}
+
+// window is that of all filters here: four slices of 1000 s.
+const window = 4000 * time.Second
+
+// id is the n-th one. The same n gives the same id; where the bits of one are says nothing of the next.
+func id(n uint64) (b [16]byte) {
+	binary.LittleEndian.PutUint64(b[:], n*0x9e3779b97f4a7c15)
+	binary.LittleEndian.PutUint64(b[8:], n)
+	return b
+}
+
+// unknown is the n-th id that nothing is told of.
+func unknown(n uint64) [16]byte { return id(n | 1<<62) }
+
+// options plan a filter for so many ids of a window.
+func options(keys int) bloom.Options {
+	return bloom.Options{Window: window, Rate: float64(keys) / window.Seconds()}
+}
+
+// open is a filter whose source is known to be empty and that is told of everything from here on.
+func open(o bloom.Options) (*bloom.Filter, *bloom.Feed, error) {
+	f, err := bloom.New(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	feed := f.Begin(bloom.Source{Name: source})
+	for gen := range int64(f.Plan().Generations) {
+		if err := feed.Covered(-gen, 0); err != nil {
+			return nil, nil, err
+		}
+	}
+	return f, feed, feed.Open(time.Now().Add(time.Hour))
+}
+
+const source = "bench"
+
+// fill gives every generation what it is planned for: id n to generation -(n mod generations).
+// The ids below the number that the window was planned for are thus spread over all of them.
+func fill(f *bloom.Filter, feed *bloom.Feed) error {
+	p := f.Plan()
+	all := uint64(p.Generations)
+	for n := range p.SliceKeys * all {
+		if err := feed.Add(-int64(n%all), id(n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
