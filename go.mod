@@ -5,10 +5,12 @@ go 1.26.0
 require (
 	github.com/IBM/sarama v1.61.1
 	github.com/alicebob/miniredis/v2 v2.40.0
+	github.com/bits-and-blooms/bloom/v3 v3.7.1
 	github.com/redis/go-redis/v9 v9.23.0
 )
 
 require (
+	github.com/bits-and-blooms/bitset v1.24.2 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/davecgh/go-spew v1.1.1 // indirect
 	github.com/eapache/go-resiliency v1.7.0 // indirect

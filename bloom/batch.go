@@ -53,7 +53,7 @@ func (f *Filter) find(t *table, some []Query) {
 	for _, g := range t.gens {
 		for _, l := range g.all() {
 			for i := range ds {
-				l.block(ds[i])[0].Load()
+				l.touch(ds[i])
 			}
 		}
 	}

@@ -6,7 +6,9 @@ import (
 )
 
 // A batch says of every id what Where says, for the same reason, and is counted the same.
-func TestWhereAllIsWhere(t *testing.T) {
+func TestWhereAllIsWhere(t *testing.T) { bothKinds(t, testWhereAllIsWhere) }
+
+func testWhereAllIsWhere(t *testing.T) {
 	grown := small(&hand{})
 	grown.MaxBytes = 1 << 20
 	for name, c := range map[string]struct {

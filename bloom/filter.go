@@ -23,7 +23,7 @@ type Filter struct {
 	feed atomic.Pointer[Feed] // the last one begun
 
 	grow  sync.Mutex          // one layer is made at a time, within MaxBytes
-	layer func(uint64) *layer // newLayer; tests stand between the choice of a generation and its bits
+	layer func(uint64) *layer // Filter.newLayer; tests stand between the choice of a generation and its bits
 
 	onState   atomic.Pointer[func(fill, estimated, observed float64, reason string)]
 	counts    [stripes]counts
@@ -51,7 +51,8 @@ func New(o Options) (*Filter, error) {
 		}
 	}
 	o.Secret = key
-	f := &Filter{opts: o, plan: plan, slice: o.slice(), secret: newSecret(key), born: time.Now(), layer: newLayer}
+	f := &Filter{opts: o, plan: plan, slice: o.slice(), secret: newSecret(key), born: time.Now()}
+	f.layer = f.newLayer
 	empty := &table{newest: math.MinInt64 / 2, gens: make([]*generation, plan.Generations), before: NotCovered}
 	f.live.Store(f.moved(empty, f.index(f.instant(time.Now()))))
 	return f, nil

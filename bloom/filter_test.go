@@ -20,7 +20,19 @@ type hand struct{ ns atomic.Int64 }
 func (h *hand) now() time.Duration    { return time.Duration(h.ns.Load()) }
 func (h *hand) set(to time.Duration)  { h.ns.Store(int64(to)) }
 func (h *hand) move(by time.Duration) { h.ns.Add(int64(by)) }
-func small(h *hand) Options           { return Options{Window: 40 * time.Second, Rate: 100, Clock: h.now} }
+func small(h *hand) Options {
+	return Options{Window: 40 * time.Second, Rate: 100, Clock: h.now, Kind: testKind}
+}
+
+// testKind is the kind of filters that tests make; bothKinds runs one for each.
+var testKind Kind
+
+func bothKinds(t *testing.T, test func(t *testing.T)) {
+	for _, testKind = range []Kind{Classic, Blocked} {
+		t.Run(testKind.String(), test)
+	}
+}
+
 func denies(f *Filter, n uint64) bool { return !f.now().has(f.secret.id(id(n))) }
 func (f *Filter) now() *table         { return f.at(f.instant(time.Now())) }
 func mustNew(t testing.TB, o Options) *Filter {
@@ -53,6 +65,10 @@ func coverAll(t testing.TB, f *Filter, feed *Feed) {
 }
 
 func TestRotationNeverForgetsInTheWindow(t *testing.T) {
+	bothKinds(t, testRotationNeverForgetsInTheWindow)
+}
+
+func testRotationNeverForgetsInTheWindow(t *testing.T) {
 	const s = 10 * time.Second // a slice
 	for name, late := range map[string]func(r *rand.Rand) time.Duration{
 		"exact": func(*rand.Rand) time.Duration { return 0 },
@@ -107,7 +123,9 @@ func TestIndexNeverGoesBack(t *testing.T) {
 }
 
 // A goroutine chose its generation, was paused, and goes on when that generation was dropped.
-func TestAddOfAPausedWriter(t *testing.T) {
+func TestAddOfAPausedWriter(t *testing.T) { bothKinds(t, testAddOfAPausedWriter) }
+
+func testAddOfAPausedWriter(t *testing.T) {
 	clock := &hand{}
 	f := mustNew(t, small(clock))
 	made := 0
@@ -116,7 +134,7 @@ func TestAddOfAPausedWriter(t *testing.T) {
 			clock.move(10 * time.Minute)
 			f.now()
 		}
-		return newLayer(bits)
+		return f.newLayer(bits)
 	}
 	f.Add(id(1))
 	if denies(f, 1) {
@@ -124,7 +142,9 @@ func TestAddOfAPausedWriter(t *testing.T) {
 	}
 }
 
-func TestConcurrent(t *testing.T) {
+func TestConcurrent(t *testing.T) { bothKinds(t, testConcurrent) }
+
+func testConcurrent(t *testing.T) {
 	clock := &hand{}
 	o := small(clock)
 	o.MaxBytes = 1 << 24
@@ -160,8 +180,10 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-func TestNoAllocations(t *testing.T) {
-	f := mustNew(t, Options{Window: time.Hour, Rate: 100})
+func TestNoAllocations(t *testing.T) { bothKinds(t, testNoAllocations) }
+
+func testNoAllocations(t *testing.T) {
+	f := mustNew(t, Options{Window: time.Hour, Rate: 100, Kind: testKind})
 	feed := covering(t, f)
 	f.Add(id(1))
 	gen := f.live.Load().newest

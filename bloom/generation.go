@@ -24,9 +24,15 @@ func (g *generation) all() []*layer {
 	return nil
 }
 
+// has is one function with no call in it for Blocked: the processor then asks for the blocks of all
+// generations before the first one has come.
 func (g *generation) has(d digest, m *mask) bool {
 	for _, l := range g.all() {
-		if b := l.block(d); b.half(m) && b.rest(d) {
+		if len(l.blocks) == 0 {
+			if l.classic.has(d) {
+				return true
+			}
+		} else if b := l.block(d); b.half(m) && b.rest(d) {
 			return true
 		}
 	}
@@ -49,7 +55,7 @@ func (g *generation) sample() (last, keys float64) {
 	passes := 1.0
 	for _, l := range g.all() {
 		fill, rate := l.sample()
-		size := float64(len(l.blocks))
+		size := float64(l.words())
 		set, total = set+fill*size, total+size
 		passes *= 1 - rate
 		last = rate

@@ -9,17 +9,38 @@ import (
 // sampleBlocks is how many blocks an estimate looks at.
 const sampleBlocks = 4096
 
-// layer is one split-block Bloom filter without a lock (Putze, Sanders and Singler, "Cache-, hash- and
+// layer holds ids: blocks, or where there are none, a classic filter.
+//
+// Blocks are a split-block Bloom filter without a lock (Putze, Sanders and Singler, "Cache-, hash- and
 // space-efficient Bloom filters"; the form of Impala and Parquet, with words of 64 bits): an id has
 // one block, and in it one bit in each of the eight words.
-type layer struct{ blocks []block }
+type layer struct {
+	blocks  []block
+	classic *classic
+}
 
 // block is one cache line: Go aligns an array of many of them to a page.
 type block [blockWords]atomic.Uint64
 
 func newLayer(bits uint64) *layer { return &layer{blocks: make([]block, bits/blockBits)} }
 
-func (l *layer) bytes() uint64 { return uint64(len(l.blocks)) * blockBits / 8 }
+// newLayer makes one of the filter's kind.
+func (f *Filter) newLayer(bits uint64) *layer {
+	if f.opts.Kind == Classic {
+		return &layer{classic: newClassic(bits, f.plan.Hashes)}
+	}
+	return newLayer(bits)
+}
+
+// words is how many words of 64 bits it has.
+func (l *layer) words() int {
+	if l.classic != nil {
+		return len(l.classic.words)
+	}
+	return len(l.blocks) * blockWords
+}
+
+func (l *layer) bytes() uint64 { return uint64(l.words()) * 8 }
 
 // block is the one that d sets its bits in.
 func (l *layer) block(d digest) *block {
@@ -33,6 +54,9 @@ func (d digest) bit(i int) uint64 { return 1 << (d.bits >> (6 * i) & 63) }
 // add sets the bits of d and reports whether one of them was new. What is set already is not
 // written again: many goroutines read these lines.
 func (l *layer) add(d digest) (fresh bool) {
+	if l.classic != nil {
+		return l.classic.add(d)
+	}
 	b := l.block(d)
 	for i := range b {
 		if bit := d.bit(i); b[i].Load()&bit == 0 {
@@ -41,6 +65,13 @@ func (l *layer) add(d digest) (fresh bool) {
 		}
 	}
 	return fresh
+}
+
+// touch reads one word of d's block and does not wait for it: see find.
+func (l *layer) touch(d digest) {
+	if l.classic == nil {
+		l.block(d)[0].Load()
+	}
 }
 
 // mask is the first half of what an id needs in a block, worked out once for all generations.
@@ -69,6 +100,9 @@ func (b *block) rest(d digest) bool {
 // often an id that was never added has all of its own. The rate is counted block by block and
 // not computed from the fill, so it holds for ids that are spread unevenly as well.
 func (l *layer) sample() (fill, rate float64) {
+	if l.classic != nil {
+		return l.classic.sample()
+	}
 	step := max(1, len(l.blocks)/sampleBlocks)
 	looked := 0.0
 	for at := 0; at < len(l.blocks); at += step {
@@ -86,7 +120,44 @@ func (l *layer) sample() (fill, rate float64) {
 
 // keys is how many ids make such a fill.
 func (l *layer) keys(fill float64) float64 {
+	if l.classic != nil {
+		return l.classic.keys(fill)
+	}
 	blocks := float64(len(l.blocks))
 	fill = min(fill, 1-1/(blocks*blockBits+1)) // a full one says "at least"
 	return blocks * math.Log(1-fill) / math.Log(63.0/64)
+}
+
+// load copies words from at on. Bits may be added meanwhile.
+func (l *layer) load(at int, words []uint64) {
+	if l.classic != nil {
+		l.classic.load(at, words)
+		return
+	}
+	for i := range words {
+		words[i] = l.blocks[(at+i)/blockWords][(at+i)%blockWords].Load()
+	}
+}
+
+// or adds the bits of words from at on.
+func (l *layer) or(at int, words []uint64) {
+	if l.classic != nil {
+		l.classic.or(at, words)
+		return
+	}
+	for i, word := range words {
+		if word != 0 {
+			l.blocks[(at+i)/blockWords][(at+i)%blockWords].Or(word)
+		}
+	}
+}
+
+// merge adds the bits of a layer of the same size.
+func (l *layer) merge(other *layer) {
+	buf := make([]uint64, min(chunk/8, other.words()))
+	for at := 0; at < other.words(); at += len(buf) {
+		words := buf[:min(len(buf), other.words()-at)]
+		other.load(at, words)
+		l.or(at, words)
+	}
 }

@@ -7,7 +7,9 @@ import (
 
 // Ten times what was planned, in memory for what was planned: hits become Unknown, misses stay a
 // proof, and nothing that was fed is ever denied.
-func TestSaturated(t *testing.T) {
+func TestSaturated(t *testing.T) { bothKinds(t, testSaturated) }
+
+func testSaturated(t *testing.T) {
 	clock := &hand{}
 	o := small(clock)
 	plan, err := o.Plan()
@@ -45,7 +47,9 @@ func TestSaturated(t *testing.T) {
 	wantCheck(t, "a window later", f, 1, Maybe, None)
 }
 
-func TestGrows(t *testing.T) {
+func TestGrows(t *testing.T) { bothKinds(t, testGrows) }
+
+func testGrows(t *testing.T) {
 	o := small(&hand{})
 	plan, err := o.Plan()
 	must(t, err)

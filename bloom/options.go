@@ -31,6 +31,8 @@ type Options struct {
 	// FalsePositives is the goal for how often one Check says Maybe of an id that was never added,
 	// over all generations: 1e-6 to 0.1. Default DefaultFalsePositives.
 	FalsePositives float64
+	// Kind is how ids are kept. Default Blocked.
+	Kind Kind
 	// MaxBytes bounds the memory of all bits, growth included. A plan above it is an error of New.
 	// Default twice Plan.Bytes.
 	MaxBytes int64
@@ -47,6 +49,30 @@ type Options struct {
 	// OnEvent is told of what changed, on the goroutine that changed it and outside of every lock:
 	// it may call the filter. Default: nobody is told.
 	OnEvent func(Event)
+}
+
+// Kind is a layout of bits.
+type Kind uint8
+
+// The kinds. Both prove the same; a snapshot of one is refused by a filter of the other.
+const (
+	// Blocked keeps the eight bits of an id in one cache line and takes no lock.
+	Blocked Kind = iota
+	// Classic keeps them anywhere, in a filter of github.com/bits-and-blooms/bloom behind a lock for
+	// each generation. It is smaller, and several times as slow, WhereAll too: docs/front.md has figures.
+	Classic
+)
+
+// String is the kind in lower case.
+func (k Kind) String() string {
+	switch k {
+	case Blocked:
+		return "blocked"
+	case Classic:
+		return "classic"
+	default:
+		return "invalid"
+	}
 }
 
 // Plan is what a filter of some Options will be: see Options.Plan.
@@ -81,6 +107,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("bloom: Options.Rate is %v: the keys a second are required", o.Rate)
 	case !(o.FalsePositives >= 1e-6 && o.FalsePositives <= 0.1):
 		return o, fmt.Errorf("bloom: Options.FalsePositives is %v: 1e-6 to 0.1", o.FalsePositives)
+	case o.Kind > Classic:
+		return o, fmt.Errorf("bloom: Options.Kind is %d: Blocked or Classic", o.Kind)
 	case o.MaxBytes < 0:
 		return o, fmt.Errorf("bloom: Options.MaxBytes is %d: negative", o.MaxBytes)
 	case o.Secret != nil && len(o.Secret) != secretBytes:

@@ -11,8 +11,9 @@ const (
 	maxKeys    = 1 << 40         // of a slice: what lies above is a wrong unit
 )
 
-// Plan says how large a filter of these options is, without making it. The expectation is Poisson's:
-// how many ids fall into a block varies, and a block of i ids answers wrongly with (1-(63/64)^i)^8.
+// Plan says how large a filter of these options is, without making it. The expectation for
+// Blocked is Poisson's: how many ids fall into a block varies, and a block of i ids answers wrongly
+// with (1-(63/64)^i)^8.
 // The goal is shared out among the generations by the union bound. An error names the field.
 func (o Options) Plan() (Plan, error) {
 	o, err := o.withDefaults()
@@ -24,19 +25,33 @@ func (o Options) Plan() (Plan, error) {
 		return Plan{}, fmt.Errorf("bloom: Options.Rate and Window make %g keys a slice: at most %d", keys, uint64(maxKeys))
 	}
 	generations := o.Slices + 2
-	perKey := bitsPerKey(o.FalsePositives / float64(generations))
-	blocks := max(1, math.Ceil(perKey*keys/blockBits))
-	p := Plan{
-		SliceKeys: uint64(keys), Bits: uint64(blocks) * blockBits,
-		Hashes: blockWords, Generations: generations, BitsPerKey: blocks * blockBits / keys,
-	}
-	p.Bytes = uint64(generations) * p.Bits / 8
-	p.FalsePositives = float64(generations) * blockedRate(p.BitsPerKey)
+	p := o.sized(keys, o.FalsePositives/float64(generations))
+	p.Generations, p.Bytes = generations, uint64(generations)*p.Bits/8
+	p.FalsePositives *= float64(generations)
 	if o.MaxBytes > 0 && p.Bytes > uint64(o.MaxBytes) {
 		return Plan{}, fmt.Errorf("bloom: Options.MaxBytes is %d, and the plan is %d bytes: %d generations of %d keys with %.1f bits each",
 			o.MaxBytes, p.Bytes, generations, p.SliceKeys, p.BitsPerKey)
 	}
 	return p, nil
+}
+
+// sized is the plan of one generation. Of both kinds the bits are whole blocks.
+func (o Options) sized(keys, goal float64) Plan {
+	p := Plan{SliceKeys: uint64(keys), Hashes: blockWords}
+	perKey := 0.0
+	if o.Kind == Classic {
+		perKey, p.Hashes = classicBits(goal)
+	} else {
+		perKey = bitsPerKey(goal)
+	}
+	blocks := max(1, math.Ceil(perKey*keys/blockBits))
+	p.Bits, p.BitsPerKey = uint64(blocks)*blockBits, blocks*blockBits/keys
+	if o.Kind == Classic {
+		p.FalsePositives = classicRate(p.BitsPerKey, p.Hashes)
+	} else {
+		p.FalsePositives = blockedRate(p.BitsPerKey)
+	}
+	return p
 }
 
 // bitsPerKey is the least number of bits that reach the goal.

@@ -42,6 +42,42 @@ func TestRateAsPlanned(t *testing.T) {
 	}
 }
 
+// The same of Classic, filled as it plans itself.
+func TestClassicAsPlanned(t *testing.T) {
+	for _, c := range []struct {
+		goal, perKey float64
+		hashes       int
+		keys, asked  int
+	}{
+		{1e-3, 14.4, 10, 20_000, 100_000},
+		{1e-4, 19.2, 13, 20_000, 300_000},
+	} {
+		p := Options{Kind: Classic}.sized(float64(c.keys), c.goal)
+		if math.Abs(p.BitsPerKey-c.perKey) > 0.1 || p.Hashes != c.hashes || p.FalsePositives > c.goal || p.FalsePositives < 0.95*c.goal {
+			t.Errorf("goal %v: %+v", c.goal, p)
+		}
+		l := newClassic(p.Bits, p.Hashes)
+		random := rand.New(rand.NewPCG(1, 2))
+		for range c.keys {
+			l.add(digest{random.Uint64(), random.Uint64()})
+		}
+		hits := 0.0
+		for range c.asked {
+			if l.has(digest{random.Uint64(), random.Uint64()}) {
+				hits++
+			}
+		}
+		want := p.FalsePositives * float64(c.asked)
+		if math.Abs(hits-want) > 5*math.Sqrt(want) {
+			t.Errorf("goal %v: %v of %d false, want about %.0f", c.goal, hits, c.asked, want)
+		}
+		fill, rate := l.sample()
+		if math.Abs(rate/c.goal-1) > 0.25 || math.Abs(l.keys(fill)/float64(c.keys)-1) > 0.03 {
+			t.Errorf("goal %v: sampled rate %.3g of %.0f keys", c.goal, rate, l.keys(fill))
+		}
+	}
+}
+
 func holds(l *layer, d digest) bool {
 	m := d.mask()
 	b := l.block(d)
@@ -50,10 +86,12 @@ func holds(l *layer, d digest) bool {
 
 func TestPlan(t *testing.T) {
 	for _, c := range []struct {
+		kind          Kind
 		slices        int
+		hashes        int
 		perKey, bytes float64 // bytes a key of the window
-	}{{4, 21.6, 4.1}, {8, 0, 3.7}} {
-		o := Options{Window: 10_000 * time.Second, Rate: 1000, Slices: c.slices}
+	}{{Blocked, 4, 8, 21.6, 4.1}, {Blocked, 8, 8, 0, 3.7}, {Classic, 4, 13, 18.1, 3.4}, {Classic, 8, 13, 0, 3.0}} {
+		o := Options{Window: 10_000 * time.Second, Rate: 1000, Slices: c.slices, Kind: c.kind}
 		p, err := o.Plan()
 		if err != nil {
 			t.Fatal(err)
@@ -64,7 +102,7 @@ func TestPlan(t *testing.T) {
 		if c.perKey > 0 && math.Abs(p.BitsPerKey-c.perKey) > 0.1 {
 			t.Errorf("%d slices: %.2f bits a key, want %v", c.slices, p.BitsPerKey, c.perKey)
 		}
-		if p.FalsePositives > 1e-3 || p.FalsePositives < 0.99e-3 || p.Hashes != 8 || p.Generations != c.slices+2 {
+		if p.FalsePositives > 1e-3 || p.FalsePositives < 0.99e-3 || p.Hashes != c.hashes || p.Generations != c.slices+2 {
 			t.Errorf("%d slices: %+v", c.slices, p)
 		}
 		o.MaxBytes = int64(p.Bytes)
@@ -90,6 +128,7 @@ func TestOptionsRefused(t *testing.T) {
 		"Rate is +Inf":   func(o *Options) { o.Rate = math.Inf(1) },
 		"Rate and":       func(o *Options) { o.Rate = 1e30 },
 		"FalsePositives": func(o *Options) { o.FalsePositives = 0.2 },
+		"Kind":           func(o *Options) { o.Kind = 2 },
 		"MaxBytes":       func(o *Options) { o.MaxBytes = -1 },
 		"Secret":         func(o *Options) { o.Secret = make([]byte, 15) },
 		"KeyID":          func(o *Options) { o.KeyID = "k" },

@@ -9,7 +9,9 @@ import (
 	"time"
 )
 
-func TestRebuild(t *testing.T) {
+func TestRebuild(t *testing.T) { bothKinds(t, testRebuild) }
+
+func testRebuild(t *testing.T) {
 	f := mustNew(t, small(&hand{}))
 	var last Progress
 	calls := 0

@@ -122,7 +122,7 @@ func (f *Filter) decode(r io.Reader, want Source) ([]loaded, error) {
 func (f *Filter) decodeHeader(d *decoder, want Source) int {
 	d.require(string(d.bytes(len(snapshotMagic))) == snapshotMagic, RefusedMagic)
 	d.require(d.byte() == snapshotVersion, RefusedVersion)
-	d.require(d.byte() == kindBlocked, RefusedSizes)
+	d.require(d.byte() == f.opts.Kind.stored(), RefusedSizes)
 	d.require(int(d.byte()) == f.plan.Hashes, RefusedSizes)
 	d.require(d.uint64() == f.plan.Bits, RefusedSizes)
 	d.require(d.uint64() == uint64(f.slice), RefusedSizes)
@@ -151,7 +151,7 @@ func (f *Filter) decodeGeneration(d *decoder, left *uint64) loaded {
 			break
 		}
 		*left -= size / 8
-		l := newLayer(size)
+		l := f.newLayer(size)
 		set += l.read(d, sum)
 		g.layers = append(g.layers, l)
 	}
@@ -164,17 +164,16 @@ func (f *Filter) decodeGeneration(d *decoder, left *uint64) loaded {
 // read fills a layer that nobody else knows yet, and counts its bits.
 func (l *layer) read(d *decoder, sum hash.Hash) (set uint64) {
 	buf := make([]byte, min(chunk, l.bytes()))
-	for left := l.blocks; len(left) > 0 && d.err == nil; {
-		b := d.fill(buf[:min(len(buf), len(left)*blockBits/8)])
+	words := make([]uint64, len(buf)/8)
+	for at := 0; at < l.words() && d.err == nil; at += len(words) {
+		words = words[:min(len(words), l.words()-at)]
+		b := d.fill(buf[:len(words)*8])
 		_, _ = sum.Write(b) // a hash does not fail
-		for ; len(b) > 0; left = left[1:] {
-			for i := range left[0] {
-				word := binary.LittleEndian.Uint64(b)
-				set += uint64(bits.OnesCount64(word))
-				left[0][i].Store(word)
-				b = b[8:]
-			}
+		for i := range words {
+			words[i] = binary.LittleEndian.Uint64(b[8*i:])
+			set += uint64(bits.OnesCount64(words[i]))
 		}
+		l.or(at, words)
 	}
 	return set
 }
@@ -227,18 +226,7 @@ func (f *Filter) merge(g *generation, layers []*layer) bool {
 		g.layers.Store(&all)
 	}
 	for n := range min(len(mine), len(layers)) {
-		mine[n].or(layers[n])
+		mine[n].merge(layers[n])
 	}
 	return true
-}
-
-// or adds the bits of a layer of the same size.
-func (l *layer) or(other *layer) {
-	for at := range other.blocks {
-		for i := range other.blocks[at] {
-			if word := other.blocks[at][i].Load(); word != 0 {
-				l.blocks[at][i].Or(word)
-			}
-		}
-	}
 }

@@ -77,7 +77,7 @@ func (f *Filter) saving(gens []int64) (list []saving, source Source, err error) 
 }
 
 func (f *Filter) header(source Source, gens int) []byte {
-	b := append([]byte(snapshotMagic), snapshotVersion, kindBlocked, byte(f.plan.Hashes))
+	b := append([]byte(snapshotMagic), snapshotVersion, f.opts.Kind.stored(), byte(f.plan.Hashes))
 	b = binary.LittleEndian.AppendUint64(b, f.plan.Bits)
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.slice))
 	b = binary.LittleEndian.AppendUint64(b, f.secret.check())
@@ -114,23 +114,22 @@ func (s saving) write(w io.Writer) error {
 
 // write counts and sums what it writes: bits may be added meanwhile.
 func (l *layer) write(w io.Writer, sum hash.Hash) (set uint64, err error) {
-	buf := make([]byte, 0, chunk)
-	for at := range l.blocks {
-		for i := range l.blocks[at] {
-			word := l.blocks[at][i].Load()
+	words := make([]uint64, min(chunk/8, l.words()))
+	buf := make([]byte, 0, len(words)*8)
+	for at := 0; at < l.words(); at += len(words) {
+		words, buf = words[:min(len(words), l.words()-at)], buf[:0]
+		l.load(at, words)
+		for _, word := range words {
 			set += uint64(bits.OnesCount64(word))
 			buf = binary.LittleEndian.AppendUint64(buf, word)
 		}
-		if len(buf) == chunk || at == len(l.blocks)-1 {
-			_, _ = sum.Write(buf) // a hash does not fail
-			if _, err := w.Write(buf); err != nil {
-				return 0, err
-			}
-			buf = buf[:0]
+		_, _ = sum.Write(buf) // a hash does not fail
+		if _, err := w.Write(buf); err != nil {
+			return 0, err
 		}
 	}
 	return set, nil
 }
 
-// chunk is how many bytes of a layer are read or written at once: whole blocks.
+// chunk is how many bytes of a layer are read or written at once.
 const chunk = 64 << 10

@@ -16,10 +16,12 @@ import (
 const (
 	snapshotMagic   = "OWBF"
 	snapshotVersion = 1
-	kindBlocked     = 1
 )
 
-// keyCheck is what the secret is told by: its digest says nothing of that of any id of 16 bytes.
+// stored is the kind as it stands in a snapshot.
+func (k Kind) stored() byte { return byte(k) + 1 }
+
+// check is what the secret is told by: its digest says nothing of that of any id of 16 bytes.
 func (k secret) check() uint64 { return k.sum([]byte("onceward bloom snapshot")).block }
 
 // Refusal says why a snapshot was refused.

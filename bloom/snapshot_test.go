@@ -15,7 +15,7 @@ var source = Source{Name: "s", Epoch: 1, Seq: 100}
 
 // tiny is a filter with one block a generation, at generation 0.
 func tiny(clock *hand) Options {
-	return Options{Window: 40 * time.Second, Rate: 0.01, Clock: clock.now, Secret: []byte("0123456789abcdef"), KeyID: "k1"}
+	return Options{Window: 40 * time.Second, Rate: 0.01, Clock: clock.now, Secret: []byte("0123456789abcdef"), KeyID: "k1", Kind: testKind}
 }
 
 // saved is a snapshot of an owner that fed id g+10 to generation g, -5 to 0, and is in generation 0.
@@ -37,7 +37,9 @@ func save(t testing.TB, f *Filter, gens ...int64) []byte {
 	return b.Bytes()
 }
 
-func TestSnapshot(t *testing.T) {
+func TestSnapshot(t *testing.T) { bothKinds(t, testSnapshot) }
+
+func testSnapshot(t *testing.T) {
 	o := tiny(&hand{})
 	f := mustNew(t, o)
 	feed := f.Begin(source)
@@ -59,7 +61,9 @@ func TestSnapshot(t *testing.T) {
 }
 
 // A mark after the snapshot, in the generation that was open then: nothing may be new by it.
-func TestOlderSnapshot(t *testing.T) {
+func TestOlderSnapshot(t *testing.T) { bothKinds(t, testOlderSnapshot) }
+
+func testOlderSnapshot(t *testing.T) {
 	clock := &hand{}
 	o := tiny(clock)
 	old := saved(t, o) // id 77 is marked in generation 0 after this
@@ -77,7 +81,9 @@ func TestOlderSnapshot(t *testing.T) {
 }
 
 // An owner wakes after its time: another one may have written into what has ended meanwhile.
-func TestSavedAfterItsTime(t *testing.T) {
+func TestSavedAfterItsTime(t *testing.T) { bothKinds(t, testSavedAfterItsTime) }
+
+func testSavedAfterItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := &hand{}
 		o := tiny(clock)
@@ -94,7 +100,9 @@ func TestSavedAfterItsTime(t *testing.T) {
 	})
 }
 
-func TestSnapshotRefused(t *testing.T) {
+func TestSnapshotRefused(t *testing.T) { bothKinds(t, testSnapshotRefused) }
+
+func testSnapshotRefused(t *testing.T) {
 	o := tiny(&hand{})
 	good := saved(t, o)
 	with := func(change func(*Options)) Options { p := o; change(&p); return p }
@@ -107,7 +115,7 @@ func TestSnapshotRefused(t *testing.T) {
 		"not one":        {o, []byte("GIF8" + string(good[4:])), source, RefusedMagic},
 		"empty":          {o, nil, source, RefusedTruncated},
 		"version":        {o, with1(good, 4, 2), source, RefusedVersion},
-		"kind":           {o, with1(good, 5, 2), source, RefusedSizes},
+		"kind":           {o, with1(good, 5, 3-good[5]), source, RefusedSizes},
 		"cut":            {o, good[:len(good)-1], source, RefusedTruncated},
 		"longer":         {o, append(slices.Clone(good), 0), source, RefusedTrailing},
 		"bits":           {o, with1(good, len(good)-100, ^good[len(good)-100]), source, RefusedChecksum},
@@ -150,7 +158,9 @@ const firstGen = 4 + 3 + 8 + 8 + 8 + 1 + 2 + 2 + 1 + 8 + 1
 func manyLayers(b []byte) []byte { return with1(b, firstGen+17, 255) }
 
 // A miscounted generation is left out alone.
-func TestMiscounted(t *testing.T) {
+func TestMiscounted(t *testing.T) { bothKinds(t, testMiscounted) }
+
+func testMiscounted(t *testing.T) {
 	o := tiny(&hand{})
 	b := slices.Clone(saved(t, o))
 	b[firstGen+18+64]++ // bits set, after one layer of one block
@@ -164,7 +174,9 @@ func TestMiscounted(t *testing.T) {
 	}
 }
 
-func TestEveryByteFlipped(t *testing.T) {
+func TestEveryByteFlipped(t *testing.T) { bothKinds(t, testEveryByteFlipped) }
+
+func testEveryByteFlipped(t *testing.T) {
 	o := tiny(&hand{})
 	good := saved(t, o)
 	f := mustNew(t, o)
@@ -211,7 +223,9 @@ func TestSnapshotInput(t *testing.T) {
 }
 
 // A generation that grew comes back with all its layers, over one that has ids of its own.
-func TestGrownSnapshot(t *testing.T) {
+func TestGrownSnapshot(t *testing.T) { bothKinds(t, testGrownSnapshot) }
+
+func testGrownSnapshot(t *testing.T) {
 	o := small(&hand{})
 	o.Secret, o.KeyID, o.MaxBytes = make([]byte, 16), "k", 1<<16
 	f := mustNew(t, o)
@@ -243,8 +257,15 @@ func FuzzLoad(f *testing.F) {
 	f.Add(good[:firstGen])
 	f.Add(manyLayers(good))
 	f.Add(with1(good, firstGen, 0x7f))
+	classic := o
+	classic.Kind = Classic
+	f.Add(saved(f, classic))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		g := mustNew(t, o)
+		mine := o
+		if len(b) > 5 && b[5] == Classic.stored() {
+			mine = classic
+		}
+		g := mustNew(t, mine)
 		g.Begin(source)
 		got, err := g.Load(bytes.NewReader(b), source)
 		if err != nil && (got != nil || g.Stats().Bytes != 0) {

@@ -10,6 +10,7 @@ const (
 	miniredis = "github.com/alicebob/miniredis/v2"
 	franzGo   = "github.com/twmb/franz-go"
 	pgx       = "github.com/jackc/pgx/v5"
+	bits      = "github.com/bits-and-blooms/bloom/v3"
 )
 
 // role says who may link a package.
@@ -43,7 +44,7 @@ var table = map[string]rule{
 		imports: []string{"dedup", "internal/backoff", "internal/redisscript", goRedis},
 		tests:   []string{"dedup/deduptest", "internal/redistest", "internal/redisproxy", "internal/servertest", miniredis},
 	},
-	"bloom": {},
+	"bloom": {imports: []string{bits}},
 	"owned": {
 		imports: []string{"bloom", "dedup", "internal/backoff", "internal/redisscript", goRedis},
 		tests:   []string{"dedup/deduptest", "internal/redisproxy", "internal/redistest", "internal/servertest", "redisadapter", miniredis},
