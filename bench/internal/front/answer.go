@@ -13,13 +13,13 @@ import (
 
 // Names of the sides.
 const (
-	checkSide  = "onceward Check"
-	whereSide  = "onceward Where, which reads no clock"
-	batchSide  = "onceward WhereAll, 256 ids"
-	addSide    = "onceward Add"
-	slicedSide = "bits-and-blooms in 6 generations, RWMutex each"
-	bloomSide  = "bits-and-blooms + Mutex"
-	mapSide    = "exact map + Mutex"
+	checkSide   = "onceward Check"
+	whereSide   = "onceward Where, which reads no clock"
+	batchSide   = "onceward WhereAll, 256 ids"
+	addSide     = "onceward Add"
+	classicSide = "onceward Where, Kind Classic"
+	bloomSide   = "bits-and-blooms + Mutex"
+	mapSide     = "exact map + Mutex"
 )
 
 // batchIDs is how many ids WhereAll is asked for at once.
@@ -27,10 +27,10 @@ const batchIDs = 256
 
 // built is what is asked: filters and peers that know the same ids.
 type built struct {
-	filter *bloom.Filter
-	sliced *slicedBloom
-	bloom  *lockedBloom
-	exact  *lockedMap
+	filter  *bloom.Filter
+	classic *bloom.Filter
+	bloom   *lockedBloom
+	exact   *lockedMap
 }
 
 // of fills a filter and its peers once.
@@ -38,15 +38,14 @@ func (e *Env) of(keys int) (*built, error) {
 	if b := e.built[keys]; b != nil {
 		return b, nil
 	}
-	f, feed, err := open(options(keys))
-	if err != nil {
+	b := &built{bloom: newLockedBloom(keys), exact: newLockedMap()}
+	var err error
+	if b.filter, err = filled(options(keys)); err != nil {
 		return nil, err
 	}
-	b := &built{filter: f, sliced: newSlicedBloom(f.Plan()), bloom: newLockedBloom(keys), exact: newLockedMap()}
-	if err := fill(f, feed); err != nil {
+	if b.classic, err = filled(classic(keys)); err != nil {
 		return nil, err
 	}
-	b.sliced.fill(f.Plan())
 	for n := range uint64(keys) {
 		b.bloom.add(id(n))
 		b.exact.add(id(n))
@@ -118,11 +117,11 @@ func (e *Env) openAnswer(what string, goroutines, keys int) (harness.Setup, erro
 		each(checkSide, func(id [16]byte) { b.filter.Check(id) }),
 		each(whereSide, func(id [16]byte) { b.filter.Where(id) }),
 		e.timed(batchSide, goroutines, 0, func() work { return inBatches(b.filter, ask) }),
-		each(slicedSide, func(id [16]byte) { b.sliced.has(id) }),
+		each(classicSide, func(id [16]byte) { b.classic.Where(id) }),
 		each(bloomSide, func(id [16]byte) { b.bloom.has(id) }),
 		each(mapSide, func(id [16]byte) { b.exact.has(id) }),
 	}
-	return harness.Setup{Sides: sides, Pairs: answerPairs(name, checkSide, []string{whereSide, batchSide, slicedSide, bloomSide, mapSide}, keys == e.most())}, nil
+	return harness.Setup{Sides: sides, Pairs: answerPairs(name, checkSide, []string{whereSide, batchSide, classicSide, bloomSide, mapSide}, keys == e.most())}, nil
 }
 
 // answerPairs asks the goals of the largest filter.

@@ -62,6 +62,22 @@ func options(keys int) bloom.Options {
 	return bloom.Options{Window: window, Rate: float64(keys) / window.Seconds()}
 }
 
+// classic are the same options for the other kind.
+func classic(keys int) bloom.Options {
+	o := options(keys)
+	o.Kind = bloom.Classic
+	return o
+}
+
+// filled is an open filter as full as planned.
+func filled(o bloom.Options) (*bloom.Filter, error) {
+	f, feed, err := open(o)
+	if err != nil {
+		return nil, err
+	}
+	return f, fill(f, feed)
+}
+
 // open is a filter whose source is known to be empty and that is told of everything from here on.
 func open(o bloom.Options) (*bloom.Filter, *bloom.Feed, error) {
 	f, err := bloom.New(o)

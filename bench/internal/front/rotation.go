@@ -35,11 +35,8 @@ func (e *Env) measureRotation(ctx context.Context) ([]harness.Row, error) {
 	clock := &hand{}
 	o := options(e.most())
 	o.Clock = clock.now
-	f, feed, err := open(o)
+	f, err := filled(o)
 	if err != nil {
-		return nil, err
-	}
-	if err := fill(f, feed); err != nil {
 		return nil, err
 	}
 	took := map[string][]time.Duration{}
