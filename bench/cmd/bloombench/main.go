@@ -41,7 +41,7 @@ func parse(args []string) options {
 	flags.StringVar(&o.run, "run", "", "only workloads whose title matches this regular expression")
 	flags.StringVar(&o.out, "out", "", "write the results there, and plots and a report beside them; default: print only")
 	flags.StringVar(&o.render, "render", "", "measure nothing: draw plots and report of this results file again")
-	flags.IntVar(&o.rounds, "rounds", 7, "interleaved rounds of each workload, after one that warms up")
+	flags.IntVar(&o.rounds, "rounds", 5, "interleaved rounds of each workload, after one that warms up")
 	flags.DurationVar(&o.budget, "time", 150*time.Millisecond, "about how long one timing takes")
 	flags.BoolVar(&o.quick, "quick", false, "small filters in three short rounds: figures for orientation")
 	flags.BoolVar(&o.list, "list", false, "print the workloads and end")

@@ -28,6 +28,8 @@ func (s Sample) of(m Metric) float64 {
 		return per(1e6, s.Rate)
 	case ServerMicros:
 		return s.ServerUS
+	case CPUNanos:
+		return s.ClientUS * 1e3
 	case CPUMicros:
 		return s.ClientUS + s.ServerUS
 	case Allocs:

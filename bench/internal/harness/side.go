@@ -42,11 +42,12 @@ const (
 	Messages                   // messages/s of a consumer; more is better
 	Relayed                    // messages/s of a database; more is better
 	CPUMicros                  // CPU of client and server together, us per key
+	CPUNanos                   // CPU of this process, ns per key: of one goroutine, on a machine with other work
 )
 
 // Unit is the metric's, as rows have it.
 func (m Metric) Unit() string {
-	return [...]string{"keys/s", "ns/key", "us/key", "server CPU us/key", "allocations/key", "us (p50)", "us (p99)", "messages/s", "messages/s", "CPU us/key"}[m]
+	return [...]string{"keys/s", "ns/key", "us/key", "server CPU us/key", "allocations/key", "us (p50)", "us (p99)", "messages/s", "messages/s", "CPU us/key", "CPU ns/key"}[m]
 }
 
 // Pair is one row to be: a metric of a side, against that of another.

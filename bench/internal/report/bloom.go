@@ -11,7 +11,7 @@ const areaBloom = "bloom"
 func ofBloom(r harness.Results) []figure {
 	answers := func(family, title string) chart.Lines {
 		return chart.Lines{
-			Title: title, XLabel: "ids of the window", YLabel: "ns", LogX: true, LogY: true, Series: sides(r, family, harness.Nanos.Unit()),
+			Title: title, XLabel: "ids of the window", YLabel: "CPU ns", LogX: true, LogY: true, Series: sides(r, family, harness.CPUNanos.Unit()),
 		}
 	}
 	return []figure{
