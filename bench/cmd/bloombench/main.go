@@ -2,7 +2,8 @@
 // built on it beside what it replaces: all in one process and one run, in turn, because machines are
 // noisy and only ratios within a round count.
 //
-//	bloombench                               everything
+//	bloombench                               everything, on a Redis and a PostgreSQL of its own
+//	bloombench -postgres none                the filter alone
 //	bloombench -quick -run 'new ids'         some of it, less exactly
 //	bloombench -out results/bloom.json       and write results, plots and a report
 //	bloombench -render results/bloom.json    plots and report of earlier results
@@ -18,13 +19,20 @@ import (
 	"slices"
 	"time"
 
+	"github.com/onceward/onceward/bench/internal/database"
 	"github.com/onceward/onceward/bench/internal/front"
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/report"
+	"github.com/onceward/onceward/bench/internal/server"
+	"github.com/onceward/onceward/sqladapter"
 )
+
+// none is the address of a server that does not take part.
+const none = "none"
 
 type options struct {
 	run, out, render string
+	redis, postgres  string
 	rounds           int
 	budget           time.Duration
 	quick, list      bool
@@ -38,6 +46,8 @@ func main() {
 func parse(args []string) options {
 	o := options{}
 	flags := flag.NewFlagSet("bloombench", flag.ExitOnError)
+	flags.StringVar(&o.redis, "redis", server.Private, "private: a redis-server of its own; none; or host:port")
+	flags.StringVar(&o.postgres, "postgres", database.Private, "private: a PostgreSQL of its own; none; or the URL of one")
 	flags.StringVar(&o.run, "run", "", "only workloads whose title matches this regular expression")
 	flags.StringVar(&o.out, "out", "", "write the results there, and plots and a report beside them; default: print only")
 	flags.StringVar(&o.render, "render", "", "measure nothing: draw plots and report of this results file again")
@@ -71,7 +81,7 @@ func (o options) check() error {
 	return nil
 }
 
-func run(ctx context.Context, o options) error {
+func run(ctx context.Context, o options) (err error) {
 	if o.render != "" {
 		results, err := harness.Read(o.render)
 		if err != nil {
@@ -87,6 +97,11 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("-run: %w", err)
 	}
 	env := o.env()
+	shut, err := o.open(ctx, env)
+	defer func() { err = errors.Join(err, shut()) }()
+	if err != nil {
+		return err
+	}
 	groups := slices.DeleteFunc(env.Groups(), func(g harness.Group) bool { return !match.MatchString(g.Title) })
 	switch {
 	case len(groups) == 0:
@@ -100,15 +115,46 @@ func run(ctx context.Context, o options) error {
 	return measure(ctx, o, env, groups)
 }
 
+// open starts the servers of the layered composition, or connects to them. shut is never nil.
+func (o options) open(ctx context.Context, env *front.Env) (shut func() error, err error) {
+	shut = func() error {
+		var err error
+		if env.Redis != nil {
+			err = env.Redis.Close()
+		}
+		if env.Records != nil {
+			err = errors.Join(err, env.Records.Close())
+		}
+		return err
+	}
+	switch {
+	case o.redis == none || o.postgres == none:
+		return shut, nil
+	case o.list: // needs none that runs
+		env.Redis, env.Records = &server.Server{}, &database.Server{}
+		return func() error { return nil }, nil
+	}
+	if env.Redis, err = server.Open(ctx, o.redis, 0); err != nil {
+		return shut, err
+	}
+	env.Records, err = database.Open(ctx, sqladapter.Postgres, o.postgres, 0)
+	return shut, err
+}
+
 func measure(ctx context.Context, o options, env *front.Env, groups []harness.Group) error {
 	r := harness.Runner{Rounds: o.rounds, Budget: o.budget, Progress: harness.NewBar(os.Stdout, os.Stderr)}
+	r.Meter.ServerCPU = env.CPU()
 	rows, err := r.Run(ctx, groups)
 	if err != nil || o.out == "" {
 		return err
 	}
+	versions, err := env.Versions(ctx)
+	if err != nil {
+		return err
+	}
 	results := harness.Results{
 		Area: "bloom", Commit: harness.Commit(ctx), Date: time.Now().UTC().Format(time.DateOnly),
-		Machine: harness.Machine(), Versions: env.Versions(), Rows: rows,
+		Machine: harness.Machine(), Versions: versions, Rows: rows, LeftOut: env.LeftOut(),
 	}
 	if err := results.Write(o.out); err != nil {
 		return err

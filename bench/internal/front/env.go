@@ -4,10 +4,13 @@
 package front
 
 import (
+	"context"
 	"encoding/binary"
 	"time"
 
+	"github.com/onceward/onceward/bench/internal/database"
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bloom"
 )
 
@@ -21,6 +24,9 @@ type Env struct {
 	Rounds int
 	// Hits is how many false positives a rate is counted from, as expected by the plan.
 	Hits int
+	// Redis and Records are the servers of the layered composition. Without both it is left out.
+	Redis   *server.Server
+	Records *database.Server
 	// Dir is where snapshots are written; empty: the system's folder for temporary files.
 	Dir string
 
@@ -33,15 +39,43 @@ func (e *Env) most() int { return e.Sizes[len(e.Sizes)-1] }
 // Groups are all workloads.
 func (e *Env) Groups() []harness.Group {
 	var all []harness.Group
-	for _, part := range [][]harness.Group{e.answers(), e.memory(), e.rates(), e.rotation(), e.snapshots(), e.degraded()} {
+	for _, part := range [][]harness.Group{e.answers(), e.memory(), e.rates(), e.rotation(), e.snapshots(), e.degraded(), e.layered()} {
 		all = append(all, part...)
 	}
 	return all
 }
 
 // Versions of what takes part.
-func (e *Env) Versions() map[string]string {
-	return harness.Versions(map[string]string{"github.com/bits-and-blooms/bloom/v3": "bits-and-blooms"})
+func (e *Env) Versions(ctx context.Context) (map[string]string, error) {
+	versions := harness.Versions(map[string]string{
+		"github.com/bits-and-blooms/bloom/v3": "bits-and-blooms", "github.com/redis/go-redis/v9": "go-redis", "github.com/jackc/pgx/v5": "pgx",
+	})
+	if e.Redis == nil || e.Records == nil {
+		return versions, nil
+	}
+	var err error
+	if versions["redis"], err = e.Redis.Version(ctx); err != nil {
+		return nil, err
+	}
+	versions["PostgreSQL"], err = e.Records.Version(ctx)
+	return versions, err
+}
+
+// LeftOut says what this Env cannot measure.
+func (e *Env) LeftOut() []string {
+	if e.Redis == nil || e.Records == nil {
+		return []string{"the layered composition, without its servers"}
+	}
+	return nil
+}
+
+// CPU tells the processor time of the database. Nil: unknown.
+func (e *Env) CPU() func(context.Context) (time.Duration, error) {
+	if e.Records == nil {
+		return nil
+	}
+	read, _ := e.Records.CPU()
+	return read
 }
 
 // window is that of all filters here: four slices of 1000 s.

@@ -35,12 +35,17 @@ func Table(r harness.Results) string {
 	}
 	b.WriteString("| work | beside | reached | goal | |\n|---|---|---|---|---|\n")
 	for _, row := range r.Rows {
-		if row.Goal == "" || strings.Contains(row.Side, "onceward rich") {
+		if row.Goal == "" || strings.Contains(row.Side, "onceward rich") || freeOfGarbage(r, row) {
 			continue
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", cell(row.Name), cell(row.Against), reached(row), cell(row.Goal), verdict(row))
 	}
 	return b.String()
+}
+
+// freeOfGarbage are the many rows of the filter that allocate nothing: only one that does is news.
+func freeOfGarbage(r harness.Results, row harness.Row) bool {
+	return r.Area == areaBloom && row.Unit == harness.Allocs.Unit() && row.OK
 }
 
 // consumers is the table of rates: what is done, by whom, and beside which of its limits.

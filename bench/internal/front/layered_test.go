@@ -1,0 +1,60 @@
+package front
+
+import (
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/bench/internal/database"
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/server"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// The filter saves the lookups that it is there for, and no more records are made than keys.
+func TestLayered(t *testing.T) {
+	redis, err := server.Open(t.Context(), server.Embedded, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := database.Open(t.Context(), sqladapter.SQLite, "", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := redis.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := records.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	e := &Env{Sizes: []int{600_000}, Budget: time.Millisecond, Redis: redis, Records: records}
+	rows, err := e.countLookups(t.Context(), 50)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if !r.OK {
+			t.Errorf("%s: %.2f %s", r.Name, r.Value, r.Unit)
+		}
+	}
+	if all := rows[1].AgainstValue; all < 99.9 || all > 100.1 {
+		t.Errorf("without the filter %.2f lookups for 100 keys", all)
+	}
+	if old := rows[1].Value; old < 49 || old > 52 {
+		t.Errorf("with the filter %.2f lookups for 100 keys of which 50 are old", old)
+	}
+	l, err := e.newLayers(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.run(t.Context(), l.mixed(harness.FreshKeys(2*batchIDs), 50)); err != nil {
+		t.Error(err)
+	}
+	if l.records.lookups.Load() < batchIDs || l.records.lookups.Load() > batchIDs+20 {
+		t.Errorf("%d lookups for %d old keys", l.records.lookups.Load(), batchIDs)
+	}
+	if err := l.close(); err != nil {
+		t.Error(err)
+	}
+}
