@@ -10,9 +10,11 @@ import "time"
 // twice per claim. Its size and its false positives cost lookups, never correctness; a filter that
 // says absent of a key that has a record runs its effect again.
 //
-// A filter may have two more methods. Wrong(n int) is told of n keys for which its reason was
-// "maybe", and of which the store knew nothing. OnState(func(fill, estimated, observed float64,
-// reason string)) sets what is called when its state has changed; see Observer.FilterState.
+// A filter may have more methods. Wrong(n int) is told of n keys for which its reason was "maybe",
+// and of which the store knew nothing. OnState(func(fill, estimated, observed float64, reason
+// string)) sets what is called when its state has changed, and State() returns the same four,
+// now; see Observer.FilterState. Where several Dedupers share a filter, the newest one's
+// Observer is told of changes.
 type Filter interface {
 	// Absent reports whether id is certainly in no record that a store was sent more than
 	// before ago; else why it cannot say so: "maybe" when it may have been told of id, or

@@ -21,7 +21,7 @@ func TestLayeredRunsOnce(t *testing.T) {
 				l := newLayers(t)
 				rng := rand.New(rand.NewPCG(seed, 6)) //nolint:gosec // a seed that can be repeated
 				crowd := []*dedup.Deduper{l.deduper(nil), l.deduper(nil), l.deduper(nil)}
-				ran, saved, asked := map[string]int{}, 0, 0
+				ran, saved := map[string]int{}, 0
 				for step := range 3000 {
 					time.Sleep(time.Duration(rng.Int64N(int64(2 * time.Minute))))
 					switch rng.IntN(100) {
@@ -41,7 +41,7 @@ func TestLayeredRunsOnce(t *testing.T) {
 				for _, e := range l.told.of("filtered") {
 					saved += e.Saved
 				}
-				asked = l.records.count("Lookup")
+				asked := l.records.count("Lookup")
 				if len(ran) < 500 || saved < 100 || asked < 100 {
 					t.Errorf("%d effects, %d lookups saved, %d not: nothing is shown", len(ran), saved, asked)
 				}

@@ -16,7 +16,7 @@ type steady struct{ dedup.Store }
 func (steady) Remembers() time.Duration { return math.MaxInt64 }
 
 func (s steady) Forgets(ctx context.Context) (uint64, error) {
-	return s.Store.(interface { //nolint:errcheck // it is a Memory
+	return s.Store.(interface {
 		Forgets(ctx context.Context) (uint64, error)
 	}).Forgets(ctx)
 }

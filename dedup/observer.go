@@ -35,8 +35,8 @@ type Observer struct {
 	// Reason, Saved and Outcome are set; a maybe that became Acquired was a false positive.
 	Filtered func(Event)
 	// FilterState: the filter has rotated, grown, become saturated, lost its coverage or
-	// got it; and once a minute. Fill, Estimated and Observed are set, Reason when nothing
-	// is new to the filter, and Err.
+	// got it; and once a minute while there are claims. Fill, Estimated and Observed are
+	// set, Reason when nothing is new to the filter, and Err.
 	FilterState func(Event)
 }
 

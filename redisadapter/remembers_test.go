@@ -93,3 +93,22 @@ func TestRemembersNothingWhereKeysAreEvicted(t *testing.T) {
 	store, _ = reopen(t, client, opts)
 	wantRemembers(t, "allkeys-lru", store, 0, 0)
 }
+
+// The layouts with one window for all keys cannot keep what has ended for an hour and what has
+// failed for a day.
+func TestLeasesNeedARecordForEachKey(t *testing.T) {
+	for _, layout := range []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly, redisadapter.Compact, redisadapter.Mixed} {
+		_, client := redistest.Mini(t)
+		leases, err := redisadapter.New(t.Context(), client, layoutOptions("ow", layout))
+		must(t, err)
+		_, err = dedup.New(dedup.Memory(100), dedup.Config{
+			Namespace: "n", Window: 24 * time.Hour, LeaseTTL: time.Minute, Leases: leases, HotWindow: time.Hour,
+			SeenOnly: layout != redisadapter.Rich,
+		})
+		if leases.Shards() == 0 {
+			must(t, err)
+		} else {
+			wantInput(t, err, "Config.Leases")
+		}
+	}
+}
