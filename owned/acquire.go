@@ -184,6 +184,9 @@ func (o *Ownership) reacquire(ctx context.Context) error {
 	if err := o.lostFor(); err != nil {
 		return err
 	}
+	if o.gaveUp {
+		return ErrReleased
+	}
 	if o.self().Epoch != before {
 		return nil // by somebody else here, meanwhile
 	}

@@ -77,7 +77,7 @@ func (r *registry) change(was mapSource, p *Partition) mapSource {
 // finish does steps 2 and 3 of a change. It is nil also when somebody else has changed the line
 // meanwhile: read it again.
 func (r *registry) finish(ctx context.Context, source string, s mapSource) error {
-	told, err := r.tell(ctx, source, s)
+	told, err := r.tell(ctx, source, s, nil)
 	if err != nil {
 		return err
 	}
@@ -116,8 +116,8 @@ type told struct {
 }
 
 // tell is step 2: every partition learns of the version, and is shared for the span. The partitions from
-// s.before on get a head where they have none.
-func (r *registry) tell(ctx context.Context, source string, s mapSource) (told, error) {
+// s.before on get a head where they have none. hear, which may be nil, is called with every reply.
+func (r *registry) tell(ctx context.Context, source string, s mapSource, hear func(number int32, reply *redisscript.OwnReply)) (told, error) {
 	var all told
 	for from := int32(0); from < s.count; from += r.batch {
 		to := min(from+r.batch, s.count)
@@ -131,6 +131,9 @@ func (r *registry) tell(ctx context.Context, source string, s mapSource) (told, 
 			number := from + int32(i) //nolint:gosec // below maxCount
 			if err := all.take(&reply, s.before, number); err != nil {
 				return all, fmt.Errorf("owned: remap of partition %d of %q: %w", number, source, err)
+			}
+			if hear != nil {
+				hear(number, &reply)
 			}
 		}
 	}
@@ -171,7 +174,9 @@ func (r *registry) settled(ctx context.Context) (*mapRecord, error) {
 		}
 		changing := false
 		for source, s := range m.sources {
-			if s.changing {
+			if !s.changing {
+				r.remember(source, s)
+			} else {
 				changing = true
 				if err := r.finish(ctx, source, s); err != nil {
 					return nil, err

@@ -18,8 +18,8 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// testOptions are for tests that let no generation end.
-func testOptions(prefix string) Options {
+// mapOptions are for tests that let no generation end.
+func mapOptions(prefix string) Options {
 	o, err := Options{
 		Prefix: prefix, Secret: []byte("0123456789abcdef"), Window: 10 * time.Hour, Hold: 2 * time.Hour,
 		Lease: time.Hour / 4, ExpectedKeys: 10000,
@@ -33,7 +33,7 @@ func testOptions(prefix string) Options {
 // booted is the registry of a new deployment.
 func booted(t *testing.T, b redistest.Backend) *registry {
 	t.Helper()
-	o := testOptions(b.Prefix)
+	o := mapOptions(b.Prefix)
 	if err := Boot(t.Context(), b.Client, o); err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func killedMapping(t *testing.T, r *registry, p Partition, at int64, after bool)
 	dying := redistest.Client(t, &redis.Options{Addr: addr, MaxRetries: -1})
 	s := &saboteur{at: at, after: after}
 	dying.AddHook(s)
-	o := testOptions(r.prefix)
+	o := mapOptions(r.prefix)
 	theirs := newRegistry(dying, &o)
 	theirs.batch = 2
 	_, err := theirs.mapped(t.Context(), &p)
@@ -244,7 +244,7 @@ func TestMappingRaces(t *testing.T) {
 		got := make(chan mapSource, 4)
 		for range cap(got) {
 			go func() {
-				o := testOptions("race")
+				o := mapOptions("race")
 				s, err := newRegistry(client, &o).mapped(context.WithoutCancel(t.Context()), &Partition{Source: "s", Count: count, Mapping: "m"})
 				if err != nil {
 					t.Error(err)
@@ -369,7 +369,7 @@ func TestBootMends(t *testing.T) {
 // TestAgreement: New names what is another one in the record.
 func TestAgreement(t *testing.T) {
 	_, client := redistest.Mini(t)
-	mine := testOptions("agree")
+	mine := mapOptions("agree")
 	if err := newRegistry(client, &mine).agree(t.Context()); !errors.Is(err, ErrNotBooted) {
 		t.Errorf("before Boot: %v", err)
 	}
@@ -382,7 +382,7 @@ func TestAgreement(t *testing.T) {
 		"Slices":       func(o *Options) { o.Slices++ },
 		"ExpectedKeys": func(o *Options) { o.ExpectedKeys *= 2 },
 	} {
-		other := testOptions("agree")
+		other := mapOptions("agree")
 		change(&other)
 		for name, err := range map[string]error{
 			"New":  newRegistry(client, &other).agree(t.Context()),
@@ -415,7 +415,7 @@ func TestEverywhere(t *testing.T) {
 	if done, err := r.swap(t.Context(), text, left); !done || err != nil {
 		t.Fatal(done, err)
 	}
-	s := newStore(client, nil, testOptions("all"))
+	s := newStore(client, nil, mapOptions("all"))
 	all, err := s.everywhere(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -439,7 +439,7 @@ func TestEverywhere(t *testing.T) {
 func TestServersThatForget(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedis)
 	client := redistest.Client(t, &redis.Options{Addr: server.Addr})
-	o := testOptions("forget")
+	o := mapOptions("forget")
 	if err := Boot(t.Context(), client, o); err != nil {
 		t.Fatal(err)
 	}

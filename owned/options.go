@@ -92,13 +92,17 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Snapshots keeps named blobs: files, or keys of a server. A blob is the bits of a filter: with the
-// Secret it tells which keys are done, and without it nothing.
+// Snapshots keeps named blobs: files, or keys of a server; see [Dir] and [InRedis]. A blob is the bits of a
+// filter's generation: with the Secret it tells which keys are done, and without it nothing. It only makes
+// loading shorter. One that is missing, damaged or older is told to the Logger, and the marks are read in
+// its place. Methods may be called from several goroutines at once, for names that differ.
 type Snapshots interface {
-	// Load returns what Store kept under the name, or an error that is fs.ErrNotExist.
+	// Load returns what Store kept under the name, or an error that is fs.ErrNotExist. It is read to its
+	// end at most once, and closed.
 	Load(ctx context.Context, name string) (io.ReadCloser, error)
-	// Store replaces what is kept under the name by all that r has, or leaves it as it was.
-	Store(ctx context.Context, name string, r io.Reader) error
+	// Store replaces what is kept under the name by all that r has, or leaves it as it was. Nobody asks
+	// for it after keep.
+	Store(ctx context.Context, name string, keep time.Duration, r io.Reader) error
 }
 
 // complete returns the options with their defaults, or names the first bad one.

@@ -36,46 +36,6 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("owned: partition is held for another %v", e.Remaining)
 }
 
-// TEMPORARY, for the two who write this package at the same time; gone by the end.
-//
-// ownload writes load.go, fold.go, snapshot.go, mapping.go, shared.go in place of pending.go:
-//
-//	func (s *Store) agree(ctx) error
-//	    New: the map record is there (else ErrNotBooted) and has our version, secret digest, key id,
-//	    window, hold, slices, buckets.
-//	func (s *Store) mapped(ctx, Partition) (version uint64, err error)
-//	    Acquire calls it first, and again after OwnRemapped: registers the source, finishes or begins
-//	    a change of the count (steps 1-3), ErrCount for a lower one. The map version to claim under.
-//	func (s *Store) everywhere(ctx) ([]spot, error)
-//	    every partition of every source on record, for Lookup and Forget of an ID alone.
-//	func (o *Ownership) load(ctx) error
-//	    one try: everything of o's generations is fed to o.feed and said to be Covered. It runs in a
-//	    goroutine of own, which repeats it with backoff, and calls o.feed.Open when it is nil. On
-//	    ErrAmnesia it has written `lost` before it returns. ctx ends with the ownership. o.head is
-//	    what was read after the epoch was raised.
-//	func (o *Ownership) fold(ctx) error
-//	    called beside renewals, one at a time, only when loaded: folds every set that is not the newest
-//	    of its generation (own begins a new set by itself: o.sets[g].Newest++ at 16 Ki members), and
-//	    all of those that nothing is written to any more.
-//	func (o *Ownership) save(ctx) error
-//	    the same, after each generation and once a minute: snapshots of closed generations.
-//	func (o *Ownership) elsewhere(ctx, members []int64) ([]elsewhere, error)
-//	    the foreign ask of shared mode, in all other partitions.
-//	func (o *Ownership) Misplaced(ctx) error       (whole, exported)
-//	func Boot(ctx, client, Options) error          (whole, exported)
-//
-// own provides: s.opts (complete), s.members (of, bucket; touched, done), o.names (keys(), fresh,
-// bucket), o.sets (redisscript.OwnGen per generation) under o.mu, o.lose(err) which ends the Context,
-// o.self() redisscript.OwnSelf, s.send(ctx, ...Call) []OwnReply (retries nothing, returns when ctx ends
-// or Lease/4 has passed), s.readHead(ctx, *names) (*OwnState, error), o.heard(*OwnReply), to be called
-// with every reply of o's own partition: seq, clock, shared_until, forgets, Newest.
-//
-// ownload to own: the filter must be fed and asked with filterKey(member) (filterkey.go), never with the
-// ID: the loader has nothing but members. load itself calls o.openFeed() before it returns nil, and covers
-// what began meanwhile. fold sets o.sets[g].folding under o.folds and o.mu before members move, and
-// raises o.sets[g].Folded after. Snapshots.Store gets one argument more, how long to keep it.
-// For the shared path there is also o.outside(ctx, members) below elsewhere, see shared.go.
-
 // spot is a partition on record.
 type spot struct {
 	place
@@ -109,12 +69,17 @@ type Ownership struct {
 	valid    atomic.Int64 // until when we hold the partition: ns since Store.born
 	inFlight atomic.Int64 // keys that began without a claim of the inner store, and have not ended
 	stats    counters
+	loading  loading
+	saver    saver
+
+	foldAtOnce int // other than the constant in tests
 
 	// folds is held to read while sets are named for an ask that is under way, and taken to begin the
 	// folding of a set: whoever named no buckets has his answer before members move there.
 	folds sync.RWMutex
 
-	again sync.Mutex // one acquires again at a time
+	again  sync.Mutex // one acquires again at a time
+	gaveUp bool       // under again: Release was sent
 
 	gate     sync.RWMutex // held to read from before a begin until it is answered; Release takes it
 	released atomic.Bool  // nothing begins any more

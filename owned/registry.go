@@ -32,13 +32,16 @@ type registry struct {
 
 	mu    sync.Mutex
 	known map[string]mapSource // as the record had it last, when it was steady
+
+	sharing chan struct{}        // has room for the one who says that records are misplaced
+	shared  map[string]extension // by source; his who is in sharing
 }
 
 // newRegistry is for options that are complete, and have their Secret.
 func newRegistry(client redis.UniversalClient, o *Options) *registry {
 	return &registry{
 		client: client, runner: redisscript.NewRunner(client), prefix: o.Prefix, key: mapKey(o.Prefix), batch: remapBatch,
-		known: make(map[string]mapSource),
+		known: make(map[string]mapSource), sharing: make(chan struct{}, 1), shared: make(map[string]extension),
 		settings: mapSettings{
 			secret: hex.EncodeToString(derive("map", o.Secret)[:8]), keyID: o.KeyID,
 			window: redisscript.Millis(o.Window), hold: redisscript.Millis(o.Hold), slices: o.Slices, buckets: o.buckets(),

@@ -64,8 +64,12 @@ func (o *Ownership) promoteAll(ctx context.Context) error {
 	return nil
 }
 
-// giveUp releases the partition at Redis.
+// giveUp releases the partition at Redis. From here on it is not acquired again: a renewal that is under
+// way finds that nobody holds it, and would take it for a whole lease.
 func (o *Ownership) giveUp(ctx context.Context) error {
+	o.again.Lock()
+	o.gaveUp = true
+	o.again.Unlock()
 	o.mu.Lock()
 	self, over := o.selfLocked(), o.over
 	o.mu.Unlock()

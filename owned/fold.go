@@ -1,0 +1,153 @@
+package owned
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+const (
+	// foldAtOnce is how many members one call of a fold moves: about a millisecond of the server's.
+	foldAtOnce = 2048
+	// foldTries bounds how often a set is read again because something was forgotten meanwhile.
+	foldTries = 16
+)
+
+// fold moves the sets to which nothing is written any more into buckets: all but the newest of the newest
+// generation. Two round trips and one for each 2048 members of a set.
+func (o *Ownership) fold(ctx context.Context) error {
+	for _, f := range o.full() {
+		whole := true
+		for n := f.first; n <= f.last && whole; n++ {
+			var err error
+			if whole, err = o.foldSet(ctx, f.gen, n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// full is a generation and those of its sets that can be folded.
+type full struct {
+	gen         int64
+	first, last uint64
+}
+
+func (o *Ownership) full() (all []full) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, gen := range slices.Sorted(maps.Keys(o.sets)) {
+		g := o.sets[gen]
+		f := full{gen: gen, first: g.Folded + 1, last: g.Newest}
+		if gen >= o.gen && f.last > 0 {
+			f.last--
+		}
+		if f.first <= f.last {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// foldSet folds one set, and reports whether the next one may be: a set that the server has not seen, because
+// the turn that was to begin it never came, is not folded. forgets is read before the set: a member that
+// was forgotten after it was read must not come back.
+func (o *Ownership) foldSet(ctx context.Context, gen int64, n uint64) (bool, error) {
+	o.beginFolding(gen)
+	for range foldTries {
+		o.mu.Lock()
+		fold := redisscript.OwnFold{Fresh: o.names.fresh(gen, n), Gen: gen, N: n, Forgets: o.forgets}
+		o.mu.Unlock()
+		members, err := reader{o.s.client}.scan(ctx, fold.Fresh)
+		if err != nil {
+			return false, err
+		}
+		fold.Count = len(members)
+		reply, err := o.move(ctx, &fold, members)
+		switch {
+		case err != nil:
+			return false, err
+		case reply.Answer == redisscript.OwnFolded:
+			return o.folded(gen, n, reply.Newest), nil
+		case reply.Answer == redisscript.OwnForgot, reply.Answer == redisscript.OwnGrown:
+			continue
+		default:
+			return false, fmt.Errorf("owned: fold: script answered %q", reply.Answer)
+		}
+	}
+	return false, errors.New("owned: fold: keys are forgotten all the time")
+}
+
+// beginFolding waits for who has named no buckets because there were none: members move there from now on.
+func (o *Ownership) beginFolding(gen int64) {
+	o.folds.Lock()
+	defer o.folds.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if g := o.sets[gen]; g != nil {
+		g.folding = true
+	}
+}
+
+// folded notes that a set is gone.
+func (o *Ownership) folded(gen int64, n, newest uint64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	g := o.sets[gen]
+	if g == nil || n > newest && gen >= o.gen {
+		return false
+	}
+	g.Folded = max(g.Folded, n)
+	return true
+}
+
+// move sends the members in as many calls as it takes, one after the other, and returns the first answer
+// that is not OwnFolded, or the last. The last call removes the set: it must not run when one before it was
+// not answered.
+func (o *Ownership) move(ctx context.Context, fold *redisscript.OwnFold, members []int64) (redisscript.OwnReply, error) {
+	slices.SortFunc(members, func(a, b int64) int { return o.s.members.bucket(a) - o.s.members.bucket(b) })
+	for {
+		some := members[:min(len(members), cmp.Or(o.foldAtOnce, foldAtOnce))]
+		members = members[len(some):]
+		fold.Buckets = o.fills(fold.Gen, some)
+		fold.Last = len(members) == 0
+		self := o.self()
+		reply := o.s.send(ctx, redisscript.NewOwnFold(o.keys(), self, fold))[0]
+		if reply.Err != nil {
+			return reply, fmt.Errorf("owned: fold: %w", reply.Err)
+		}
+		o.heard(&reply)
+		switch {
+		case reply.Answer == redisscript.OwnStale && o.self().Epoch != self.Epoch:
+			return reply, errors.New("owned: fold: the partition was acquired again meanwhile")
+		case reply.Answer == redisscript.OwnStale:
+			o.lose(ErrLost)
+			return reply, ErrLost
+		case reply.Answer == redisscript.OwnAmnesia:
+			o.lose(ErrAmnesia)
+			return reply, ErrAmnesia
+		case reply.Answer != redisscript.OwnFolded, fold.Last:
+			return reply, nil
+		}
+	}
+}
+
+// fills are the buckets of members, which are in the order of their buckets.
+func (o *Ownership) fills(gen int64, members []int64) (all []redisscript.OwnFill) {
+	for from := 0; from < len(members); {
+		b := o.s.members.bucket(members[from])
+		to := from + 1
+		for to < len(members) && o.s.members.bucket(members[to]) == b {
+			to++
+		}
+		all = append(all, redisscript.OwnFill{Key: o.names.bucket(gen, b), Members: members[from:to]})
+		from = to
+	}
+	return all
+}

@@ -1,0 +1,49 @@
+package owned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// load loads the filter: see loader. It opens the feed.
+func (o *Ownership) load(ctx context.Context) error {
+	l := o.loader()
+	began := time.Now()
+	err := l.load(ctx)
+	switch {
+	case err == nil:
+		o.s.opts.Logger.Info("owned: loaded", "source", o.part.Source, "partition", o.part.Number,
+			"members", o.loading.members.Load(), "took", time.Since(began))
+	case errors.Is(err, ErrAmnesia):
+		err = o.writeLost(ctx, err)
+	}
+	return err
+}
+
+func (o *Ownership) loader() *loader {
+	opts := &o.s.opts
+	return &loader{
+		reader: reader{o.s.client}, names: &o.names, buckets: opts.buckets(), slice: opts.slice(), keep: opts.Window + opts.Hold,
+		filter: o.filter, feed: o.feed.Load(), name: o.sourceName(), epoch: o.self().Epoch, clock: o.heardClock, open: o.openFeed,
+		snapshots: opts.Snapshots, snapshotName: o.snapshotName, log: opts.Logger, progress: &o.loading, saver: &o.saver,
+	}
+}
+
+// writeLost keeps everybody from acquiring the partition: else every owner to come would work until his load
+// finds the same. When it cannot be written the answer is another error, and the load begins again.
+func (o *Ownership) writeLost(ctx context.Context, amnesia error) error {
+	o.s.opts.Logger.Error("owned: Redis has lost marks: nobody acquires the partition until Boot was called",
+		"source", o.part.Source, "partition", o.part.Number, "error", amnesia)
+	reply := o.s.send(ctx, redisscript.NewOwnRemap(o.keys(), redisscript.OwnRemap{MapVersion: o.self().MapVersion, Lost: true}))[0]
+	switch {
+	case reply.Err != nil:
+		return fmt.Errorf("owned: load: %v; writing that down: %w", amnesia, reply.Err)
+	case reply.Answer != redisscript.OwnMapped && reply.Answer != redisscript.OwnAmnesia: // amnesia: no head, which says the same
+		return fmt.Errorf("owned: load: %v; writing that down: script answered %q", amnesia, reply.Answer)
+	}
+	return amnesia
+}

@@ -1,0 +1,352 @@
+package owned
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+)
+
+func readAll(t testing.TB, s Snapshots, name string) ([]byte, error) {
+	t.Helper()
+	r, err := s.Load(t.Context(), name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { noErr(t, r.Close()) }()
+	return io.ReadAll(r)
+}
+
+// keepsBlobs is what every Snapshots has to do.
+func keepsBlobs(t *testing.T, s Snapshots, prefix string) {
+	t.Helper()
+	name := prefix + ":{0123456789abcdef}:-12:key.id"
+	if _, err := readAll(t, s, name); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of what was not stored: %v", err)
+	}
+	old, large := []byte("old"), bytes.Repeat([]byte("0123456789abcdef"), pieceBytes/16*2+5)
+	for _, blob := range [][]byte{old, large, old, large[:pieceBytes], large} {
+		noErr(t, s.Store(t.Context(), name, time.Hour, bytes.NewReader(blob)))
+		if got, err := readAll(t, s, name); err != nil || !bytes.Equal(got, blob) {
+			t.Errorf("of %d bytes %d came back, %v", len(blob), len(got), err)
+		}
+	}
+	broken := io.MultiReader(bytes.NewReader(large[:pieceBytes+9]), iotest.ErrReader(errCut))
+	if err := s.Store(t.Context(), name, time.Hour, broken); !errors.Is(err, errCut) {
+		t.Errorf("from a reader that fails: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Store(ctx, name, time.Hour, bytes.NewReader(old)); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+	if got, err := readAll(t, s, name); err != nil || !bytes.Equal(got, large) {
+		t.Errorf("after stores that failed %d bytes came back, %v", len(got), err)
+	}
+	if _, err := readAll(t, s, name+"x"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("under another name: %v", err)
+	}
+}
+
+func TestDir(t *testing.T) {
+	path := t.TempDir()
+	s := Dir(path)
+	keepsBlobs(t, s, "p")
+	name := "../a/b:{x}:1:k"
+	noErr(t, s.Store(t.Context(), name, time.Hour, strings.NewReader("x")))
+	entries, err := os.ReadDir(path)
+	noErr(t, err)
+	if len(entries) != 2 {
+		t.Errorf("the directory has %v", entries)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		noErr(t, err)
+		if info.Mode() != 0o600 {
+			t.Errorf("%s has mode %v", e.Name(), info.Mode())
+		}
+	}
+	if err := Dir(filepath.Join(path, "none")).Store(t.Context(), name, time.Hour, strings.NewReader("x")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("in no directory: %v", err)
+	}
+}
+
+// TestDirPrunes: what nobody asks for any more goes, and nothing else.
+func TestDirPrunes(t *testing.T) {
+	path := t.TempDir()
+	s := Dir(path)
+	for name, age := range map[string]time.Duration{
+		"over.snapshot": time.Second, "alive.snapshot": -time.Hour, "other": time.Hour,
+		"died.snapshot.1.part": partLives + time.Minute, "written.snapshot.2.part": time.Minute, "other.part": 9 * time.Hour,
+	} {
+		file := filepath.Join(path, name)
+		noErr(t, os.WriteFile(file, nil, 0o600))
+		noErr(t, os.Chtimes(file, time.Now(), time.Now().Add(-age)))
+	}
+	noErr(t, s.Store(t.Context(), "new", time.Hour, strings.NewReader("x")))
+	var left []string
+	entries, err := os.ReadDir(path)
+	noErr(t, err)
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if got, want := fmt.Sprint(left), "[alive.snapshot new.snapshot other other.part written.snapshot.2.part]"; got != want {
+		t.Errorf("left are %s, want %s", got, want)
+	}
+}
+
+func TestInRedis(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		s := InRedis(b.Client)
+		keepsBlobs(t, s, b.Prefix)
+		name := b.Prefix + ":{0123456789abcdef}:-12:key.id"
+		text := b.Client.Get(t.Context(), index(name)).Val()
+		p, err := readPieces(name, text)
+		noErr(t, err)
+		if p.n != 3 {
+			t.Errorf("it has %d pieces", p.n)
+		}
+		for _, key := range []string{index(name), p.key(0), p.key(2)} {
+			if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > time.Hour {
+				t.Errorf("%s ends in %v", key, ttl)
+			}
+		}
+		noErr(t, b.Client.Del(t.Context(), p.key(1)).Err())
+		if _, err := readAll(t, s, name); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("with a piece missing: %v", err)
+		}
+		for _, text := range []string{"", "x", "x 0", "x -1", "x 4097", " 1"} {
+			noErr(t, b.Client.Set(t.Context(), index(name), text, time.Hour).Err())
+			if _, err := readAll(t, s, name); err == nil || errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("of %q: %v", text, err)
+			}
+		}
+		if err := s.Store(t.Context(), name, time.Hour, strings.NewReader("")); err == nil {
+			t.Error("nothing was stored")
+		}
+	})
+}
+
+// blobs are Snapshots in memory.
+type blobs struct {
+	mu  sync.Mutex
+	all map[string][]byte
+	err error
+}
+
+func (b *blobs) Load(_ context.Context, name string) (io.ReadCloser, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	blob, there := b.all[name]
+	if b.err != nil || !there {
+		return nil, errors.Join(b.err, fs.ErrNotExist)
+	}
+	return io.NopCloser(bytes.NewReader(blob)), nil
+}
+
+func (b *blobs) Store(_ context.Context, name string, _ time.Duration, r io.Reader) error {
+	blob, err := io.ReadAll(r)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err != nil || err != nil {
+		return errors.Join(b.err, err)
+	}
+	b.all[name] = blob
+	return nil
+}
+
+func (b *blobs) has(name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all[name] != nil
+}
+
+// era is a partition whose first generation is over and saved, and then what its snapshot has become.
+type era struct {
+	client *redis.Client
+	opts   Options
+	blobs  *blobs
+	gen    int64 // that is over
+	name   string
+	ids    []dedup.ID
+	log    *bytes.Buffer
+}
+
+// newEra runs in a bubble.
+func newEra(t *testing.T, snapshots bool) *era {
+	t.Helper()
+	_, client := redistest.Bubble(t)
+	e := &era{client: client, opts: fewBuckets("era"), blobs: &blobs{all: map[string][]byte{}}, ids: idsOf(t, "k", 400), log: &bytes.Buffer{}}
+	e.opts.Hold, e.opts.Lease = 3*time.Hour, 10*time.Minute
+	e.opts.Logger = slog.New(slog.NewTextHandler(e.log, nil))
+	if snapshots {
+		e.opts.Snapshots = e.blobs
+	}
+	var err error
+	e.opts, err = e.opts.complete()
+	noErr(t, err)
+	s := plainStore(t, client, e.opts)
+	o := takeTended(t, s, somePartition)
+	o.mark(t, e.ids[:200])
+	e.gen, e.name = o.genNow(), o.snapshotName(o.genNow())
+	o.nextSet()
+	o.mark(t, e.ids[200:300])
+	time.Sleep(time.Hour) // a slice
+	o.mark(t, e.ids[300:])
+	time.Sleep(30 * time.Minute)
+	if saved := e.blobs.has(e.name); saved != snapshots {
+		t.Fatalf("of the generation that is over there is a snapshot: %t", saved)
+	}
+	letGo(t, o)
+	noErr(t, s.Close(t.Context()))
+	return e
+}
+
+// next is the owner to come, which knows all marks, and whether it had generation gen from a snapshot.
+func (e *era) next(t *testing.T) (fromSnapshot bool) {
+	t.Helper()
+	e.log.Reset()
+	s := plainStore(t, e.client, e.opts)
+	o := takeTended(t, s, somePartition)
+	o.knows(t, e.ids)
+	fromSnapshot = o.saver.has(e.gen)
+	letGo(t, o)
+	noErr(t, s.Close(t.Context()))
+	return fromSnapshot
+}
+
+// TestSnapshotIsUsed: it spares the reading of the sets, and is counted against head even so.
+func TestSnapshotIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEra(t, true)
+		if !e.next(t) {
+			t.Errorf("the snapshot was not used: %s", e.log)
+		}
+		n := newNames("era", somePartition.Source, 0)
+		for i := range e.opts.buckets() {
+			e.client.Del(t.Context(), n.bucket(e.gen, i))
+		}
+		s := plainStore(t, e.client, e.opts)
+		o, err := s.Acquire(t.Context(), somePartition)
+		noErr(t, err)
+		o.working.Wait()
+		if err := o.lostFor(); !errors.Is(err, ErrAmnesia) {
+			t.Errorf("with a snapshot, and without the sets: %v", err)
+		}
+	})
+}
+
+// TestSnapshotIsRefused: whatever a snapshot is, the marks are known; and what is wrong with it is told.
+func TestSnapshotIsRefused(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, e *era){
+		"missing":   func(_ *testing.T, e *era) { delete(e.blobs.all, e.name) },
+		"truncated": func(_ *testing.T, e *era) { e.blobs.all[e.name] = e.blobs.all[e.name][:900] },
+		"flipped":   func(_ *testing.T, e *era) { e.blobs.all[e.name][700] ^= 4 },
+		"empty":     func(_ *testing.T, e *era) { e.blobs.all[e.name] = nil },
+		"of another generation": func(_ *testing.T, e *era) {
+			e.blobs.all[e.name] = e.blobs.all[strings.Replace(e.name, fmt.Sprint(":", e.gen), fmt.Sprint(":", e.gen+1), 1)]
+		},
+		"unreachable": func(_ *testing.T, e *era) { e.blobs.err = errCut },
+		"newer than head": func(t *testing.T, e *era) {
+			n := newNames("era", somePartition.Source, 0)
+			noErr(t, e.client.HSet(t.Context(), n.head, "seq", 2).Err())
+		},
+		"of another partition": func(t *testing.T, e *era) {
+			s := plainStore(t, e.client, e.opts)
+			s.registry.batch = 1
+			o := takeTended(t, s, Partition{Source: "other", Count: 1})
+			var b bytes.Buffer
+			noErr(t, o.filter.Save(&b, e.gen))
+			e.blobs.all[e.name] = b.Bytes()
+			letGo(t, o)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newEra(t, true)
+				change(t, e)
+				if e.next(t) {
+					t.Error("it was used")
+				}
+				if told := strings.Contains(e.log.String(), "of no use"); told != (name != "missing" && name != "unreachable") {
+					t.Errorf("told: %s", e.log)
+				}
+			})
+		})
+	}
+}
+
+// TestSnapshotOlderThanTheLastMark: one that was saved while its generation was written to lacks what came
+// after, and proves nothing.
+func TestSnapshotOlderThanTheLastMark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEra(t, false)
+		e.opts.Snapshots = e.blobs
+		s := plainStore(t, e.client, e.opts)
+		o := takeTended(t, s, somePartition)
+		o.mark(t, idsOf(t, "early", 10))
+		var b bytes.Buffer
+		noErr(t, o.filter.Save(&b, o.genNow()))
+		gen := o.genNow()
+		e.blobs.all[o.snapshotName(gen)] = b.Bytes()
+		late := idsOf(t, "late", 50)
+		o.mark(t, late)
+		e.ids = append(e.ids, late...)
+		letGo(t, o) // before it is over: nobody saves it better
+		noErr(t, s.Close(t.Context()))
+		time.Sleep(time.Hour)
+		s = plainStore(t, e.client, e.opts)
+		o = takeTended(t, s, somePartition)
+		o.mark(t, idsOf(t, "then", 1)) // head passes it
+		letGo(t, o)
+		noErr(t, s.Close(t.Context()))
+		e.gen = gen
+		if e.next(t) {
+			t.Error("it was used")
+		}
+	})
+}
+
+// TestSnapshotHangs: half a minute later the marks are read.
+func TestSnapshotHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEra(t, true)
+		e.opts.Snapshots = hanging{}
+		began := time.Now()
+		if e.next(t) {
+			t.Error("it was used")
+		}
+		if took := time.Since(began); took > 3*snapshotTimeout {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// hanging is a file system that is away.
+type hanging struct{}
+
+func (hanging) Load(ctx context.Context, _ string) (io.ReadCloser, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (hanging) Store(ctx context.Context, _ string, _ time.Duration, _ io.Reader) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
