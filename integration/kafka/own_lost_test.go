@@ -1,0 +1,119 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+var (
+	errNotYours = errors.New("somebody else has it")
+	errTaken    = errors.New("it was taken away")
+)
+
+// lender lends partitions, and can take them away.
+type lender struct {
+	mu     sync.Mutex
+	refuse int // of the next requests
+	lent   map[int32]context.CancelCauseFunc
+	asked  int
+}
+
+// loan is one that was lent.
+type loan struct {
+	ctx context.Context
+	end context.CancelCauseFunc
+}
+
+func (l *loan) Context() context.Context        { return l.ctx }
+func (l *loan) Misplaced(context.Context) error { return context.Cause(l.ctx) }
+
+func (l *loan) Release(context.Context) error {
+	l.end(context.Canceled)
+	return nil
+}
+
+func (l *lender) own(_ context.Context, at kafkaadapter.Assigned) (kafkaadapter.Ownership, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked++
+	if l.refuse > 0 {
+		l.refuse--
+		return nil, errNotYours
+	}
+	o := &loan{}
+	o.ctx, o.end = context.WithCancelCause(context.Background())
+	l.lent[at.Partition] = o.end
+	return o, nil
+}
+
+func (l *lender) take(partition int32, refuse int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refuse = refuse
+	l.lent[partition](errTaken)
+}
+
+// A partition that its owner loses ends nothing but what runs of it: sarama would end the session
+// with it, that is, all partitions of the member.
+func TestLostPartitionStaysWithItsMember(t *testing.T) {
+	eachFlavor(t, func(t *testing.T, f flavor) {
+		s := f.scene(t, 3, 2)
+		commits, err := sarama.NewClient(s.addrs(), clientConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = commits.Close() }()
+		l := &lender{lent: map[int32]context.CancelCauseFunc{}}
+		var revoked atomic.Int64
+		causes := make(chan error, 1)
+		var once sync.Once
+		s.produce(numbered(0, 0, 1)...)
+		m := s.join(func(ctx context.Context, m *kafkaMessage) (err error) {
+			if m.ID == idOf(0) {
+				once.Do(func() {
+					<-ctx.Done()
+					err = context.Cause(ctx)
+					causes <- err
+				})
+			}
+			return err
+		}, func(mc *memberConfig) {
+			mc.observer.Revoked = func(string, int32, int, int) { revoked.Add(1) }
+			mc.adapter = func(c *kafkaadapter.Config) {
+				c.Own, c.Partitioner, c.CommitClient, c.Group = l.own, kafkaadapter.Murmur2, commits, s.group()
+			}
+		})
+		eventually(t, 10*time.Second, func() (bool, string) { return m.running.Load() == 1, "nothing runs" })
+		l.take(0, 3)
+		if cause := waitFor(t, causes, "the handler goes on"); !errors.Is(cause, errTaken) {
+			t.Errorf("the handler ended with %v", cause)
+		}
+		s.produce(numbered(1, 100, 50)...)
+		s.produce(numbered(0, 200, 50)...)
+		s.wantCommittedToEnd(10 * time.Second)
+		s.oracle.mu.Lock()
+		generations := len(s.oracle.generations)
+		s.oracle.mu.Unlock()
+		if n := revoked.Load(); n > 0 || generations != 1 {
+			t.Errorf("%d partitions were revoked, %d generations", n, generations)
+		}
+		s.note(func() {
+			if len(s.groupErrors) > 0 {
+				t.Errorf("the group says: %v", s.groupErrors)
+			}
+		})
+		m.leave(t)
+		s.wantEffects()
+		if l.asked != 6 {
+			t.Errorf("asked %d times, want 2 for the partitions and 4 for what was taken", l.asked)
+		}
+	})
+}
