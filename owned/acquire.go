@@ -39,7 +39,7 @@ func (s *Store) Acquire(ctx context.Context, p Partition) (*Ownership, error) {
 		return nil, err
 	}
 	if err := o.begin(ctx); err != nil {
-		o.lose(err)
+		o.end(err)
 		s.unreserve(o)
 		return nil, err
 	}

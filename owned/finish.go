@@ -285,7 +285,7 @@ func (f *finishing) ended(sh *shard, it *finish, p *part) {
 	case t.reply.Err != nil:
 		it.ans.Err = t.reply.Err
 	case t.reply.Answer == redisscript.OwnStale:
-		it.o.stale(it.ch)
+		it.o.stale()
 		it.ans.Record = dedup.Record{State: dedup.StateInProgress, Attempt: 1}
 	case t.reply.Answer == redisscript.OwnAmnesia:
 		it.ans.Err = ErrAmnesia

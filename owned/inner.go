@@ -59,7 +59,7 @@ func (f *finishing) promote() {
 		default:
 			it.ans.Record = p.record
 			if p.stale {
-				it.o.stale(it.ch)
+				it.o.stale()
 			}
 		}
 	}
@@ -289,7 +289,7 @@ func (f *finishing) touch() {
 			it.how, it.ans.Err = replied, all[n].err
 		case !all[n].written:
 			it.how = replied
-			it.o.stale(it.ch)
+			it.o.stale()
 			it.ans.Record = dedup.Record{State: dedup.StateInProgress, Attempt: 1}
 		}
 	}

@@ -86,7 +86,7 @@ type Options struct {
 	// its next turn: this adds "a rebalance while a handler still runs" to the ways in which an effect
 	// can run twice. Default false.
 	TakeOverOlderGeneration bool
-	// Observer is told of Filtered, FilterState and LeaseLost. Default: nobody.
+	// Observer is told of Filtered and FilterState: the other hooks are the Deduper's. Default: nobody.
 	Observer dedup.Observer
 	// Logger gets warnings: partitions lost, data lost, mappings that change. Default: discarded.
 	Logger *slog.Logger

@@ -3,6 +3,7 @@ package owned
 import (
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
 )
 
 // grant answers what was proven new.
@@ -42,8 +43,9 @@ func (c *claiming) refuse(it *item, why error) {
 	switch {
 	case why == errElsewhere:
 		c.unbegin(it)
+		c.drop(it)
 		*it.ans = elsewhereAnswer(c.s.opts.Lease)
-	case why == errShared && it.way == proven:
+	case why == errShared:
 		c.unbegin(it)
 		it.way, it.says, it.why = ordinary, bloom.Unknown, bloom.Shared
 		return
@@ -65,8 +67,8 @@ func (c *claiming) unbegin(it *item) {
 	if it.e.state != begun {
 		return
 	}
+	it.e.settle()
 	it.e.state, it.e.batch = asking, nil
-	it.part.o.inFlight.Add(-1)
 }
 
 // drop takes an entry out that nobody was told of.
@@ -166,6 +168,7 @@ func (c *claiming) touch() []*item {
 	n := 0
 	for _, it := range todo {
 		t := &it.part.turn
+		it.part.shared = it.part.shared || t.reply.Answer == redisscript.OwnShared
 		switch {
 		case t.didTouch():
 			todo[n] = it

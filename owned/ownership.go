@@ -230,6 +230,15 @@ func (o *Ownership) lose(why error) {
 	}
 }
 
+// beside runs f beside the partition's work, unless that is over: Release waits for it.
+func (o *Ownership) beside(f func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.why == nil {
+		o.working.Go(f)
+	}
+}
+
 // lost reports why the ownership is over, or nil.
 func (o *Ownership) lostFor() error {
 	o.mu.Lock()

@@ -2,6 +2,7 @@ package owned
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,24 +12,26 @@ import (
 // Release gives the partition up: call it after the last Finish of what should be marked. Claims that
 // still run become claims of the inner store first, under the same tokens, so that the next owner finds
 // them in flight and has no suspects; Context ends. It takes one round trip, and two more when something
-// still runs. Where that fails the partition is renewed no more and lapses, and the error says why;
-// calling it again tries again. It is nil for a partition that was lost or released before.
+// still runs. Where that fails the partition is renewed no more and lapses, and the error says why. It
+// is nil for a partition that was lost or released before.
 func (o *Ownership) Release(ctx context.Context) error {
 	if ctx == nil {
 		return input("Context", "is nil")
 	}
 	o.gate.Lock()
-	again := o.released.Swap(true)
+	o.released.Store(true)
 	o.gate.Unlock()
 	if why := o.lostFor(); why != nil {
 		o.working.Wait()
+		if !errors.Is(why, ErrReleased) {
+			_ = o.giveUp(ctx) // where it is still ours, nobody need wait for its end
+		}
 		return nil
 	}
 	err := o.promoteAll(ctx)
 	if err == nil {
 		err = o.giveUp(ctx)
 	}
-	_ = again
 	o.lose(ErrReleased)
 	o.working.Wait()
 	if err != nil {

@@ -92,7 +92,7 @@ func (s *Store) renewDue(now time.Duration) time.Duration {
 		}
 	}
 	if len(due) > 0 {
-		due[0].working.Go(func() { s.renew(due) })
+		s.working.Go(func() { s.renew(due) })
 	}
 	return next
 }
@@ -123,7 +123,7 @@ func (o *Ownership) tend(now time.Duration) {
 		return
 	}
 	o.tended = now
-	o.working.Go(func() {
+	o.beside(func() {
 		defer o.tending.Store(false)
 		err := errors.Join(o.fold(o.ctx), o.save(o.ctx))
 		if err != nil && o.ctx.Err() == nil {

@@ -57,13 +57,8 @@ func (o *Ownership) Stats() Stats {
 	return s
 }
 
-// stale counts and tells an end that was refused.
-func (o *Ownership) stale(ch *dedup.Change) {
-	o.stats.stale.Add(1)
-	if hook := o.s.opts.Observer.LeaseLost; hook != nil {
-		hook(dedup.Event{ID: ch.ID, Attempt: ch.Attempt, Err: dedup.ErrLeaseLost})
-	}
-}
+// stale counts an end that was refused. The Deduper tells its observer.
+func (o *Ownership) stale() { o.stats.stale.Add(1) }
 
 // tell translates what the filter tells.
 func (o *Ownership) tell(e bloom.Event) {

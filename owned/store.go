@@ -34,6 +34,8 @@ type Store struct {
 	closed bool
 	wake   chan struct{} // to the goroutine that renews
 	over   chan struct{} // closed when that has ended; nil while there is none
+
+	working sync.WaitGroup // renewals under way; the goroutine that renews begins them
 }
 
 // newStore is for options that are complete.
@@ -127,7 +129,7 @@ func (s *Store) hold(o *Ownership) error {
 		return ErrClosed
 	}
 	s.held[at] = o
-	o.working.Go(o.keepLoading)
+	o.beside(o.keepLoading)
 	if s.over == nil {
 		s.over = make(chan struct{})
 		go s.keepRenewing(s.over)
@@ -164,6 +166,7 @@ func (s *Store) Close(ctx context.Context) error {
 	s.nudge()
 	if over != nil {
 		<-over
+		s.working.Wait()
 	}
 	return errors.Join(errs...)
 }

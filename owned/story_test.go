@@ -96,6 +96,9 @@ func (w *world) freeze(o *Ownership, d time.Duration) {
 	o.renewing.Store(false)
 }
 
+// pass lets time pass, in the bubble of a story.
+func pass(d time.Duration) { time.Sleep(d) }
+
 func request(n int) dedup.ClaimRequest {
 	id := dedup.ID{1, byte(n >> 8), byte(n)}
 	token := dedup.Token{byte(n >> 8), byte(n)}

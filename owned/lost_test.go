@@ -1,0 +1,132 @@
+package owned
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+var errNoReply = errors.New("the reply was lost")
+
+// wire is what the replies of a world pass through.
+type wire struct {
+	lose  int           // so many replies of scripts are lost
+	delay time.Duration // and so long the next one takes
+}
+
+func (h *wire) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		script, ok := cmd.(*redis.Cmd)
+		if !ok || err != nil {
+			return err
+		}
+		if h.delay > 0 {
+			pass(h.delay)
+			h.delay = 0
+		}
+		if h.lose > 0 {
+			h.lose--
+			script.SetVal(nil)
+			script.SetErr(errNoReply)
+			return errNoReply
+		}
+		return nil
+	}
+}
+
+// wired makes the replies of a world pass through a wire.
+func (w *world) wired() *wire {
+	h := &wire{}
+	w.client.AddHook(h)
+	return h
+}
+
+// TestALostReplyOfAMark: the mark is on record, and nobody was told. Sent again it is held; and whoever
+// claims the key once its lease is over finds it, for the filter had it before it was sent.
+func TestALostReplyOfAMark(t *testing.T) {
+	story(t, func(w *world) {
+		s := w.process()
+		o := w.own(s)
+		again, dead := request(1), request(2)
+		w.wants("a new key", w.claim(s, again), dedup.Acquired, 1)
+		w.wants("another", w.claim(s, dead), dedup.Acquired, 1)
+		h := w.wired()
+		for _, r := range []*dedup.ClaimRequest{&again, &dead} {
+			h.lose = 1
+			if a := s.Finish(w.Context(), []dedup.Change{success(r)})[0]; !errors.Is(a.Err, errNoReply) || a.Held || a.Written {
+				w.Errorf("a mark without a reply: %+v", a)
+			}
+		}
+		if a := w.finish(s, success(&again)); !a.Held || !a.Written {
+			w.Errorf("the mark sent again: %+v", a)
+		}
+		w.wants("before its lease is over", w.claim(s, request(2)), dedup.InFlight, 1)
+		pass(storyLease)
+		w.wants("when its lease is over", w.claim(s, request(2)), dedup.Duplicate, 0)
+		w.wants("the other one", w.claim(s, request(1)), dedup.Duplicate, 0)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.inFlight.Load() != 0 || len(o.suspects) != 0 {
+			w.Errorf("both have ended, and %d are in flight, %d suspects", o.inFlight.Load(), len(o.suspects))
+		}
+	})
+}
+
+// TestALostReplyOfABegin: the same claim sends the same begin again, and only then it is granted.
+func TestALostReplyOfABegin(t *testing.T) {
+	story(t, func(w *world) {
+		s := w.process()
+		o := w.own(s)
+		w.claim(s, request(9)) // the server has the scripts
+		h := w.wired()
+		r := request(1)
+		h.lose = 1
+		if a := s.Claim(w.Context(), []dedup.ClaimRequest{r})[0]; !errors.Is(a.Err, errNoReply) {
+			w.Errorf("a begin without a reply: %+v", a)
+		}
+		w.wants("somebody else", w.claim(s, request(1)), dedup.InFlight, 1)
+		w.wants("the same claim", w.claim(s, r), dedup.Acquired, 1)
+		if n := w.client.HLen(w.Context(), o.names.run).Val(); n != 2 {
+			w.Errorf("%d begins are on record, want 2", n)
+		}
+		if a := w.finish(s, success(&r)); !a.Held {
+			w.Errorf("its end: %+v", a)
+		}
+		if n := w.client.HLen(w.Context(), o.names.run).Val(); n != 1 {
+			w.Errorf("%d begins are left on record, want 1", n)
+		}
+	})
+}
+
+// TestALateGrantIsNotGiven: a begin that was answered when the partition might end before the claim.
+func TestALateGrantIsNotGiven(t *testing.T) {
+	story(t, func(w *world) {
+		s := w.process()
+		o := w.own(s)
+		w.claim(s, request(9))
+		h := w.wired()
+		o.renewing.Store(true)
+		h.delay = w.opts.Lease - storyLease
+		r := request(1)
+		if a := s.Claim(w.Context(), []dedup.ClaimRequest{r})[0]; a.Outcome == dedup.Acquired || !errors.Is(a.Err, errLate) {
+			w.Errorf("a late grant: %+v", a)
+		}
+		back := success(&r)
+		back.State, back.Landed, back.Unused = dedup.StateReleased, false, true
+		w.finish(s, back)
+		o.renewing.Store(false)
+		w.wants("when it was given back", w.claim(s, request(1)), dedup.Acquired, 1)
+	})
+}
