@@ -154,13 +154,10 @@ func (o *Ownership) read(ctx context.Context) error {
 	return nil
 }
 
-// newGeneration goes on with the newest set when it is the only one that is not folded.
+// newGeneration begins a set of its own with the next mark: to those that are there nothing is added any more,
+// so that the loader can count them.
 func newGeneration(sets redisscript.OwnGen) *generation {
-	g := &generation{OwnGen: sets, folding: sets.Folded > 0 || sets.Kept > 0, written: setMembers}
-	if sets.Newest-sets.Folded == 1 {
-		g.written = int(max(sets.Fresh, 0))
-	}
-	return g
+	return &generation{OwnGen: sets, folding: sets.Folded > 0 || sets.Kept > 0, written: setMembers}
 }
 
 // takeOver makes suspects of what was begun before. The mutex is held.

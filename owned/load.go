@@ -39,6 +39,8 @@ type loader struct {
 	clock   func() time.Duration // the server's, as last heard
 	open    func()               // opens the feed until the end of the lease
 
+	// first is the head as it was when the partition was acquired: before we wrote anything.
+	first        *redisscript.OwnState
 	snapshots    Snapshots // may be nil
 	snapshotName func(gen int64) string
 	saver        *saver
@@ -56,14 +58,17 @@ type loading struct {
 // then says that everything is covered. From the acquire on, every mark passes the feed before it is sent,
 // and nobody else writes any: so what is not in the sets when they are read has been fed.
 //
+// What head counted when the partition was acquired is compared with the sets that it named: nobody adds to those
+// any more. A member of ours, in a set of ours, would make up for one that was lost.
+//
 // Fewer members than head counts are [ErrAmnesia], unless some were forgotten meanwhile: a Forget counts
 // down. An epoch that is another one is [ErrLost]. After any other error it can be called again.
 func (l *loader) load(ctx context.Context) error {
+	head, err := l.head(ctx)
+	if err != nil {
+		return err
+	}
 	for range loadTries {
-		head, err := l.head(ctx)
-		if err != nil {
-			return err
-		}
 		fewer, err := l.feedAll(ctx, head)
 		if err != nil {
 			return err
@@ -78,6 +83,7 @@ func (l *loader) load(ctx context.Context) error {
 		case after.Forgets == head.Forgets:
 			return fewer
 		}
+		head = after
 	}
 	return errors.New("owned: load: keys are forgotten all the time")
 }
@@ -115,15 +121,44 @@ func (l *loader) feedAll(ctx context.Context, head *redisscript.OwnState) (fewer
 			break
 		}
 		sets := head.Gens[gen]
-		found, err := l.generation(ctx, head, gen, sets)
+		found, old, err := l.generation(ctx, head, gen, sets)
 		if err != nil {
 			return nil, err
+		}
+		if want, exact := l.wanted(head, gen); exact && old < want && l.within(gen) {
+			return fmt.Errorf("%w: generation %d has %d members from before, and %d were counted", ErrAmnesia, gen, old, want), nil
 		}
 		if want := sets.Fresh + sets.Kept; found < want && l.within(gen) {
 			return fmt.Errorf("%w: generation %d has %d members, and %d were counted", ErrAmnesia, gen, found, want), nil
 		}
 	}
 	return nil, nil //nolint:nilnil // nothing is missing, and nothing failed
+}
+
+// wanted is how many members the sets of a generation must have that were there when the partition was acquired.
+// It is not known when some were forgotten since.
+func (l *loader) wanted(head *redisscript.OwnState, gen int64) (n int64, exact bool) {
+	if l.first == nil || l.first.Forgets != head.Forgets {
+		return 0, false
+	}
+	g := l.first.Gens[gen]
+	return g.Fresh + g.Kept, true
+}
+
+// old are the members of those of the sets that were there when the partition was acquired. Nothing is folded
+// while a load runs.
+func (l *loader) old(gen int64, sets redisscript.OwnGen, cards []int64) (n int64) {
+	if l.first == nil {
+		return 0
+	}
+	fresh := int(sets.Newest - sets.Folded)                                        //nolint:gosec // at most maxFresh
+	was := min(fresh, int(max(l.first.Gens[gen].Newest, sets.Folded)-sets.Folded)) //nolint:gosec // it only grows
+	for i, card := range cards {
+		if i < was || i >= fresh {
+			n += card
+		}
+	}
+	return n
 }
 
 // counted is how many members head counts.
@@ -140,22 +175,23 @@ func (l *loader) within(gen int64) bool {
 	return time.Duration(gen+2)*l.slice+l.keep > l.clock()
 }
 
-// generation feeds what one has, and returns how many members its sets have.
-func (l *loader) generation(ctx context.Context, head *redisscript.OwnState, gen int64, sets redisscript.OwnGen) (found int64, err error) {
+// generation feeds what one has, and returns how many members its sets have, and those of them that are old.
+func (l *loader) generation(ctx context.Context, head *redisscript.OwnState, gen int64, sets redisscript.OwnGen) (found, old int64, err error) {
 	keys, err := l.keys(gen, sets)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	cards, err := l.count(ctx, keys)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
+	old = l.old(gen, sets, cards)
 	if gen < head.Gen && l.restore(ctx, gen, head.Seq) {
 		for _, n := range cards {
 			found += n
 		}
 		l.progress.members.Add(found)
-		return found, nil
+		return found, old, nil
 	}
 	err = l.each(ctx, keys, cards, func(members []int64) error {
 		for _, m := range members {
@@ -167,7 +203,7 @@ func (l *loader) generation(ctx context.Context, head *redisscript.OwnState, gen
 		l.progress.members.Add(int64(len(members)))
 		return context.Cause(ctx)
 	})
-	return found, err
+	return found, old, err
 }
 
 // keys names the sets of a generation that may have members. Buckets are empty until the first fold, of

@@ -29,7 +29,7 @@ func (o *Ownership) loader() *loader {
 	return &loader{
 		reader: reader{o.s.client}, names: &o.names, buckets: opts.buckets(), slice: opts.slice(), keep: opts.Window + opts.Hold,
 		filter: o.filter, feed: o.feed.Load(), name: o.sourceName(), epoch: o.self().Epoch, clock: o.heardClock, open: o.openFeed,
-		snapshots: opts.Snapshots, snapshotName: o.snapshotName, log: opts.Logger, progress: &o.loading, saver: &o.saver,
+		first: o.head, snapshots: opts.Snapshots, snapshotName: o.snapshotName, log: opts.Logger, progress: &o.loading, saver: &o.saver,
 	}
 }
 
