@@ -116,7 +116,7 @@ func (s *Store) renew(all []*Ownership) {
 
 // tend folds sets and saves snapshots beside the work of the partition.
 func (o *Ownership) tend(now time.Duration) {
-	if !o.loaded.Load() || o.released.Load() || !o.foldable() && now-o.tended < tendEvery {
+	if !o.loaded.Load() || o.released.Load() || !o.foldable() && now-o.tended < min(tendEvery, o.s.opts.slice()/4) {
 		return
 	}
 	if !o.tending.CompareAndSwap(false, true) {
