@@ -1,0 +1,419 @@
+package owned_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/owned"
+)
+
+// tend has a partition, or tries to get it, for as long as it is wanted.
+func (w *worker) tend(ctx context.Context, where place) {
+	epoch := w.wire.expect(where)
+	for ctx.Err() == nil {
+		o, count, err := w.acquire(ctx, where)
+		if err != nil {
+			wait := 20 * time.Millisecond
+			if errors.Is(err, owned.ErrAmnesia) {
+				w.ledger.write(record{kind: refused, source: where.source, part: where.part})
+				wait = 200 * time.Millisecond
+			}
+			if !expected(err) && ctx.Err() == nil {
+				fmt.Fprintln(os.Stderr, "acquire", where, err)
+			}
+			pauseFor(ctx, wait)
+			continue
+		}
+		c := &consumer{
+			worker: w, where: where, o: o, count: count, epoch: epoch, d: w.dedup[where.source],
+			lease: w.cfg.Sources[where.source].LeaseTTL, both: where.part%2 == 1,
+		}
+		if err := c.consume(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "process", w.cfg.Child, where, err)
+		}
+		release, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		if err := o.Release(release); err != nil {
+			fmt.Fprintln(os.Stderr, "release", where, err)
+		}
+		cancel()
+	}
+}
+
+// expected are the ways in which Acquire fails when others have the partition, or know more than we do; an
+// InputError is told to who wants a partition back that he is about to release.
+func expected(err error) bool {
+	var held *owned.HeldError
+	var input *dedup.InputError
+	return errors.As(err, &held) || errors.As(err, &input) || errors.Is(err, owned.ErrAmnesia) || errors.Is(err, owned.ErrCount)
+}
+
+func (w *worker) acquire(ctx context.Context, where place) (*owned.Ownership, int32, error) {
+	count, err := w.feed.count(where.source)
+	if err != nil {
+		return nil, 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	o, err := w.stores[where.source].Acquire(ctx, owned.Partition{
+		Source: sourceName(where.source), Number: int32(where.part), Count: count,
+	})
+	return o, count, err
+}
+
+// consumer is one partition as long as it is held: the hand API, as a program would use it.
+type consumer struct {
+	*worker
+	where place
+	o     *owned.Ownership
+	count int32
+	epoch interface{ Load() uint64 }
+	d     *dedup.Deduper
+	lease time.Duration
+	both  bool // ends go together with the next claims
+
+	next    int64        // the offset to read
+	flushed int64        // what can be committed once all ends are on record
+	ends    []completion // not on record yet
+	refused bool         // one of those before was not taken
+}
+
+// completion is an end that is to be told.
+type completion struct {
+	of   *dedup.Claim
+	run  uint64 // 0: there was no effect
+	err  error  // of the handler
+	idle bool   // its turn never came
+	sent int64  // when it was told first; 0: not yet
+}
+
+// message is a key at an offset.
+type message struct {
+	key    uint64
+	offset int64
+}
+
+var errAgain = errors.New("begin again at the committed offset")
+
+func keyName(key uint64) string { return "k" + strconv.FormatUint(key, 36) }
+
+// alive reports whether the partition is ours, and nobody wants it back.
+func (c *consumer) alive(ctx context.Context) bool {
+	return ctx.Err() == nil && c.o.Context().Err() == nil
+}
+
+func (c *consumer) consume(ctx context.Context) error {
+	for begin := true; c.alive(ctx); {
+		if begin {
+			at, err := c.feed.committed(c.where)
+			if err != nil {
+				return err
+			}
+			c.next, c.flushed, c.ends, begin = at, at, nil, false
+		}
+		keys, err := c.feed.read(c.where, c.next, c.cfg.Batch)
+		if err != nil {
+			return err
+		}
+		if len(keys) == 0 {
+			err = c.flush(ctx)
+			pauseFor(ctx, 2*time.Millisecond)
+		} else {
+			err = c.process(ctx, keys)
+		}
+		switch {
+		case errors.Is(err, errAgain):
+			begin = true
+			pauseFor(ctx, 5*time.Millisecond)
+		case err != nil:
+			return err
+		}
+	}
+	if err := c.flush(context.WithoutCancel(ctx)); err != nil && !errors.Is(err, errAgain) {
+		return err
+	}
+	return nil
+}
+
+// process has everything done with some messages, or as good as done: the last ends may still have to be told.
+func (c *consumer) process(ctx context.Context, keys []uint64) error {
+	pending := make([]message, len(keys))
+	for i, key := range keys {
+		pending[i] = message{key, c.next + int64(i)}
+		if partitionOf(key, c.count) != c.where.part {
+			if err := c.misplaced(); err != nil {
+				return err
+			}
+		}
+	}
+	for len(pending) > 0 {
+		if !c.alive(ctx) {
+			return errAgain
+		}
+		left, err := c.once(ctx, pending)
+		if err != nil {
+			return err
+		}
+		if len(left) == len(pending) && !pauseFor(ctx, 5*time.Millisecond) {
+			return errAgain
+		}
+		pending = left
+	}
+	c.next += int64(len(keys))
+	if c.both {
+		return nil
+	}
+	return c.flush(ctx)
+}
+
+func (c *consumer) misplaced() error {
+	ctx, cancel := context.WithTimeout(c.o.Context(), 5*time.Second)
+	defer cancel()
+	if err := c.o.Misplaced(ctx); err != nil {
+		return errAgain
+	}
+	return nil
+}
+
+// once claims what is left and runs what it got. What was begun before is run alone: it may kill.
+func (c *consumer) once(ctx context.Context, pending []message) (left []message, err error) {
+	claims, claimed, err := c.claim(ctx, pending, true)
+	if err != nil {
+		return nil, err
+	}
+	var suspects []message
+	for i, claim := range claims {
+		m := pending[i]
+		if claim.Outcome == dedup.Unknown || claim.Outcome == dedup.Acquired && claim.Attempt > 1 {
+			c.remember(m, claim, claimed)
+		}
+		switch {
+		case claim.Alias != nil:
+			left = append(left, m)
+		case claim.Outcome == dedup.Duplicate:
+			c.ledger.write(record{kind: duplicate, key: m.key, from: claimed.UnixNano()})
+		case claim.Outcome == dedup.Acquired:
+			if !c.run(ctx, claim, m, claimed) {
+				left = append(left, m)
+			}
+			if time.Since(claimed) > c.lease/2 { // what is done is told before its claim lapses
+				if err := c.flushNow(ctx); err != nil {
+					return nil, err
+				}
+			}
+		case claim.Outcome == dedup.InFlight && claim.Attempt > 0 && claim.Record.Remaining <= 0:
+			suspects = append(suspects, m)
+		default:
+			left = append(left, m)
+		}
+	}
+	c.dawdle(pending[0].key)
+	if len(suspects) == 0 && len(left) == 0 {
+		return nil, nil
+	}
+	if err := c.flushNow(ctx); err != nil {
+		return nil, err
+	}
+	for _, m := range suspects {
+		done, err := c.alone(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		if !done {
+			left = append(left, m)
+		}
+	}
+	return left, nil
+}
+
+// alone claims one message that was begun before, and runs it while nothing else is in flight.
+func (c *consumer) alone(ctx context.Context, m message) (done bool, err error) {
+	if !c.alive(ctx) {
+		return false, nil
+	}
+	claims, claimed, err := c.claim(ctx, []message{m}, false)
+	if err != nil {
+		return false, err
+	}
+	claim := claims[0]
+	c.remember(m, claim, claimed)
+	switch claim.Outcome {
+	case dedup.Duplicate:
+		c.ledger.write(record{kind: duplicate, key: m.key, from: claimed.UnixNano()})
+		return true, nil
+	case dedup.Acquired:
+		done = c.run(ctx, claim, m, claimed)
+		return done, c.flushNow(ctx)
+	}
+	return false, nil
+}
+
+// remember writes down what explains an attempt that is missed later.
+func (c *consumer) remember(m message, claim *dedup.Claim, claimed time.Time) {
+	c.ledger.write(record{
+		kind: answered, source: c.where.source, part: c.where.part, key: m.key, attempt: uint32(claim.Attempt),
+		epoch: c.epoch.Load(), seq: uint64(claim.Outcome), from: claimed.UnixNano(),
+	})
+}
+
+// claim asks for messages, and tells the ends of the batch before in the same trip where it may.
+func (c *consumer) claim(ctx context.Context, of []message, firstOnly bool) ([]*dedup.Claim, time.Time, error) {
+	reqs := make([]dedup.Request, len(of))
+	for i, m := range of {
+		reqs[i] = dedup.Request{
+			Key: keyName(m.key), FirstOnly: firstOnly,
+			Origin: dedup.Origin{Source: sourceName(c.where.source), Partition: int32(c.where.part), Offset: m.offset},
+		}
+	}
+	claimed := time.Now()
+	if len(c.ends) == 0 {
+		if err := c.commit(); err != nil {
+			return nil, claimed, err
+		}
+		claims, err := c.d.ClaimBatch(ctx, reqs)
+		return claims, claimed, err
+	}
+	errs, claims, err := c.d.CompleteAndClaim(ctx, c.completions(), reqs)
+	if err != nil {
+		return nil, claimed, err
+	}
+	if err := c.told(errs, claimed.UnixNano()); err != nil {
+		return nil, claimed, errors.Join(err, c.giveBack(claims))
+	}
+	if len(c.ends) > 0 {
+		return claims, claimed, nil
+	}
+	return claims, claimed, c.commit()
+}
+
+// giveBack ends claims that nobody comes to.
+func (c *consumer) giveBack(claims []*dedup.Claim) error {
+	for _, claim := range claims {
+		if claim.Outcome == dedup.Acquired && claim.Alias == nil {
+			c.ends = append(c.ends, completion{of: claim, idle: true})
+		}
+	}
+	return c.flushNow(context.Background())
+}
+
+// run has the effect of a message, unless there is no time for it any more. It reports whether it was done.
+func (c *consumer) run(ctx context.Context, claim *dedup.Claim, m message, claimed time.Time) bool {
+	if time.Since(claimed) > c.lease*8/10 || c.o.Context().Err() != nil {
+		c.ends = append(c.ends, completion{of: claim, idle: true})
+		return false
+	}
+	if uint32(claim.Attempt) > c.cfg.Cap {
+		c.ledger.write(record{kind: deadLetter, key: m.key, attempt: uint32(claim.Attempt)})
+		c.ends = append(c.ends, completion{of: claim})
+		return true
+	}
+	if claim.Attempt == 1 && m.key%c.cfg.Failing == 1 {
+		c.ends = append(c.ends, completion{of: claim, err: errors.New("not this time")})
+		return false
+	}
+	run := c.ledger.runs.Add(1)
+	c.ledger.write(record{
+		kind: runBegun, source: c.where.source, part: c.where.part, key: m.key, epoch: c.epoch.Load(),
+		attempt: uint32(claim.Attempt), seq: run, from: claimed.UnixNano(),
+	})
+	if c.cfg.Poison[m.key] {
+		c.ledger.write(record{kind: dying})
+		die()
+	}
+	c.dawdle(m.key)
+	if m.key%c.cfg.Slow == 2 {
+		_, stop := claim.KeepAlive(ctx)
+		pauseFor(context.Background(), c.lease*3/2)
+		defer stop()
+	}
+	c.ledger.write(record{kind: runEnded, seq: run})
+	c.ends = append(c.ends, completion{of: claim, run: run})
+	return true
+}
+
+// dawdle leaves a process time to be killed, or stopped, inside an effect and in between effects and marks.
+func (c *consumer) dawdle(key uint64) {
+	if key%c.cfg.Dawdling == 3 {
+		pauseFor(context.Background(), 12*time.Millisecond)
+	}
+}
+
+func (c *consumer) completions() []dedup.Completion {
+	all := make([]dedup.Completion, len(c.ends))
+	for i, e := range c.ends {
+		all[i] = dedup.Completion{Claim: e.of, Err: e.err, Unused: e.idle, InTime: e.err == nil && !e.idle}
+	}
+	return all
+}
+
+// flush tells all ends and commits what is done.
+func (c *consumer) flush(ctx context.Context) error {
+	if err := c.flushNow(ctx); err != nil {
+		return err
+	}
+	return c.commit()
+}
+
+// commit says that everything before the next message is done. All ends are on record.
+func (c *consumer) commit() error {
+	if c.flushed == c.next {
+		return nil
+	}
+	c.flushed = c.next
+	return c.feed.commit(c.where, c.next)
+}
+
+// flushNow tells all ends, again and again until each is known.
+func (c *consumer) flushNow(ctx context.Context) error {
+	for len(c.ends) > 0 {
+		sent := time.Now().UnixNano()
+		if err := c.told(c.d.CompleteBatch(context.WithoutCancel(ctx), c.completions()), sent); err != nil {
+			return err
+		}
+		if len(c.ends) > 0 {
+			pauseFor(ctx, 5*time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// told takes in what became of the ends. Those that are not known are told again, unless the partition is
+// lost. An end that was refused has everything since the last commit looked at once more.
+func (c *consumer) told(errs []error, sent int64) error {
+	var again []completion
+	var records []record
+	for i, e := range c.ends {
+		if e.sent == 0 {
+			e.sent = sent
+		}
+		var err error
+		if errs != nil {
+			err = errs[i]
+		}
+		switch {
+		case err == nil && e.run > 0:
+			records = append(records, record{kind: markAcked, seq: e.run, from: e.sent})
+		case err == nil:
+		case dedup.OutcomeUnknown(err) && c.o.Context().Err() == nil:
+			again = append(again, e)
+		default:
+			c.refused = true
+			if e.run > 0 {
+				records = append(records, record{kind: markLost, seq: e.run, from: e.sent})
+			}
+		}
+	}
+	c.ends = again
+	if len(records) > 0 {
+		c.ledger.write(records...)
+	}
+	if c.refused && len(again) == 0 {
+		c.refused = false
+		return errAgain
+	}
+	return nil
+}

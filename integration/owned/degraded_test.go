@@ -1,0 +1,229 @@
+package owned_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/owned"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// TestTortureDegraded: filters made for a tenth of the keys, and snapshots that are damaged all the time,
+// cost claims of the inner store, and nothing else.
+func TestTortureDegraded(t *testing.T) {
+	t.Parallel()
+	cfg := twoSources()
+	cfg.Sources = cfg.Sources[:1]
+	cfg.Sources[0].ExpectedKeys = degradedSize.keys / int(cfg.Sources[0].Partitions) / 10
+	cfg.Sources[0].MaxBytes = 4096
+	seed, p := seedOf(t), degradedSize
+	c := newConductor(t, cfg, seed, &p)
+	c.strike = damage
+	c.run(&p)
+	c.judge(seed, &p.quota)
+	if c.h.counts.saturated == 0 {
+		t.Error("no filter was ever too full")
+	}
+	if c.damaged == 0 {
+		t.Error("no snapshot was ever damaged")
+	}
+}
+
+// damage spoils every snapshot that there is, each in one of three ways.
+func damage(c *conductor) {
+	files, err := filepath.Glob(filepath.Join(snapshotDir(c.cfg.Dir, 0), "*.snapshot"))
+	c.must(err)
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if errors.Is(err, os.ErrNotExist) || len(text) == 0 {
+			continue
+		}
+		c.must(err)
+		at := c.rng.IntN(len(text))
+		switch c.rng.IntN(3) {
+		case 0:
+			text[at] ^= 1 << c.rng.IntN(8)
+		case 1:
+			text = text[:at]
+		default: // that of another partition, or of another time
+			other, err := os.ReadFile(files[c.rng.IntN(len(files))])
+			if err != nil {
+				continue
+			}
+			text = other
+		}
+		c.must(os.WriteFile(name+".damaged", text, 0o600))
+		until := time.Now().Add(time.Hour)
+		c.must(os.Chtimes(name+".damaged", until, until))
+		c.must(os.Rename(name+".damaged", name))
+		c.damaged++
+	}
+}
+
+// solo is one Store in this process.
+type solo struct {
+	t      *testing.T
+	client *redis.Client
+	opts   owned.Options
+	store  *owned.Store
+	dedup  *dedup.Deduper
+	proven atomic.Int64
+}
+
+func newSolo(t *testing.T) *solo {
+	server := servertest.Private(t, servertest.KindRedis)
+	s := &solo{t: t, client: redis.NewClient(&redis.Options{Addr: server.Addr})}
+	t.Cleanup(func() { _ = s.client.Close() })
+	s.opts = owned.Options{
+		Prefix: "solo", Secret: []byte(secret), Window: time.Hour, Hold: 10 * time.Second, Lease: time.Second, ExpectedKeys: 1000,
+		Observer: dedup.Observer{Filtered: func(e dedup.Event) {
+			if e.Verdict == "new" {
+				s.proven.Add(1)
+			}
+		}},
+	}
+	s.boot()
+	s.open()
+	return s
+}
+
+func (s *solo) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *solo) boot() { s.t.Helper(); s.must(owned.Boot(s.t.Context(), s.client, s.opts)) }
+
+func (s *solo) open() {
+	s.t.Helper()
+	inner, err := redisadapter.New(s.t.Context(), s.client, redisadapter.Options{Prefix: "solo-inner", Owned: true})
+	s.must(err)
+	s.store, err = owned.New(s.t.Context(), s.client, inner, s.opts)
+	s.must(err)
+	s.dedup, err = dedup.New(s.store, dedup.Config{
+		Namespace: "solo", Window: s.opts.Window, Hold: s.opts.Hold, LeaseTTL: 300 * time.Millisecond, SeenOnly: true,
+	})
+	s.must(err)
+	s.t.Cleanup(func() { _ = s.store.Close(context.Background()) })
+}
+
+// acquire waits for the lease of who had the partition before.
+func (s *solo) acquire() (*owned.Ownership, error) {
+	for {
+		o, err := s.store.Acquire(s.t.Context(), owned.Partition{Source: "solo", Count: 1})
+		var held *owned.HeldError
+		if !errors.As(err, &held) || !pauseFor(s.t.Context(), 20*time.Millisecond) {
+			return o, err
+		}
+	}
+}
+
+// loaded waits until the filter knows every mark.
+func (s *solo) loaded(o *owned.Ownership) {
+	s.t.Helper()
+	for i := 0; !o.Stats().Loaded; i++ {
+		if i > 1000 || o.Context().Err() != nil {
+			s.t.Fatalf("the filter is not loaded: %v", context.Cause(o.Context()))
+		}
+		pauseFor(s.t.Context(), 5*time.Millisecond)
+	}
+}
+
+// claim asks for keys; all outcomes are returned.
+func (s *solo) claim(n int) []*dedup.Claim {
+	s.t.Helper()
+	reqs := make([]dedup.Request, n)
+	for i := range reqs {
+		reqs[i] = dedup.Request{Key: fmt.Sprint("key", i), Origin: dedup.Origin{Source: "solo"}}
+	}
+	claims, err := s.dedup.ClaimBatch(s.t.Context(), reqs)
+	s.must(err)
+	return claims
+}
+
+// markAll claims keys and marks those that it got.
+func (s *solo) markAll(n int) {
+	s.t.Helper()
+	var done []dedup.Completion
+	for _, c := range s.claim(n) {
+		if c.Outcome == dedup.Acquired {
+			done = append(done, dedup.Completion{Claim: c})
+		}
+	}
+	for _, err := range s.dedup.CompleteBatch(s.t.Context(), done) {
+		s.must(err)
+	}
+}
+
+// remove deletes the keys of the partition that have a part in their name.
+func (s *solo) remove(part string) (n int) {
+	s.t.Helper()
+	keys, err := s.client.Keys(s.t.Context(), tagOf("solo", "solo", 0)+":*").Result()
+	s.must(err)
+	for _, key := range keys {
+		if strings.Contains(key, part) {
+			n++
+			s.must(s.client.Del(s.t.Context(), key).Err())
+		}
+	}
+	return n
+}
+
+// TestAmnesia: a partition whose sets, or all of it, are gone is refused; until that is noticed nothing is
+// called new that was done; and after a Boot every key is asked for.
+func TestAmnesia(t *testing.T) {
+	const keys = 300
+	for _, gone := range []string{":f:", ":"} {
+		t.Run("without "+gone, func(t *testing.T) {
+			s := newSolo(t)
+			o, err := s.acquire()
+			s.must(err)
+			s.loaded(o)
+			s.markAll(keys)
+			if n := s.proven.Load(); n != keys {
+				t.Errorf("%d of %d keys were proven new", n, keys)
+			}
+			s.must(o.Release(t.Context()))
+			if s.remove(gone) == 0 {
+				t.Fatal("there was nothing to lose")
+			}
+			s.proven.Store(0)
+			if o, err = s.acquire(); err == nil {
+				s.claim(keys)
+				for i := 0; o.Context().Err() == nil && i < 1000; i++ {
+					pauseFor(t.Context(), 5*time.Millisecond)
+				}
+				if why := context.Cause(o.Context()); !errors.Is(why, owned.ErrAmnesia) {
+					t.Errorf("the partition ended with %v, want ErrAmnesia", why)
+				}
+				_ = o.Release(t.Context())
+				_, err = s.acquire()
+			}
+			if !errors.Is(err, owned.ErrAmnesia) {
+				t.Errorf("Acquire: %v, want ErrAmnesia", err)
+			}
+			s.boot()
+			if o, err = s.acquire(); err != nil {
+				t.Fatalf("Acquire after Boot: %v", err)
+			}
+			s.loaded(o)
+			s.claim(keys)
+			if n := s.proven.Load(); n != 0 {
+				t.Errorf("%d keys were called new whose marks were lost", n)
+			}
+		})
+	}
+}

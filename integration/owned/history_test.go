@@ -1,0 +1,184 @@
+package owned_test
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// place is a partition of a source.
+type place struct {
+	source uint8
+	part   uint16
+}
+
+// run is one effect of a key.
+type run struct {
+	key     uint64
+	child   int
+	place   place
+	epoch   uint64
+	attempt uint32
+	claimed int64 // the claim was sent
+	begun   int64
+	ended   int64 // 0: not that anybody knows
+	sent    int64 // the mark
+	acked   int64 // 0: never
+	lost    int64 // the mark was refused, or given up; 0: not that anybody knows
+}
+
+// over is when the run could not be anybody's reason for another one any more.
+func (r *run) over() int64 {
+	return cmp.Or(r.acked, r.lost, int64(1<<62))
+}
+
+// grant is a partition given, write something that was written in one.
+type grant struct {
+	child      int
+	epoch, seq uint64
+	sent, at   int64
+}
+
+type write struct {
+	child      int
+	epoch, seq uint64
+}
+
+// skip is a message that was taken for a duplicate.
+type skip struct {
+	key uint64
+	at  int64
+}
+
+// answer is what a message that was claimed alone was told.
+type answer struct {
+	key     uint64
+	child   int
+	place   place
+	epoch   uint64
+	attempt uint32
+	outcome uint64 // dedup.Outcome
+	sent    int64
+	at      int64
+}
+
+// letter is a message on the dead list.
+type letter struct {
+	key     uint64
+	attempt uint32
+	at      int64
+}
+
+// pause is a process stopped.
+type pause struct {
+	child    int
+	from, to int64
+}
+
+// counts are what a run must have enough of to prove anything.
+type counts struct {
+	kills, handovers, stops, restored, raised int
+	saved, loaded                             int // snapshots
+	proven, maybe, unknown                    uint64
+	saturated                                 uint64 // of the unknown
+}
+
+// history is everything that has happened: what processes wrote, and what was done to them.
+type history struct {
+	window  []time.Duration // by source
+	lease   time.Duration   // of a partition, and of a claim
+	claim   time.Duration
+	batch   int // keys in flight of one partition of one process
+	cap     uint32
+	sent    []uint64 // the keys
+	poison  map[uint64]bool
+	deaths  map[int]int64 // when the process cannot have lived any more: before the signal was sent
+	killed  int           // of them by the conductor
+	pauses  []pause
+	runs    []run
+	skips   []skip
+	letters []letter
+	answers []answer
+	grants  map[place][]grant
+	writes  map[place][]write
+	refused map[place]int
+	counts  counts
+}
+
+// read adds what the processes have written.
+func (h *history) read(dir string) error {
+	h.grants, h.writes, h.refused = map[place][]grant{}, map[place][]write{}, map[place]int{}
+	if h.deaths == nil {
+		h.deaths = map[int]int64{}
+	}
+	type number struct {
+		child int
+		run   uint64
+	}
+	at := map[number]int{}
+	err := readLedgers(dir, func(child int, r record) {
+		where := place{r.source, r.part}
+		of := func() *run { return &h.runs[at[number{child, r.seq}]] }
+		switch r.kind {
+		case runBegun:
+			at[number{child, r.seq}] = len(h.runs)
+			h.runs = append(h.runs, run{
+				key: r.key, child: child, place: where, epoch: r.epoch, attempt: r.attempt, claimed: r.from, begun: r.at,
+			})
+		case runEnded:
+			of().ended = r.at
+		case markAcked:
+			of().sent, of().acked = r.from, r.at
+		case markLost:
+			of().lost = r.at
+		default:
+			h.other(child, where, &r)
+		}
+	})
+	for where := range h.grants {
+		slices.SortFunc(h.grants[where], func(a, b grant) int { return cmp.Compare(a.seq, b.seq) })
+	}
+	h.counts.kills = h.killed
+	h.counts.handovers = h.handovers()
+	return err
+}
+
+func (h *history) other(child int, where place, r *record) {
+	switch r.kind {
+	case duplicate:
+		h.skips = append(h.skips, skip{r.key, r.at})
+	case answered:
+		h.answers = append(h.answers, answer{r.key, child, where, r.epoch, r.attempt, r.seq, r.from, r.at})
+	case deadLetter:
+		h.letters = append(h.letters, letter{r.key, r.attempt, r.at})
+	case dying:
+		h.deaths[child] = r.at
+	case granted:
+		h.grants[where] = append(h.grants[where], grant{child: child, epoch: r.epoch, seq: r.seq, sent: r.from, at: r.at})
+	case wrote:
+		h.writes[where] = append(h.writes[where], write{child: child, epoch: r.epoch, seq: r.seq})
+	case verdicts:
+		h.counts.proven += r.key
+		h.counts.maybe += r.epoch
+		h.counts.unknown += r.seq
+		h.counts.saturated += uint64(r.attempt)
+	case refused:
+		h.refused[where]++
+	case saved:
+		h.counts.saved++
+	case loaded:
+		h.counts.loaded++
+	}
+}
+
+// handovers counts the partitions that went from one process to another.
+func (h *history) handovers() (n int) {
+	for _, all := range h.grants {
+		for i := 1; i < len(all); i++ {
+			if all[i].child != all[i-1].child {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,122 @@
+package owned_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Every process writes what it does into a file of its own, and that is all that is judged. A record is
+// written before what it announces and after what it reports, each with one write: what a process had
+// written when it was killed is there. A record's size divides that of a page, so that none is torn.
+const recordSize = 64
+
+// kind is what a record tells. The comments say which fields mean something beside at.
+type kind uint8
+
+const (
+	runBegun   kind = 1 + iota // an effect begins: run, key, part, epoch, attempt; from: the claim was sent
+	runEnded                   // it has ended: run
+	markAcked                  // its mark was accepted: run; from: it was sent
+	markLost                   // its mark was refused, or given up: run
+	duplicate                  // a message was skipped: key; from: the claim was sent
+	answered                   // a message was claimed alone: key, attempt, the outcome in seq; from: sent
+	deadLetter                 // a message is out of attempts: key, attempt
+	dying                      // the handler kills its process
+	granted                    // Redis gave us a partition: part, epoch, seq; from: sent
+	wrote                      // Redis took marks, touches or begins of ours: part, epoch, seq
+	verdicts                   // what the filter said since the last: new in key, maybe in epoch, unknown in seq, of them too full in attempt
+	refused                    // a partition could not be acquired for lack of data: part
+	saved                      // a snapshot of the filter was written
+	loaded                     // one was read
+)
+
+// record is an entry of a ledger. Times are those of this machine, in ns.
+type record struct {
+	kind    kind
+	source  uint8
+	part    uint16
+	attempt uint32
+	key     uint64
+	epoch   uint64
+	seq     uint64 // of Redis; for runs their number in the process
+	from    int64
+	at      int64
+}
+
+func (r *record) append(to []byte) []byte {
+	to = append(to, byte(r.kind), r.source)
+	to = binary.LittleEndian.AppendUint16(to, r.part)
+	to = binary.LittleEndian.AppendUint32(to, r.attempt)
+	for _, n := range []uint64{r.key, r.epoch, r.seq, uint64(r.from), uint64(r.at), 0, 0} {
+		to = binary.LittleEndian.AppendUint64(to, n)
+	}
+	return to
+}
+
+func readRecord(b []byte) record {
+	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
+	return record{
+		kind: kind(b[0]), source: b[1], part: binary.LittleEndian.Uint16(b[2:]), attempt: binary.LittleEndian.Uint32(b[4:]),
+		key: word(1), epoch: word(2), seq: word(3), from: int64(word(4)), at: int64(word(5)),
+	}
+}
+
+// ledger is the file of one process. It is safe for concurrent use.
+type ledger struct {
+	file *os.File
+	runs atomic.Uint64
+}
+
+func ledgerName(dir string, child int) string {
+	return filepath.Join(dir, "ledger-"+strconv.Itoa(child))
+}
+
+func openLedger(dir string, child int) (*ledger, error) {
+	f, err := os.OpenFile(ledgerName(dir, child), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	return &ledger{file: f}, err
+}
+
+// write appends records with one write. A process that cannot say what it does must not go on.
+func (l *ledger) write(all ...record) {
+	b := make([]byte, 0, recordSize*len(all))
+	for i := range all {
+		if all[i].at == 0 {
+			all[i].at = time.Now().UnixNano()
+		}
+		b = all[i].append(b)
+	}
+	if _, err := l.file.Write(b); err != nil {
+		panic(err)
+	}
+}
+
+// readLedgers reads all ledgers of a directory; fn gets the number of the process with each record.
+func readLedgers(dir string, fn func(child int, r record)) error {
+	names, err := filepath.Glob(filepath.Join(dir, "ledger-*"))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		child, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(name), "ledger-"))
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if len(text)%recordSize != 0 {
+			return fmt.Errorf("%s ends in half a record", name)
+		}
+		for ; len(text) > 0; text = text[recordSize:] {
+			fn(child, readRecord(text))
+		}
+	}
+	return nil
+}

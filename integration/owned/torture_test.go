@@ -1,0 +1,193 @@
+package owned_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// plan is how much happens in a run.
+type plan struct {
+	keys, poison int
+	during       time.Duration // of the faults
+	drain        time.Duration // at most, afterwards
+	faults       map[string]int
+	quota        counts
+	row          bool // bench/results/torture.json gets one
+}
+
+var faults = map[string]fault{
+	"kill": kill, "stop": stop, "falter": falter, "hand over": handOver, "race": race, "restore": restore, "raise": raise,
+}
+
+// TestTorture: processes are killed, stopped and woken, partitions handed over and fought for, snapshots
+// restored, counts raised; and every key has its effect once, but for what the documentation says.
+func TestTorture(t *testing.T) {
+	t.Parallel()
+	seed, p, began := seedOf(t), size, time.Now()
+	c := newConductor(t, twoSources(), seed, &p)
+	c.run(&p)
+	v := c.judge(seed, &p.quota)
+	if p.row {
+		c.keep(v, seed, time.Since(began))
+	}
+}
+
+// twoSources are one whose window passes several times, and one whose does not.
+func twoSources() settings {
+	short := sourceSettings{
+		Partitions: 4, Window: 6 * time.Second, Hold: 2 * time.Second, Slices: 4, Lease: 480 * time.Millisecond,
+		LeaseTTL: 160 * time.Millisecond, ExpectedKeys: 5000, Snapshots: true,
+	}
+	long := short
+	long.Window, long.Hold = time.Hour, 10*time.Second
+	return settings{Sources: []sourceSettings{short, long}, Batch: 64, Cap: 3, Slow: 3001, Failing: 307, Dawdling: 29}
+}
+
+// seedOf is what decides what happens, but not when.
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if text := os.Getenv("ONCEWARD_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("ONCEWARD_SEED=%d", seed)
+	return seed
+}
+
+// run has it all, up to the end of all processes.
+func (c *conductor) run(p *plan) {
+	c.perform(p)
+	c.drain(p.drain)
+	c.finish()
+}
+
+// perform has the faults, one after another, and sends the messages meanwhile.
+func (c *conductor) perform(p *plan) {
+	score := c.score(p)
+	every := p.during / time.Duration(len(score)+2)
+	began := time.Now()
+	next := began.Add(every)
+	for len(score) > 0 || time.Since(began) < p.during {
+		c.look()
+		c.produce(float64(time.Since(began)) / float64(p.during))
+		if len(score) > 0 && time.Now().After(next) && faults[score[0]](c) {
+			score = score[1:]
+			next = next.Add(every/2 + time.Duration(c.rng.Int64N(int64(every))))
+		}
+		if c.strike != nil && time.Since(c.struck) > 100*time.Millisecond {
+			c.struck = time.Now()
+			c.strike(c)
+		}
+		pauseFor(c.t.Context(), 2*time.Millisecond)
+	}
+	c.produce(1)
+}
+
+// score is the order of the faults. Snapshots are restored in the second half: there are none at first.
+func (c *conductor) score(p *plan) (score []string) {
+	for _, name := range slices.Sorted(maps.Keys(p.faults)) {
+		if name != "restore" {
+			score = append(score, slices.Repeat([]string{name}, p.faults[name])...)
+		}
+	}
+	c.rng.Shuffle(len(score), func(i, j int) { score[i], score[j] = score[j], score[i] })
+	for n := range p.faults["restore"] {
+		at := len(score)/2 + n*(len(score)/2)/max(p.faults["restore"], 1)
+		score = slices.Insert(score, at, "restore")
+	}
+	return score
+}
+
+// drain has everything consumed, with one process for each partition.
+func (c *conductor) drain(limit time.Duration) {
+	c.t.Helper()
+	for _, where := range c.places() {
+		keep := c.slots[c.rng.IntN(slots)]
+		for _, s := range c.slots {
+			if s.wanted[where] {
+				keep = s
+			}
+		}
+		for _, s := range c.slots {
+			if s != keep {
+				c.drop(s, where)
+			}
+		}
+		c.want(keep, where)
+	}
+	began := time.Now()
+	for {
+		c.look()
+		left := c.left()
+		if len(left) == 0 {
+			c.t.Logf("consumed %v after the last fault", time.Since(began).Round(time.Millisecond))
+			return
+		}
+		if time.Since(began) > limit {
+			c.stuck = len(left)
+			c.t.Errorf("not consumed within %v: %v", limit, left)
+			return
+		}
+		pauseFor(c.t.Context(), 5*time.Millisecond)
+	}
+}
+
+// left are the partitions that have something left.
+func (c *conductor) left() (all []string) {
+	for _, where := range c.places() {
+		done, err := c.feed.drained(where)
+		c.must(err)
+		if !done {
+			at, _ := c.feed.committed(where)
+			all = append(all, fmt.Sprintf("%v from %d on", where, at))
+		}
+	}
+	return all
+}
+
+// finish has all processes end in good order.
+func (c *conductor) finish() {
+	c.t.Helper()
+	c.ended = true
+	for _, s := range c.slots {
+		if s.now == nil {
+			continue
+		}
+		if s.now.stopped > 0 {
+			c.wake(s)
+		}
+		_ = s.now.commands.Close()
+		c.buried(s, <-s.now.ended)
+	}
+}
+
+// judge reads the ledgers and says what they amount to.
+func (c *conductor) judge(seed uint64, quota *counts) *verdict {
+	c.t.Helper()
+	c.must(c.h.read(c.cfg.Dir))
+	v := judge(c.h)
+	c.t.Logf("%d keys, %d messages, %d effects; %v", len(c.h.sent), len(c.queue), len(c.h.runs), v)
+	c.t.Logf("%+v; %d deaths, %d pauses", c.h.counts, len(c.h.deaths), len(c.h.pauses))
+	for _, p := range v.problems {
+		c.t.Error(p)
+	}
+	if len(c.h.poison) > 0 && v.capped == 0 {
+		c.t.Error("no key that kills had all its attempts")
+	}
+	if missing := c.h.counts.short(quota); len(missing) > 0 {
+		c.t.Errorf("too little has happened: %q", missing)
+	}
+	if c.t.Failed() {
+		c.t.Logf("again with ONCEWARD_SEED=%d; what happens in between is not the same", seed)
+	}
+	return v
+}
