@@ -17,5 +17,5 @@ var size = plan{
 var degradedSize = plan{
 	keys: 6000, during: 6 * time.Second, drain: 20 * time.Second,
 	faults: map[string]int{"kill": 3, "stop": 1, "hand over": 5},
-	quota:  counts{kills: 3, handovers: 5, maybe: 100, unknown: 100, saved: 1, loaded: 1},
+	quota:  counts{kills: 3, handovers: 5, maybe: 100, unknown: 100},
 }

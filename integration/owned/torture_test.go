@@ -66,6 +66,7 @@ func seedOf(t *testing.T) uint64 {
 // run has it all, up to the end of all processes.
 func (c *conductor) run(p *plan) {
 	c.perform(p)
+	c.encore(p)
 	c.drain(p.drain)
 	c.finish()
 }
@@ -90,6 +91,22 @@ func (c *conductor) perform(p *plan) {
 		pauseFor(c.t.Context(), 2*time.Millisecond)
 	}
 	c.produce(1)
+}
+
+// encore has old snapshots restored, and the partitions that they are of handed over, where that has not come
+// of itself: when there are snapshots is not the seed's.
+func (c *conductor) encore(p *plan) {
+	if p.faults["restore"] == 0 {
+		return
+	}
+	for began := time.Now(); !c.backed && time.Since(began) < 4*time.Second; {
+		c.look()
+		pauseFor(c.t.Context(), 5*time.Millisecond)
+	}
+	restore(c)
+	for part := range c.count[0] {
+		c.move(place{0, uint16(part)}, 1)
+	}
 }
 
 // score is the order of the faults. Snapshots are restored in the second half: there are none at first.
