@@ -36,6 +36,9 @@ type Stats struct {
 	InFlight, Suspects int
 	// Loaded tells that every mark is in the filter: before, nothing is New.
 	Loaded bool
+	// Members of the partition's sets that are in the filter by now, of so many that Redis counts: how far
+	// the loading is.
+	Members, OfMembers int64
 	// Shared tells that every key is claimed at the inner store: see the package comment.
 	Shared bool
 	// Epoch of the partition.
@@ -53,6 +56,7 @@ func (o *Ownership) Stats() Stats {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	s.Members, s.OfMembers = o.loading.members.Load(), o.loading.of.Load()
 	s.Suspects, s.Epoch = len(o.suspects), o.epoch
 	return s
 }
