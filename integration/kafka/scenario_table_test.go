@@ -46,7 +46,7 @@ var scenarios = []struct {
 	{23, "all of it at random", []string{"TestSoak", "TestCommitsNeverRunAheadOfRecords"}},
 	{24, "planted bugs are seen", []string{"TestPlantedBugsAreSeen"}},
 	{25, "Apache Kafka, one node and three: killed, stopped, without in-sync replicas", []string{"TestRealKafkaOneNode", "TestRealKafkaThreeNodes", "TestWebhooksOnceThroughAKill"}},
-	{26, "partitions are owned: one is lost while its member lives", []string{"TestLostPartitionStaysWithItsMember"}},
+	{26, "partitions are owned: one is lost while its member lives, a member is killed, records are misplaced", []string{"TestLostPartitionStaysWithItsMember", "TestOwnedThroughAKill"}},
 }
 
 // Every scenario has a test, under the name by which the table calls it or one that begins

@@ -43,6 +43,10 @@ type workerConfig struct {
 	// Of a process that keeps a fence in place of marks; see fencedWorker.
 	Client string // sarama or franz
 	Freeze bool   // stop as a whole before a transaction
+
+	// Of a process that owns its partitions; see ownedWorker.
+	Redis   string // its address
+	Effects string // the file that says what happened
 }
 
 func TestMain(m *testing.M) {
@@ -76,6 +80,9 @@ func beWorker(text string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	if cfg.Redis != "" {
+		return workOwned(ctx, cfg)
+	}
 	db, err := sql.Open(cfg.Driver, cfg.DSN)
 	if err != nil {
 		return err

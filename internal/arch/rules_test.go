@@ -73,7 +73,7 @@ var table = map[string]rule{
 			"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/letter", "kafkaadapter/internal/member",
 			"kafkaadapter/internal/msgid", "kafkaadapter/internal/partition", "kafkaadapter/internal/setting", sarama,
 		},
-		tests: []string{"dedup/deduptest", "internal/servertest", "sqladapter"},
+		tests: []string{"dedup/deduptest", "internal/servertest", "owned", "redisadapter", "sqladapter", goRedis},
 	},
 	"kafkaadapter/franz": {
 		imports: []string{

@@ -1,0 +1,224 @@
+package kafka_test
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/owned"
+)
+
+const ownedPartitions = 4
+
+// ownedGroup is processes of a group that own their partitions.
+type ownedGroup struct {
+	t      *testing.T
+	cfg    workerConfig
+	log    map[int32][]string // what was produced
+	random *rand.Rand
+	ids    int
+}
+
+// TestOwnedThroughAKill: of two processes that own their partitions one is killed inside an
+// effect; a third one joins and leaves; every message was sent up to three times, and some are
+// sent into a partition that is not their key's. Each has its effect once, but for those that the
+// killed process had begun and not recorded.
+func TestOwnedThroughAKill(t *testing.T) {
+	places := map[string]func(*testing.T) ([]string, string){
+		"embedded": func(t *testing.T) ([]string, string) {
+			mini, _ := redistest.Mini(t)
+			return embedded(t).ListenAddrs(), mini.Addr()
+		},
+		"real": func(t *testing.T) ([]string, string) { return servertest.Kafka(t), servertest.Redis(t) },
+	}
+	for place, open := range places {
+		for _, client := range []string{"sarama", "franz"} {
+			t.Run(place+"/"+client, func(t *testing.T) {
+				t.Parallel()
+				brokers, addr := open(t)
+				g := newOwnedGroup(t, client, brokers, addr)
+				g.play()
+			})
+		}
+	}
+}
+
+func newOwnedGroup(t *testing.T, client string, brokers []string, addr string) *ownedGroup {
+	t.Helper()
+	name := servertest.Prefix(t)
+	g := &ownedGroup{t: t, log: map[int32][]string{}, random: rand.New(rand.NewPCG(1, 2)), cfg: workerConfig{ // a test
+		Brokers: brokers, Group: name + "_group", Topic: name, Prefix: name, Client: client,
+		Redis: addr, Effects: filepath.Join(t.TempDir(), "effects"),
+	}}
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		for keys := c.Scan(ctx, 0, name+"*", 1000).Iterator(); keys.Next(ctx); {
+			c.Unlink(ctx, keys.Val())
+		}
+		_ = c.Close()
+	})
+	if err := owned.Boot(t.Context(), c, ownedOptions(name)); err != nil {
+		t.Fatal(err)
+	}
+	createTopic(t, brokers, g.cfg.Topic, ownedPartitions, 1)
+	return g
+}
+
+func (g *ownedGroup) play() {
+	g.t.Helper()
+	dying := g.cfg
+	dying.Hold = true
+	heir, victim := spawn(g.t, g.cfg), spawn(g.t, dying)
+	held := g.produceUntilHeld(victim)
+	if err := victim.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		g.t.Fatal(err)
+	}
+	<-victim.ended
+	g.produce(40)
+	eventually(g.t, 30*time.Second, g.committedToEnd)
+
+	third := spawn(g.t, g.cfg)
+	for begun := 0; begun == 0; begun = third.positions(map[string]int{}) {
+		g.produce(5)
+		<-time.After(100 * time.Millisecond)
+	}
+	g.produce(60) // it leaves while it works
+	g.end(third)
+	g.produce(20)
+	eventually(g.t, 30*time.Second, g.committedToEnd)
+
+	g.misplace()
+	eventually(g.t, 30*time.Second, g.committedToEnd)
+	g.end(heir)
+	g.judge(victim.cmd.Process.Pid, held)
+}
+
+// produceUntilHeld sends messages until the victim is inside the effect that it returns.
+func (g *ownedGroup) produceUntilHeld(victim *process) string {
+	g.t.Helper()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(60 * time.Second)
+	for {
+		select {
+		case <-tick.C:
+			g.produce(10)
+		case line := <-victim.holding:
+			return strings.TrimPrefix(line, "HOLDING ")
+		case <-limit:
+			g.t.Fatalf("the victim was not given enough: %q", victim.said())
+		}
+	}
+}
+
+func (g *ownedGroup) home(id string) record {
+	key := "key of " + id
+	return record{id: id, key: key, partition: kafkaadapter.Murmur2([]byte(key), ownedPartitions), value: []byte("x")}
+}
+
+// produce sends n new messages, each up to three times, in any order.
+func (g *ownedGroup) produce(n int) {
+	g.t.Helper()
+	var all []record
+	for range n {
+		for range 1 + g.ids%3 {
+			all = append(all, g.home(idOf(g.ids)))
+		}
+		g.ids++
+	}
+	g.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	produceAt(g.t, g.cfg.Brokers, g.cfg.Topic, g.log, all)
+}
+
+// misplace sends messages where they do not belong: some that are done, and some that are sent
+// where they belong as well.
+func (g *ownedGroup) misplace() {
+	g.t.Helper()
+	var all []record
+	for i := range 30 {
+		id := idOf(i * g.ids / 20) // the last third is new
+		r := g.home(id)
+		r.partition = (r.partition + 1) % ownedPartitions
+		all = append(all, r, g.home(id))
+	}
+	produceAt(g.t, g.cfg.Brokers, g.cfg.Topic, g.log, all)
+}
+
+func (g *ownedGroup) committedToEnd() (bool, string) {
+	return committedToEnd(g.t, g.cfg.Brokers, g.cfg, g.log)
+}
+
+func (g *ownedGroup) end(p *process) {
+	g.t.Helper()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	if err := <-p.ended; err != nil {
+		g.t.Errorf("a process ended with %v: %s", err, p.said())
+	}
+}
+
+// judge reads what the processes have said.
+func (g *ownedGroup) judge(victim int, held string) {
+	g.t.Helper()
+	text, err := os.ReadFile(g.cfg.Effects)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	effects, marked, verdicts := map[string][]int{}, map[string]bool{}, map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		var what, of string
+		var pid int
+		if _, err := fmt.Sscan(line, &what, &of, &pid); err != nil {
+			g.t.Fatalf("%q: %v", line, err)
+		}
+		switch what {
+		case "effect":
+			effects[of] = append(effects[of], pid)
+		case "marked":
+			marked[fmt.Sprint(of, " ", pid)] = true
+		case "verdict":
+			verdicts[of]++
+		}
+	}
+	var bad, again []string
+	for _, all := range g.log {
+		for _, id := range all {
+			by := effects[id]
+			key, err := dedup.NewID("t", "", id)
+			if err != nil {
+				g.t.Fatal(err)
+			}
+			explained := len(by) == 2 && by[0] == victim && by[1] != victim && !marked[fmt.Sprint(hex.EncodeToString(key[:]), " ", victim)]
+			switch {
+			case len(by) == 1:
+			case explained && !slices.Contains(again, id):
+				again = append(again, id)
+			case !explained:
+				bad = append(bad, fmt.Sprintf("%s had effects by %v", id, by))
+			}
+		}
+	}
+	g.t.Logf("%d ids; %d had their effect again after the kill; verdicts: %v", len(effects), len(again), verdicts)
+	switch {
+	case len(bad) > 0:
+		g.t.Errorf("%d ids had not one effect (the victim was %d), first: %s", len(bad), victim, bad[0])
+	case !slices.Contains(again, held):
+		g.t.Errorf("%s was inside its effect when the process was killed, and %v ran again", held, again)
+	case verdicts["new"] == 0:
+		g.t.Error("nothing was new: every key was claimed")
+	}
+}
