@@ -8,7 +8,8 @@ import (
 
 // The scripts of owned partitions. All keys of one call have one hash tag. A member stands
 // for an id: 64 bits whose lowest says what the member means, 0 done and 1 touched. Ids are
-// passed with either; the constructors set the bit.
+// passed with either; the constructors set the bit. Members travel, and are stored, as 8
+// bytes, the most significant first; see [ReadOwnMembers].
 var (
 	ownAcquireScript = loadAfter("own_acquire", "own")
 	ownTurnScript    = loadAfter("own_turn", "own")
@@ -99,11 +100,7 @@ func OwnFieldName(epoch, n uint64) string {
 
 // OwnBlob is the form that ids have in a field: 8 bytes each, big-endian, the lowest bit 0.
 func OwnBlob(ids ...int64) string {
-	b := make([]byte, 0, 8*len(ids))
-	for _, id := range ids {
-		b = binary.BigEndian.AppendUint64(b, uint64(done(id)))
-	}
-	return string(b)
+	return ownMembers(ids, done)
 }
 
 // OwnTurn is what one turn of an owner does.
@@ -136,17 +133,15 @@ func turnCall(script *Script, k OwnKeys, self OwnSelf, t *OwnTurn, begin []OwnFi
 	if len(t.Marks)+len(t.Touches) > 0 {
 		keys = append(keys, t.Fresh)
 	}
-	args := make([]any, 0, 11+2*len(begin)+len(t.Ended)+len(t.Marks)+len(t.Touches))
+	args := make([]any, 0, 12+2*len(begin)+len(t.Ended))
 	args = append(args, string(self.Token[:]), self.Epoch, self.MapVersion, Millis(self.Lease), self.Seq,
-		Millis(self.Slice), Millis(self.Keep), t.Gen, t.N, len(begin), len(t.Ended), len(t.Marks))
+		Millis(self.Slice), Millis(self.Keep), t.Gen, t.N, ownMembers(t.Marks, done), ownMembers(t.Touches, touched), len(begin))
 	for _, f := range begin {
 		args = append(args, f.Name, f.Blob)
 	}
 	for _, name := range t.Ended {
 		args = append(args, name)
 	}
-	args = ownMembers(args, t.Marks, done)
-	args = ownMembers(args, t.Touches, touched)
 	return ownCall(script, keys, args)
 }
 
@@ -160,13 +155,14 @@ type OwnAsk struct {
 	Gen     int64
 	Newest  uint64
 	IDs     []int64
-	// Fresh sets are looked in for all ids, a bucket for those that may be in it. Sets in
-	// which most will be found stand first: who is found is not looked for again.
+	// Fresh sets are looked in for all ids, a bucket for those that may be in it, after all
+	// of them. Those in which most will be found stand first: who is found is not looked for
+	// again.
 	Fresh   []string
 	Buckets []OwnBucket
 }
 
-// OwnBucket is a bucket, or a fresh set, and which of the ids to look for: indexes, from 0.
+// OwnBucket is a bucket and which of the ids to look for: indexes, from 0.
 type OwnBucket struct {
 	Key string
 	Of  []int
@@ -179,13 +175,8 @@ func NewOwnAsk(k OwnKeys, q *OwnAsk) Call {
 		keys = append(keys, k.Own, k.Run)
 	}
 	keys = append(keys, q.Fresh...)
-	args := make([]any, 0, 7+2*len(q.IDs)+len(q.Buckets))
-	args = append(args, q.Epoch, bit(q.Foreign), q.Gen, q.Newest, len(q.IDs), len(q.Fresh))
-	args = ownMembers(args, q.IDs, done)
-	args = ownMembers(args, q.IDs, touched)
-	if q.Foreign {
-		args = append(args, OwnBlob(q.IDs...))
-	}
+	args := make([]any, 0, 7+len(q.Buckets))
+	args = append(args, q.Epoch, bit(q.Foreign), q.Gen, q.Newest, ownMembers(q.IDs, done), ownMembers(q.IDs, touched), len(q.Fresh))
 	for _, b := range q.Buckets {
 		keys = append(keys, b.Key)
 		args = append(args, ownIndexes(b.Of))
@@ -202,7 +193,9 @@ type OwnFold struct {
 	// Forgets as a script answered it before the set was read, and Count of its members.
 	Forgets uint64
 	Count   int
-	// Buckets with some of its members, as they are in the set.
+	// Buckets with some of its members, as they are in the set. Who reads the set again,
+	// and folds it again, puts the members of a bucket in the same order, and in one call: then
+	// they are not added to it again.
 	Buckets []OwnFill
 	// Last removes the set: all others of its members were folded by calls before.
 	Last bool
@@ -220,8 +213,7 @@ func NewOwnFold(k OwnKeys, self OwnSelf, f *OwnFold) Call {
 	args := []any{self.Epoch, f.Forgets, Millis(self.Slice), Millis(self.Keep), f.Gen, f.N, f.Count, bit(f.Last)}
 	for _, b := range f.Buckets {
 		keys = append(keys, b.Key)
-		args = append(args, len(b.Members))
-		args = ownMembers(args, b.Members, func(m int64) int64 { return m })
+		args = append(args, ownMembers(b.Members, func(m int64) int64 { return m }))
 	}
 	return ownCall(ownFoldScript, keys, args)
 }
@@ -278,7 +270,7 @@ func NewOwnForget(k OwnKeys, e *OwnForget) Call {
 		token = string(e.Token[:])
 	}
 	keys := []string{k.Head, k.Own, k.Run}
-	args := []any{ownDecimal(done(e.ID)), OwnBlob(e.ID), token, e.Gen, e.Newest, len(e.Fresh)}
+	args := []any{OwnBlob(e.ID), token, e.Gen, e.Newest, len(e.Fresh)}
 	for _, sets := range [][]OwnSet{e.Fresh, e.Buckets} {
 		for _, s := range sets {
 			keys = append(keys, s.Key)
@@ -292,15 +284,14 @@ func NewOwnForget(k OwnKeys, e *OwnForget) Call {
 func done(id int64) int64    { return id &^ 1 }
 func touched(id int64) int64 { return id | 1 }
 
-// ownDecimal is how a member travels: Lua's numbers are doubles, which do not hold 64 bits.
-func ownDecimal(member int64) string { return strconv.FormatInt(member, 10) }
-
-// ownMembers appends the decimal forms of members.
-func ownMembers(args []any, ids []int64, member func(int64) int64) []any {
+// ownMembers is how members travel: 8 bytes each. Lua's numbers are doubles, which do not hold
+// 64 bits.
+func ownMembers(ids []int64, member func(int64) int64) string {
+	b := make([]byte, 0, 8*len(ids))
 	for _, id := range ids {
-		args = append(args, member(id))
+		b = binary.BigEndian.AppendUint64(b, uint64(member(id))) //nolint:gosec // 64 bits either way
 	}
-	return args
+	return string(b)
 }
 
 // ownIndexes is a list of indexes, from 1 and with commas.

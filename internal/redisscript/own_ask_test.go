@@ -21,8 +21,8 @@ func TestOwnAsk(t *testing.T) {
 		p.begin(1, 22, 24)
 		p.want(redisscript.OwnDone, redisscript.NewOwnTurn(p.keys, p.self, p.turn(1, []int64{2, 4}, []int64{4, 6})))
 		p.mark(2, 8)
-		p.must(p.client.SAdd(t.Context(), p.bucket(1), 10, 13).Err())
-		p.must(p.client.SAdd(t.Context(), p.bucket(2), 12, 2).Err())
+		p.must(p.client.Set(t.Context(), p.bucket(1), rawMembers(10, 13), 0).Err())
+		p.must(p.client.Set(t.Context(), p.bucket(2), rawMembers(12, 2), 0).Err())
 		ask := redisscript.OwnAsk{
 			Epoch: p.self.Epoch, Gen: p.g, Newest: 2, IDs: []int64{2, 4, 6, 8, 10, 12, 14, 20, 22, 24},
 			Fresh: []string{p.fresh(1), p.fresh(2), p.fresh(3)},

@@ -16,10 +16,12 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// ownBatch is the number of keys of a batch, ownSet of a fresh set.
+// ownBatch is the number of keys of a batch, ownSet of a fresh set, and ownPer of those that
+// one fold brings into a bucket.
 const (
 	ownBatch = 256
 	ownSet   = 16 << 10
+	ownPer   = 40
 )
 
 // BenchmarkOwn tells what a key costs a Redis of its own: exec-ns is the time of the
@@ -177,10 +179,10 @@ func (o *ownBench) both(b *testing.B) {
 	})
 }
 
-// fold folds whole fresh sets by calls of 64 buckets, a dozen members each, until a bucket
-// has some 400.
+// fold folds whole fresh sets by calls of 51 buckets, 40 members each, until a bucket has 400.
 func (o *ownBench) fold(b *testing.B) {
-	const buckets, calls = ownSet / 12, (ownSet/12 + 63) / 64
+	const buckets, each = ownSet / ownPer, 2048 / ownPer
+	const calls = (buckets + each - 1) / each
 	folded := o.n + 1
 	o.n++ // the older ones stay
 	o.poke(b, "fold:", o.n-1)
@@ -197,12 +199,12 @@ func (o *ownBench) fold(b *testing.B) {
 	o.perKey(b, ownSet, fill, func() {
 		for c := range calls {
 			f := &redisscript.OwnFold{Fresh: o.fresh(folded), Gen: o.g, N: folded, Count: ownSet, Last: c == calls-1}
-			for i := c * 64; i < min((c+1)*64, buckets); i++ {
-				to := min(12*(i+1), ownSet)
+			for i := c * each; i < min((c+1)*each, buckets); i++ {
+				to := min(ownPer*(i+1), ownSet)
 				if i == buckets-1 {
 					to = ownSet
 				}
-				f.Buckets = append(f.Buckets, redisscript.OwnFill{Key: fmt.Sprintf("{own}:b:%d:%d:%d", o.g, i, folded/33), Members: members[12*i : to]})
+				f.Buckets = append(f.Buckets, redisscript.OwnFill{Key: fmt.Sprintf("{own}:b:%d:%d:%d", o.g, i, folded/(400/ownPer)), Members: members[ownPer*i : to]})
 			}
 			o.call(b, redisscript.NewOwnFold(o.keys, o.self, f))
 		}

@@ -182,7 +182,7 @@ func TestOwnLost(t *testing.T) {
 	eachOwn(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")
 		p.mark(1, 2, 4, 6)
-		p.must(p.client.SRem(t.Context(), p.fresh(1), 6).Err())
+		p.must(p.client.SRem(t.Context(), p.fresh(1), rawMembers(6)).Err())
 		p.remap(redisscript.OwnRemap{MapVersion: 1, Lost: true})
 		p.remap(redisscript.OwnRemap{MapVersion: 1, Span: time.Hour})
 		if h := p.head(); !h.Lost || h.Gens[p.g].Fresh != 3 {

@@ -18,6 +18,8 @@ type model struct {
 	until time.Duration
 	run   map[string]modelBegin
 	sets  map[string]modelSet
+	// buckets are lists: the same member may be there twice.
+	buckets map[string]modelBucket
 	// bore: a loss was taken out, and counts are no more than lower bounds.
 	bore bool
 }
@@ -32,8 +34,13 @@ type modelSet struct {
 	ends    time.Duration
 }
 
+type modelBucket struct {
+	members []int64
+	ends    time.Duration
+}
+
 func newModel() *model {
-	return &model{run: make(map[string]modelBegin), sets: make(map[string]modelSet)}
+	return &model{run: make(map[string]modelBegin), sets: make(map[string]modelSet), buckets: make(map[string]modelBucket)}
 }
 
 // expire drops what is over.
@@ -42,6 +49,7 @@ func (m *model) expire(now time.Duration) {
 		m.own = ""
 	}
 	maps.DeleteFunc(m.sets, func(_ string, s modelSet) bool { return now >= s.ends })
+	maps.DeleteFunc(m.buckets, func(_ string, b modelBucket) bool { return now >= b.ends })
 }
 
 func ownValue(token owner, epoch uint64) string { return fmt.Sprint(string(token[:]), epoch) }
@@ -71,6 +79,16 @@ func (m *model) add(key string, ends time.Duration, members ...int64) (added int
 	s.ends = ends
 	m.sets[key] = s
 	return added
+}
+
+// fill adds members to a bucket, unless it ends with them.
+func (m *model) fill(key string, ends time.Duration, members []int64) (added int64) {
+	b := m.buckets[key]
+	if at := len(b.members) - len(members); at >= 0 && slices.Equal(b.members[at:], members) {
+		return 0
+	}
+	m.buckets[key] = modelBucket{slices.Concat(b.members, members), ends}
+	return int64(len(members))
 }
 
 func (m *model) acquire(self redisscript.OwnSelf, c redisscript.OwnClaim, now time.Duration) redisscript.OwnReply {
@@ -212,21 +230,19 @@ func modelIDs(blob string) []int64 {
 }
 
 func (m *model) find(q *redisscript.OwnAsk, i int) (found redisscript.Found) {
-	keys := slices.Clone(q.Fresh)
-	for _, b := range q.Buckets {
-		if slices.Contains(b.Of, i) {
-			keys = append(keys, b.Key)
-		}
+	in := func(member int64) bool {
+		return slices.ContainsFunc(q.Fresh, func(key string) bool { return m.sets[key].members[member] }) ||
+			slices.ContainsFunc(q.Buckets, func(b redisscript.OwnBucket) bool {
+				return slices.Contains(b.Of, i) && slices.Contains(m.buckets[b.Key].members, member)
+			})
 	}
-	for _, key := range keys {
-		if m.sets[key].members[q.IDs[i]] {
-			return 1
-		}
-		if m.sets[key].members[q.IDs[i]+1] {
-			found |= 2
-		}
+	switch {
+	case in(q.IDs[i]):
+		return 1
+	case in(q.IDs[i] + 1):
+		return 2
 	}
-	return found
+	return 0
 }
 
 func (m *model) fold(self redisscript.OwnSelf, f *redisscript.OwnFold, now time.Duration) redisscript.OwnReply {
@@ -246,7 +262,7 @@ func (m *model) fold(self redisscript.OwnSelf, f *redisscript.OwnFold, now time.
 		answer = redisscript.OwnGrown
 	default:
 		for _, b := range f.Buckets {
-			g.Kept += m.add(b.Key, time.Duration(f.Gen+3)*self.Slice+self.Keep, b.Members...)
+			g.Kept += m.fill(b.Key, time.Duration(f.Gen+3)*self.Slice+self.Keep, b.Members)
 		}
 		if f.Last {
 			delete(m.sets, f.Fresh)
@@ -316,7 +332,7 @@ func (m *model) forget(f *redisscript.OwnForget, now time.Duration) redisscript.
 	}
 	marked := redisscript.Found(0)
 	for _, s := range slices.Concat(f.Fresh, f.Buckets) {
-		if m.sets[s.Key].members[f.ID] {
+		if m.sets[s.Key].members[f.ID] || slices.Contains(m.buckets[s.Key].members, f.ID) {
 			marked = 1
 		}
 	}
@@ -327,16 +343,24 @@ func (m *model) forget(f *redisscript.OwnForget, now time.Duration) redisscript.
 			}
 		}
 	}
-	for i, s := range slices.Concat(f.Fresh, f.Buckets) {
+	for _, s := range f.Buckets {
+		b, g := m.buckets[s.Key], h.Gens[s.Gen]
+		left := slices.DeleteFunc(slices.Clone(b.members), func(id int64) bool { return id == f.ID })
+		if len(left) == len(b.members) {
+			continue
+		}
+		g.Kept -= int64(len(b.members) - len(left))
+		h.Gens[s.Gen] = g
+		if m.buckets[s.Key] = (modelBucket{left, b.ends}); len(left) == 0 {
+			delete(m.buckets, s.Key)
+		}
+	}
+	for _, s := range f.Fresh {
 		if !m.sets[s.Key].members[f.ID] {
 			continue
 		}
 		g := h.Gens[s.Gen]
-		if i < len(f.Fresh) {
-			g.Fresh--
-		} else {
-			g.Kept--
-		}
+		g.Fresh--
 		h.Gens[s.Gen] = g
 		if delete(m.sets[s.Key].members, f.ID); len(m.sets[s.Key].members) == 0 {
 			delete(m.sets, s.Key)

@@ -108,6 +108,19 @@ func (h *OwnState) setGen(name, of, value string) error {
 	return nil
 }
 
+// ReadOwnMembers reads the members of a bucket, each of which may be there more than once, or
+// one of a fresh set.
+func ReadOwnMembers(blob string) ([]int64, error) {
+	if len(blob)%8 != 0 {
+		return nil, fmt.Errorf("%w: members of %d bytes", ErrUnreadable, len(blob))
+	}
+	members := make([]int64, 0, len(blob)/8)
+	for b := []byte(blob); len(b) > 0; b = b[8:] {
+		members = append(members, int64(binary.BigEndian.Uint64(b))) //nolint:gosec // 64 bits either way
+	}
+	return members, nil
+}
+
 // OwnBegun is a begun batch that is on record.
 type OwnBegun struct {
 	Name  string

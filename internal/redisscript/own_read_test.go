@@ -64,9 +64,12 @@ func TestReadOwnRun(t *testing.T) {
 func FuzzReadOwn(f *testing.F) {
 	f.Add("new:7", "1", "9:1", redisscript.OwnBlob(1000, 4))
 	f.Add("epoch", "-1", ":", "")
-	f.Fuzz(func(_ *testing.T, name, value, field, blob string) {
+	f.Fuzz(func(t *testing.T, name, value, field, blob string) {
 		_, _ = redisscript.ReadOwnHead(map[string]string{"version": "1", name: value})
 		_, _ = redisscript.ReadOwnRun(map[string]string{field: blob})
+		if members, err := redisscript.ReadOwnMembers(blob); err == nil && rawMembers(members...) != blob {
+			t.Errorf("%q is read as %v", blob, members)
+		}
 	})
 }
 

@@ -1,9 +1,9 @@
 package redisscript_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -103,6 +103,15 @@ func (p *part) begin(n uint64, ids ...int64) string {
 	return f.Name
 }
 
+// rawMembers is what is stored of members.
+func rawMembers(members ...int64) string {
+	var b []byte
+	for _, m := range members {
+		b = binary.BigEndian.AppendUint64(b, uint64(m))
+	}
+	return string(b)
+}
+
 // lapse ends the lease.
 func (p *part) lapse() { p.must(p.client.Del(p.t.Context(), p.keys.Own).Err()) }
 
@@ -138,14 +147,20 @@ func (p *part) begun() map[string][]int64 {
 	return ids
 }
 
-// members are those of a set, in order.
+// members are those of a set or a bucket, in order.
 func (p *part) members(key string) []int64 {
 	p.t.Helper()
 	var all []int64
-	for _, s := range p.client.SMembers(p.t.Context(), key).Val() {
-		m, err := strconv.ParseInt(s, 10, 64)
+	read := func(s string) {
+		some, err := redisscript.ReadOwnMembers(s)
 		p.must(err)
-		all = append(all, m)
+		all = append(all, some...)
+	}
+	if p.client.Type(p.t.Context(), key).Val() == "string" { // a bucket
+		read(p.client.Get(p.t.Context(), key).Val())
+	}
+	for _, s := range p.client.SMembers(p.t.Context(), key).Val() {
+		read(s)
 	}
 	slices.Sort(all)
 	return all

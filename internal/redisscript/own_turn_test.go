@@ -236,8 +236,13 @@ func TestOwnMembersAreExact(t *testing.T) {
 				t.Fatalf("id %d: found %d", i, f)
 			}
 		}
-		// The same, through lists of indexes.
-		list := &redisscript.OwnAsk{Epoch: p.self.Epoch, IDs: ask.IDs, Buckets: []redisscript.OwnBucket{{Key: p.fresh(9)}, {Key: p.fresh(1), Of: []int{0, 0}}, {Key: p.fresh(1)}}}
+		p.want(redisscript.OwnFolded, redisscript.NewOwnFold(p.keys, p.self, &redisscript.OwnFold{
+			Fresh: p.fresh(1), Gen: p.g, N: 1, Count: len(members), Last: true, Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: members}},
+		}))
+		if got := p.members(p.bucket(1)); !slices.Equal(got, members) {
+			t.Errorf("%d members are not the %d that were folded", len(got), len(members))
+		}
+		list := &redisscript.OwnAsk{Epoch: p.self.Epoch, IDs: ask.IDs, Fresh: []string{p.fresh(9)}, Buckets: []redisscript.OwnBucket{{Key: p.bucket(9)}, {Key: p.bucket(1), Of: []int{0, 0}}, {Key: p.bucket(1)}}}
 		for i := range list.IDs {
 			list.Buckets[0].Of, list.Buckets[2].Of = append(list.Buckets[0].Of, i), append(list.Buckets[2].Of, len(ids)-i)
 		}
@@ -245,12 +250,6 @@ func TestOwnMembersAreExact(t *testing.T) {
 			if f.Done() != (i < len(ids)) || f > 1 {
 				t.Fatalf("id %d: found %d", i, f)
 			}
-		}
-		p.want(redisscript.OwnFolded, redisscript.NewOwnFold(p.keys, p.self, &redisscript.OwnFold{
-			Fresh: p.fresh(1), Gen: p.g, N: 1, Count: len(members), Last: true, Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: members}},
-		}))
-		if got := p.members(p.bucket(1)); !slices.Equal(got, members) {
-			t.Errorf("%d members are not the %d that were folded", len(got), len(members))
 		}
 		turn.Begin = nil
 		turn.N, turn.Fresh = 2, p.fresh(2)

@@ -224,6 +224,11 @@ func (w *walk) forgetOp() op {
 						w.t.Errorf("%d is forgotten, and in %s", f.ID, key)
 					}
 				}
+				for key, b := range w.m.buckets {
+					if slices.Contains(b.members, f.ID) {
+						w.t.Errorf("%d is forgotten, and in %s", f.ID, key)
+					}
+				}
 			}
 		}}
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -73,8 +72,8 @@ type walk struct {
 	answers map[string]int
 	// kept are the members that were accepted and not forgotten, with their generation.
 	kept map[int64]map[int64]bool
-	// seen are the keys of all sets there may be.
-	seen map[string]bool
+	// seen are the keys of all sets there may be, and of all buckets.
+	seen, seenBuckets map[string]bool
 	// fences that were given out, and the largest epoch.
 	fence, epoch uint64
 }
@@ -90,7 +89,7 @@ func newWalk(t *testing.T, b redistest.Backend) *walk {
 	w := &walk{
 		part: newPart(t, b, "walk"), Rand: rand.New(rand.NewPCG(seed, 1)), seed: seed, m: newModel(),
 		answers: make(map[string]int), kept: make(map[int64]map[int64]bool),
-		seen: make(map[string]bool),
+		seen: make(map[string]bool), seenBuckets: make(map[string]bool),
 	}
 	for i := range 3 {
 		w.selves = append(w.selves, redisscript.OwnSelf{
@@ -177,11 +176,18 @@ func (w *walk) compare(now time.Duration) {
 	for key := range w.m.sets {
 		w.seen[key] = true
 	}
+	for key := range w.m.buckets {
+		w.seenBuckets[key] = true
+	}
 	pipe := w.client.Pipeline()
 	head, run, own := pipe.HGetAll(ctx, w.keys.Head), pipe.HGetAll(ctx, w.keys.Run), pipe.Get(ctx, w.keys.Own)
 	sets := make(map[string]*redis.StringSliceCmd)
 	for key := range w.seen {
 		sets[key] = pipe.SMembers(ctx, key)
+	}
+	buckets := make(map[string]*redis.StringCmd)
+	for key := range w.seenBuckets {
+		buckets[key] = pipe.Get(ctx, key)
 	}
 	_, _ = pipe.Exec(ctx) // own may be absent: all are looked at
 	state, err := redisscript.ReadOwnHead(head.Val())
@@ -202,16 +208,25 @@ func (w *walk) compare(now time.Duration) {
 	for key, cmd := range sets {
 		var want []string
 		for m := range w.m.sets[key].members {
-			want = append(want, strconv.FormatInt(m, 10))
+			want = append(want, rawMembers(m))
 		}
 		got := cmd.Val()
 		slices.Sort(want)
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
-			w.t.Errorf("at %v, %s has %v, want %v, until %v", now, key, got, want, w.m.sets[key].ends)
+			w.t.Errorf("at %v, %s has %q, want %q, until %v", now, key, got, want, w.m.sets[key].ends)
 		}
 		if len(want) == 0 {
 			delete(w.seen, key)
+		}
+	}
+	for key, cmd := range buckets {
+		b := w.m.buckets[key]
+		if got := cmd.Val(); got != rawMembers(b.members...) {
+			w.t.Errorf("at %v, %s has %q, want %v, until %v", now, key, got, b.members, b.ends)
+		}
+		if len(b.members) == 0 {
+			delete(w.seenBuckets, key)
 		}
 	}
 }
@@ -236,7 +251,7 @@ func (w *walk) invariants(r redisscript.OwnReply) {
 			}
 		}
 		for i := range 3 {
-			for m := range w.m.sets[w.set("b", g, i)].members {
+			for _, m := range w.m.buckets[w.set("b", g, i)].members {
 				listed[g][m] = true
 				kept++
 			}

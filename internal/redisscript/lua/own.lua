@@ -12,10 +12,13 @@
 --   own   token and epoch of who holds the partition, with the lease as its end
 --   run   hash: field epoch:n -> ms since 1970 (8 bytes) when a batch began, and its ids
 --         (8 bytes each). A field is written once, and goes as a whole
---   fresh set n of generation g, and the buckets of g: members that are done, and others,
---         one higher, that are touched. They end two slices and keep after g is over
+--   fresh set n of generation g: members that are done, and others, one higher, that are
+--         touched. A bucket of g: a string of members that were in fresh sets, each at
+--         least once. Both end two slices and keep after g is over
 --
--- Members are 64-bit numbers, which no double holds: they stay the strings they came as.
+-- Members are 64-bit numbers, which no double holds: they stay the 8 bytes they came as,
+-- the most significant first. A call brings all of one kind in one string: an argument for
+-- each would cost more than to cut them out here.
 --
 -- Every script returns 14 values:
 --
@@ -93,6 +96,16 @@ local function time(blob)
     ms = ms * 256 + string.byte(blob, i)
   end
   return ms
+end
+
+-- cut returns the ids (8 bytes each) of a list.
+local sub = string.sub
+local function cut(list)
+  local all = {}
+  for i = 1, #list / 8 do
+    all[i] = sub(list, 8 * i - 7, 8 * i)
+  end
+  return all
 end
 
 -- has reports whether an id (8 bytes) is in a list of ids.

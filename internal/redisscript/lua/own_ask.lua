@@ -6,17 +6,17 @@
 --
 -- KEYS     head; own and run when foreign; fresh sets; buckets
 -- ARGV     1 epoch, the owner's or as it was read  2 1 when foreign  3 g and 4 the number
---          of its newest fresh set, as they were read, when foreign
---          5 number of ids  6 number of fresh sets; then the member done of each id, and
---          the member touched of each; when foreign the ids, of 8 bytes each, as one; then
---          for each bucket which ids to look for in it: their indexes, from 1, with commas
+--          of its newest fresh set, as they were read, when foreign  5 the members done of
+--          all ids, which are the ids, and 6 the members touched, of 8 bytes each
+--          7 number of fresh sets; then for each bucket which ids to look for in it: their
+--          indexes, from 1, with commas
 -- Returns  as own.lua says, where answer is one of
 --          found    with a byte for each id: 1 done, 2 touched and not done, 4 begun in
 --                   this epoch, and 8 for each other epoch in which it was begun, up to 31
 --          stale    the epoch is another, or when foreign the newest fresh set: read head
 --          amnesia  there is no head, or it says lost
 
-local n, sets, foreign = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[2] == '1'
+local n, sets, foreign = #ARGV[5] / 8, tonumber(ARGV[7]), ARGV[2] == '1'
 local now = clock()
 local h, bad = read(now, 'lost')
 if bad then
@@ -36,35 +36,67 @@ local marked, touched, begun, all = {}, {}, {}, {}
 for i = 1, n do
   marked[i], touched[i], begun[i], all[i] = 0, 0, 0, i
 end
-local fresh, first = foreign and 3 or 1, 6 + 2 * n + (foreign and 1 or 0) -- each before the first
+local ids = cut(ARGV[5])
+local fresh = foreign and 3 or 1 -- keys before the first
 local left = n -- ids without a mark
 
--- look notes in found which of the ids in list that have no mark are in a set, and returns
--- how many. Their members stand in ARGV after at, and need no copying before one is found.
-local function look(key, list, found, at)
-  local hits = 0
-  for from = 1, #list, chunk do
-    local to = math.min(from + chunk - 1, #list)
-    local ids, before, reply = list, from - 1, nil
-    if list == all and left == n then
-      reply = redis.call('SMISMEMBER', key, unpack(ARGV, at + from, at + to))
-    else
-      local members = {}
-      ids, before = {}, 0
-      for i = from, to do
-        if marked[list[i]] == 0 then
-          ids[#ids + 1] = list[i]
-          members[#members + 1] = ARGV[at + list[i]]
-        end
-      end
-      reply = #ids > 0 and redis.call('SMISMEMBER', key, unpack(members)) or {}
+-- open returns which of the ids in list have no mark.
+local function open(list)
+  if left == n then
+    return list
+  end
+  local some = {}
+  for _, i in ipairs(list) do
+    if marked[i] == 0 then
+      some[#some + 1] = i
     end
-    for i = 1, #reply do
-      local id = ids[before + i]
-      if reply[i] == 1 and found[id] == 0 then
-        found[id] = 1
-        hits = hits + 1
+  end
+  return some
+end
+
+-- inSet tells of each id in list whether its member is in a fresh set.
+local function inSet(key, list, members)
+  local found = {}
+  for from = 1, #list, chunk do
+    local some, to = members, math.min(from + chunk - 1, #list)
+    if list ~= all then
+      some = {}
+      for i = from, to do
+        some[i] = members[list[i]]
       end
+    end
+    for i, is in ipairs(redis.call('SMISMEMBER', key, unpack(some, from, to))) do
+      found[from + i - 1] = is == 1
+    end
+  end
+  return found
+end
+
+-- inBucket does so of a bucket.
+local function inBucket(key, list, members)
+  local found, of = {}, #list > 0 and redis.call('GET', key) or ''
+  for i = 1, #list do
+    found[i] = has(of, members[list[i]])
+  end
+  return found
+end
+
+-- look notes in found which of the ids have their members in a set or bucket, and returns
+-- how many that did not.
+local function look(s, found, members)
+  local list, look = all, inSet
+  if s > sets then
+    list, look = {}, inBucket
+    for index in string.gmatch(ARGV[7 + s - sets], '%d+') do
+      list[#list + 1] = tonumber(index)
+    end
+  end
+  list = open(list)
+  local hits = 0
+  for i, is in ipairs(look(KEYS[fresh + s], list, members)) do
+    if is and found[list[i]] == 0 then
+      found[list[i]] = 1
+      hits = hits + 1
     end
   end
   return hits
@@ -72,21 +104,15 @@ end
 
 -- First the marks, then the touches of those that have none: most are found by the first
 -- look, and who is done needs no other.
-for _, round in ipairs({{marked, 6}, {touched, 6 + n}}) do
+for s = 1, #KEYS - fresh do
+  if left > 0 then
+    left = left - look(s, marked, ids)
+  end
+end
+if left > 0 then
+  local members = cut(ARGV[6])
   for s = 1, #KEYS - fresh do
-    local list = all
-    if s > sets then
-      list = {}
-      for index in string.gmatch(ARGV[first + s - sets], '%d+') do
-        list[#list + 1] = tonumber(index)
-      end
-    end
-    if left > 0 then
-      local hits = look(KEYS[fresh + s], list, round[1], round[2])
-      if round[1] == marked then
-        left = left - hits
-      end
-    end
+    look(s, touched, members)
   end
 end
 
@@ -97,9 +123,9 @@ if foreign then
     local of = string.match(run[f], '^%d+')
     epochs[of] = (epochs[of] or '') .. string.sub(run[f + 1], 9)
   end
-  for of, ids in pairs(epochs) do
+  for of, begins in pairs(epochs) do
     for i = 1, n do
-      if has(ids, string.sub(ARGV[first], 8 * i - 7, 8 * i)) then
+      if has(begins, ids[i]) then
         if tonumber(of) == h.epoch then
           begun[i] = begun[i] + 4
         elseif begun[i] < 248 then

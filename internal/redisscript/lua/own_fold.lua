@@ -1,13 +1,15 @@
 #!lua flags=allow-oom
 -- own_fold adds members of the oldest fresh set of a generation to their buckets, and with
 -- the last of them removes the set. A set is read, folded by as many calls as it takes, and
--- only then removed: until then its members are in both, which hurts nobody.
+-- only then removed: until then its members are in both, which hurts nobody. A call that
+-- comes again finds its members at the end of their buckets, and adds none. Where the set
+-- was read anew some may be in a bucket twice, and count twice.
 --
 -- KEYS     head, fresh set, buckets
 -- ARGV     1 epoch  2 forgets, as it was before the set was read  3 length of a generation
 --          in ms  4 keep in ms  5 generation and 6 number of the set
---          7 number of its members  8 1 for the last call; then for each bucket the number
---          of members, and the members
+--          7 number of its members  8 1 for the last call; then for each bucket its
+--          members, of 8 bytes each
 -- Returns  as own.lua says, where answer is the first of
 --          amnesia  there is no head; nothing was done
 --          stale    the epoch is another; nothing was done
@@ -40,14 +42,15 @@ if count ~= tonumber(ARGV[7]) then
   return answer('grown', now, h)
 end
 
-local ends, added, at = text((tonumber(g) + 3) * slice + tonumber(ARGV[4])), 0, 9
+local ends, added = text((tonumber(g) + 3) * slice + tonumber(ARGV[4])), 0
 for i = 3, #KEYS do
-  local last = at + tonumber(ARGV[at])
-  for from = at + 1, last, chunk do
-    added = added + redis.call('SADD', KEYS[i], unpack(ARGV, from, math.min(from + chunk - 1, last)))
+  local members = ARGV[6 + i]
+  if redis.call('GETRANGE', KEYS[i], -#members, -1) ~= members then
+    if redis.call('APPEND', KEYS[i], members) == #members then
+      redis.call('PEXPIREAT', KEYS[i], ends)
+    end
+    added = added + #members / 8
   end
-  redis.call('PEXPIREAT', KEYS[i], ends)
-  at = last + 1
 end
 local set = {'kept:' .. g, text(h.more[4] + added)}
 if ARGV[8] == '1' then

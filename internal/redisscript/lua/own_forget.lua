@@ -5,9 +5,9 @@
 -- id, writes nothing more.
 --
 -- KEYS     head, own, run, all fresh sets that are not folded, the buckets of the id
--- ARGV     1 the member done  2 the id (8 bytes)  3 the token (16 bytes) of the owner, when
---          it is who forgets, or ''  4 g and 5 the number of its newest fresh set, as they
---          were read  6 number of fresh sets; then for each set its generation
+-- ARGV     1 the member done, which is the id (8 bytes)  2 the token (16 bytes) of the
+--          owner, when it is who forgets, or ''  3 g and 4 the number of its newest fresh
+--          set, as they were read  5 number of fresh sets; then for each set its generation
 -- Returns  as own.lua says, where answer is one of
 --          forgotten  done; the byte is 1 when there was a mark
 --          in_flight  somebody holds the partition, and the id is begun in this epoch and
@@ -23,30 +23,56 @@ if bad then
   return bad
 end
 h.newest = tonumber(redis.call('HGET', KEYS[1], 'new:' .. text(h.g)) or 0)
-if h.g ~= tonumber(ARGV[4]) or h.newest ~= tonumber(ARGV[5]) then
+if h.g ~= tonumber(ARGV[3]) or h.newest ~= tonumber(ARGV[4]) then
   return answer('stale', now, h)
 end
 
-local marked = {}
+-- out returns a list of ids without one, and how often it was there.
+local function out(ids, id)
+  local n, at = 0, string.find(ids, id, 1, true)
+  while at do
+    if at % 8 == 1 then
+      ids, n = sub(ids, 1, at - 1) .. sub(ids, at + 8), n + 1
+    else
+      at = at + 1
+    end
+    at = string.find(ids, id, at, true)
+  end
+  return ids, n
+end
+
+local fresh, marked, left = tonumber(ARGV[5]), {}, {}
 for i = 4, #KEYS do
-  if redis.call('SISMEMBER', KEYS[i], member) == 1 then
-    marked[#marked + 1] = i
+  local n = 0
+  if i - 3 <= fresh then
+    n = redis.call('SISMEMBER', KEYS[i], member)
+  else
+    left[i], n = out(redis.call('GET', KEYS[i]) or '', member)
+  end
+  if n > 0 then
+    marked[#marked + 1] = {i, n}
   end
 end
 local own = redis.call('GET', KEYS[2])
-if own and #marked == 0 and own ~= ARGV[3] .. text(h.epoch) then
+if own and #marked == 0 and own ~= ARGV[2] .. text(h.epoch) then
   local run = redis.call('HGETALL', KEYS[3])
   for f = 1, #run, 2 do
-    if tonumber(string.match(run[f], '^%d+')) == h.epoch and has(string.sub(run[f + 1], 9), ARGV[2]) then
+    if tonumber(string.match(run[f], '^%d+')) == h.epoch and has(sub(run[f + 1], 9), member) then
       return answer('in_flight', now, h)
     end
   end
 end
 
-local fresh = tonumber(ARGV[6])
-for _, i in ipairs(marked) do
-  redis.call('SREM', KEYS[i], member)
-  redis.call('HINCRBY', KEYS[1], (i - 3 <= fresh and 'fresh:' or 'kept:') .. ARGV[3 + i], -1)
+for _, m in ipairs(marked) do
+  local i = m[1]
+  if not left[i] then
+    redis.call('SREM', KEYS[i], member)
+  elseif left[i] == '' then
+    redis.call('DEL', KEYS[i])
+  else
+    redis.call('SET', KEYS[i], left[i], 'KEEPTTL')
+  end
+  redis.call('HINCRBY', KEYS[1], (left[i] and 'kept:' or 'fresh:') .. ARGV[2 + i], -m[2])
 end
 h.found = string.char(#marked > 0 and 1 or 0)
 h.forgets = h.forgets + 1

@@ -9,8 +9,8 @@
 --          5 the largest seq that the owner was answered
 --          6 length of a generation in ms  7 keep in ms
 --          8 generation and 9 number of the fresh set
---          10 number of begins, 11 of fields that ended, 12 of marks; then for each begin
---          its field and ids, the fields that ended, the marks, and the touches
+--          10 marks and 11 touches, of 8 bytes each  12 number of begins; then for each
+--          begin its field and ids, and the fields that ended
 -- Returns  as own.lua says, where answer is the first of
 --          amnesia  there is no head; nothing was done
 --          stale    the epoch is another, or another holds the partition; nothing was done
@@ -25,7 +25,7 @@
 --          done     all was done
 
 local epoch, lease, g = tonumber(ARGV[2]), ARGV[4], ARGV[8]
-local slice, begins, ended, marks = tonumber(ARGV[6]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+local slice, marks, touches = tonumber(ARGV[6]), ARGV[10], ARGV[11]
 local now = clock()
 local h, bad = read(now, 'new:' .. g, 'fold:' .. g, 'fresh:' .. g)
 if bad then
@@ -37,11 +37,10 @@ if h.epoch ~= epoch or own and own ~= ARGV[1] .. ARGV[2] then
 end
 
 local n, set = tonumber(ARGV[9]), {}
-local gone = 13 + 2 * begins -- the first of the fields that ended
-local first = gone + ended -- of the marks
+local gone = 13 + 2 * tonumber(ARGV[12]) -- the first of the fields that ended
 local current = math.max(math.floor(now / slice), h.g)
 h.newest = h.more[1]
-if #ARGV >= first and (tonumber(g) ~= current or n <= h.more[2]) then
+if #marks + #touches > 0 and (tonumber(g) ~= current or n <= h.more[2]) then
   h.g = current
   return answer('edge', now, h)
 end
@@ -55,11 +54,11 @@ elseif h.shared > now or h.mapver ~= tonumber(ARGV[3]) then
   word = 'shared'
 end
 
-local last = own and #ARGV or first + marks - 1
-if last >= first then
+local members = cut(own and marks .. touches or marks)
+if #members > 0 then
   local added = 0
-  for i = first, last, chunk do
-    added = added + redis.call('SADD', KEYS[4], unpack(ARGV, i, math.min(i + chunk - 1, last)))
+  for i = 1, #members, chunk do
+    added = added + redis.call('SADD', KEYS[4], unpack(members, i, math.min(i + chunk - 1, #members)))
   end
   -- Every time: a set that a forget has emptied is gone, and its end with it.
   redis.call('PEXPIREAT', KEYS[4], text((current + 3) * slice + tonumber(ARGV[7])))
@@ -71,8 +70,8 @@ if last >= first then
     set[#set + 1], set[#set + 2] = 'new:' .. g, text(n)
   end
 end
-for i = gone, first - 1, chunk do
-  redis.call('HDEL', KEYS[3], unpack(ARGV, i, math.min(i + chunk - 1, first - 1)))
+for i = gone, #ARGV, chunk do
+  redis.call('HDEL', KEYS[3], unpack(ARGV, i, math.min(i + chunk - 1, #ARGV)))
 end
 if word == 'done' then
   local at = stamp(now)
