@@ -146,7 +146,7 @@ func (o *Ownership) read(ctx context.Context) error {
 	o.gen = max(o.gen, head.Gen)
 	o.sharedUntil = max(o.sharedUntil, head.SharedUntil)
 	for gen, sets := range head.Gens {
-		o.sets[gen] = newGeneration(sets)
+		o.sets[gen] = newGeneration(sets, o.s.opts.setMembers())
 	}
 	for _, b := range run {
 		o.takeOver(&b)
@@ -155,9 +155,9 @@ func (o *Ownership) read(ctx context.Context) error {
 }
 
 // newGeneration begins a set of its own with the next mark: to those that are there nothing is added any more,
-// so that the loader can count them.
-func newGeneration(sets redisscript.OwnGen) *generation {
-	return &generation{OwnGen: sets, folding: sets.Folded > 0 || sets.Kept > 0, written: setMembers}
+// so that the loader can count them. full is how many members a set gets.
+func newGeneration(sets redisscript.OwnGen, full int) *generation {
+	return &generation{OwnGen: sets, folding: sets.Folded > 0 || sets.Kept > 0, written: full}
 }
 
 // takeOver makes suspects of what was begun before. The mutex is held.

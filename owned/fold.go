@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// foldAtOnce is how many members one call of a fold moves: about a millisecond of the server's.
+	// foldAtOnce is how many members one call of a fold moves, about: half a millisecond of the server's.
 	foldAtOnce = 2048
 	// foldTries bounds how often a set is read again because something was forgotten meanwhile.
 	foldTries = 16
@@ -109,12 +109,13 @@ func (o *Ownership) folded(gen int64, n, newest uint64) bool {
 
 // move sends the members in as many calls as it takes, one after the other, and returns the first answer
 // that is not OwnFolded, or the last. The last call removes the set: it must not run when one before it was
-// not answered.
+// not answered. Members go in their own order, which is also that of their buckets: a call that is made
+// again, by the next owner or after a forget, brings each bucket what it has at its end, and adds nothing.
 func (o *Ownership) move(ctx context.Context, fold *redisscript.OwnFold, members []int64) (redisscript.OwnReply, error) {
-	slices.SortFunc(members, func(a, b int64) int { return o.s.members.bucket(a) - o.s.members.bucket(b) })
+	slices.SortFunc(members, func(a, b int64) int { return cmp.Compare(uint64(a), uint64(b)) }) //nolint:gosec // 64 bits either way
 	for {
-		some := members[:min(len(members), cmp.Or(o.foldAtOnce, foldAtOnce))]
-		members = members[len(some):]
+		var some []int64
+		some, members = o.some(members)
 		fold.Buckets = o.fills(fold.Gen, some)
 		fold.Last = len(members) == 0
 		self := o.self()
@@ -136,6 +137,15 @@ func (o *Ownership) move(ctx context.Context, fold *redisscript.OwnFold, members
 			return reply, nil
 		}
 	}
+}
+
+// some cuts off what goes with one call. All members of a bucket do.
+func (o *Ownership) some(members []int64) (some, rest []int64) {
+	n := min(len(members), cmp.Or(o.foldAtOnce, foldAtOnce))
+	for n > 0 && n < len(members) && o.s.members.bucket(members[n]) == o.s.members.bucket(members[n-1]) {
+		n++
+	}
+	return members[:n], members[n:]
 }
 
 // fills are the buckets of members, which are in the order of their buckets.

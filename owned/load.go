@@ -208,17 +208,17 @@ func (l *loader) generation(ctx context.Context, head *redisscript.OwnState, gen
 
 // keys names the sets of a generation that may have members. Buckets are empty until the first fold, of
 // which the count tells when it has not come to its end.
-func (l *loader) keys(gen int64, sets redisscript.OwnGen) ([]string, error) {
+func (l *loader) keys(gen int64, sets redisscript.OwnGen) ([]stored, error) {
 	if sets.Newest < sets.Folded || sets.Newest-sets.Folded > maxFresh {
 		return nil, fmt.Errorf("%w: head of %s has fresh sets %d to %d in generation %d", redisscript.ErrUnreadable, l.names.tag, sets.Folded, sets.Newest, gen)
 	}
-	var keys []string
+	var keys []stored
 	for n := sets.Folded + 1; n <= sets.Newest; n++ {
-		keys = append(keys, l.names.fresh(gen, n))
+		keys = append(keys, stored{key: l.names.fresh(gen, n)})
 	}
 	if sets.Folded > 0 || sets.Kept != 0 {
 		for i := range l.buckets {
-			keys = append(keys, l.names.bucket(gen, i))
+			keys = append(keys, stored{key: l.names.bucket(gen, i), bucket: true})
 		}
 	}
 	return keys, nil

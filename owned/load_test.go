@@ -108,7 +108,7 @@ func (o *Ownership) genNow() int64 {
 func (o *Ownership) nextSet() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.sets[o.gen].written = setMembers
+	o.sets[o.gen].written = o.s.opts.setMembers()
 }
 
 // knows fails when the filter proves one of the marked IDs new, or can prove nothing.

@@ -37,9 +37,13 @@ const (
 	// leaseRequests is how many of a request's leases the partition's lease must hold: an answer may
 	// come two of them late and still be a grant.
 	leaseRequests = 3
-	// keysPerBucket is how many members a bucket is planned to have: Redis keeps sets of up to 512
-	// integers as sorted arrays.
+	// keysPerBucket is how many members a bucket is planned to have: a look at one member of it reads all.
 	keysPerBucket = 400
+	// foldsPerSlice is how many fresh sets a generation is planned to fill: each fold then brings a bucket
+	// some forty members, and those of one set take 60 bytes each, which is 1.5 for each key of a window.
+	// setMembers is how many one has at least.
+	foldsPerSlice = 10
+	setMembers    = 16 << 10
 	// maxSpan bounds Window and Hold: ten years, as dedup.Config does.
 	maxSpan = 10 * 365 * 24 * time.Hour
 )
@@ -169,11 +173,16 @@ func (o *Options) slice() time.Duration {
 	return redisscript.FromMillis(redisscript.Millis(each))
 }
 
-// buckets is the number of buckets of a generation.
-func (o *Options) buckets() int {
-	keys := float64(o.ExpectedKeys) * o.slice().Seconds() / o.Window.Seconds()
-	return max(1, int(math.Ceil(keys/keysPerBucket)))
+// sliceKeys is how many keys a generation is planned to have.
+func (o *Options) sliceKeys() float64 {
+	return float64(o.ExpectedKeys) * o.slice().Seconds() / o.Window.Seconds()
 }
+
+// buckets is the number of buckets of a generation.
+func (o *Options) buckets() int { return max(1, int(math.Ceil(o.sliceKeys()/keysPerBucket))) }
+
+// setMembers is how many members a fresh set gets before the next one is begun, and it can be folded.
+func (o *Options) setMembers() int { return max(setMembers, int(o.sliceKeys()/foldsPerSlice)) }
 
 // filter is what a partition's filter is made of.
 func (o *Options) filter(clock func() time.Duration, tell func(bloom.Event)) bloom.Options {

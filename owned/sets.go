@@ -2,10 +2,10 @@ package owned
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
@@ -13,17 +13,26 @@ import (
 )
 
 const (
-	// cardsAtOnce is how many sets are counted in one pipeline, setsAtOnce how many are read.
-	cardsAtOnce = 512
-	setsAtOnce  = 64
-	// wholeSet is how many members a set has at most to be read by one command: a server that answers
-	// with more keeps everybody else waiting.
-	wholeSet = 4096
+	// memberBytes is the length of a member.
+	memberBytes = 8
+	// cardsAtOnce is how many sets and buckets are counted in one pipeline, bucketsAtOnce how many buckets
+	// are read.
+	cardsAtOnce   = 512
+	bucketsAtOnce = 64
+	// scanAtOnce is how many members of a set one command asks for: a server that answers with more keeps
+	// everybody else waiting.
+	scanAtOnce = 4096
 )
 
-// reader reads sets of members.
+// reader reads sets and buckets of members.
 type reader struct {
 	client redis.UniversalClient
+}
+
+// stored is the key of a fresh set, or of a bucket, which is a string.
+type stored struct {
+	key    string
+	bucket bool
 }
 
 // pipelined queues commands with queue, sends them in one pipeline, and returns when ctx ends.
@@ -41,81 +50,81 @@ func pipelined[T redis.Cmder](ctx context.Context, client redis.UniversalClient,
 	return g.cmds, errors.Join(err, g.err)
 }
 
-// count returns the number of members of each set, 0 where there is none. One round trip for each 512.
-func (r reader) count(ctx context.Context, keys []string) ([]int64, error) {
-	cards := make([]int64, 0, len(keys))
-	for some := range slices.Chunk(keys, cardsAtOnce) {
+// count returns the number of members of each, 0 where there is none. One round trip for each 512.
+func (r reader) count(ctx context.Context, all []stored) ([]int64, error) {
+	cards := make([]int64, 0, len(all))
+	for some := range slices.Chunk(all, cardsAtOnce) {
 		cmds, err := pipelined(ctx, r.client, func(pipe redis.Pipeliner) []*redis.IntCmd {
 			cmds := make([]*redis.IntCmd, len(some))
-			for i, key := range some {
-				cmds[i] = pipe.SCard(ctx, key)
+			for i, at := range some {
+				if at.bucket {
+					cmds[i] = pipe.StrLen(ctx, at.key)
+				} else {
+					cmds[i] = pipe.SCard(ctx, at.key)
+				}
 			}
 			return cmds
 		})
 		if err != nil {
-			return nil, fmt.Errorf("owned: counting sets: %w", err)
+			return nil, fmt.Errorf("owned: counting members: %w", err)
 		}
-		for _, cmd := range cmds {
-			cards = append(cards, cmd.Val())
+		for i, cmd := range cmds {
+			n := cmd.Val()
+			if some[i].bucket {
+				n /= memberBytes
+			}
+			cards = append(cards, n)
 		}
 	}
 	return cards, nil
 }
 
-// each calls yield with the members of each set, each of them once, in any order of the sets. cards is
+// each calls yield with the members of each, in any order; a bucket may have one more than once. cards is
 // what count has said. Members that are added meanwhile may or may not be among them. One round trip for
-// each 64 sets, and one for each 4096 members of a large one.
-func (r reader) each(ctx context.Context, keys []string, cards []int64, yield func(members []int64) error) error {
-	var small []string
-	flush := func() error {
-		err := r.whole(ctx, small, yield)
-		small = small[:0]
-		return err
-	}
-	for i, key := range keys {
+// each 64 buckets, and one for each 4096 members of a set.
+func (r reader) each(ctx context.Context, all []stored, cards []int64, yield func(members []int64) error) error {
+	var buckets []string
+	for i, at := range all {
 		switch {
 		case cards[i] == 0:
-			continue
-		case cards[i] > wholeSet:
-			members, err := r.scan(ctx, key)
+		case at.bucket:
+			buckets = append(buckets, at.key)
+		default:
+			members, err := r.scan(ctx, at.key)
 			if err == nil {
 				err = yield(members)
 			}
 			if err != nil {
 				return err
 			}
-		default:
-			if small = append(small, key); len(small) == setsAtOnce {
-				if err := flush(); err != nil {
-					return err
-				}
-			}
 		}
 	}
-	return flush()
+	for some := range slices.Chunk(buckets, bucketsAtOnce) {
+		if err := r.buckets(ctx, some, yield); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// whole reads small sets in one pipeline.
-func (r reader) whole(ctx context.Context, keys []string, yield func([]int64) error) error {
-	if len(keys) == 0 {
-		return nil
-	}
-	cmds, err := pipelined(ctx, r.client, func(pipe redis.Pipeliner) []*redis.StringSliceCmd {
-		cmds := make([]*redis.StringSliceCmd, len(keys))
+// buckets reads some in one pipeline. One that has ended meanwhile has no members.
+func (r reader) buckets(ctx context.Context, keys []string, yield func([]int64) error) error {
+	cmds, err := pipelined(ctx, r.client, func(pipe redis.Pipeliner) []*redis.StringCmd {
+		cmds := make([]*redis.StringCmd, len(keys))
 		for i, key := range keys {
-			cmds[i] = pipe.SMembers(ctx, key)
+			cmds[i] = pipe.GetRange(ctx, key, 0, -1) // GET says of what is not there that it failed
 		}
 		return cmds
 	})
 	if err != nil {
-		return fmt.Errorf("owned: reading sets: %w", err)
+		return fmt.Errorf("owned: reading buckets: %w", err)
 	}
 	for i, cmd := range cmds {
-		members, err := parseMembers(keys[i], cmd.Val())
-		if err == nil {
-			err = yield(members)
-		}
+		members, err := redisscript.ReadOwnMembers(cmd.Val())
 		if err != nil {
+			return fmt.Errorf("%w: the bucket %s", err, keys[i])
+		}
+		if err := yield(members); err != nil {
 			return err
 		}
 	}
@@ -133,7 +142,7 @@ func (r reader) scan(ctx context.Context, key string) ([]int64, error) {
 	var members []int64
 	for cursor := uint64(0); ; {
 		p, err := redisscript.Within(ctx, func() (p page) {
-			p.keys, p.cursor, p.err = r.client.SScan(ctx, key, cursor, "", wholeSet).Result()
+			p.keys, p.cursor, p.err = r.client.SScan(ctx, key, cursor, "", scanAtOnce).Result()
 			return p
 		})
 		if err = errors.Join(err, p.err); err != nil {
@@ -154,11 +163,10 @@ func (r reader) scan(ctx context.Context, key string) ([]int64, error) {
 func parseMembers(key string, texts []string) ([]int64, error) {
 	members := make([]int64, len(texts))
 	for i, text := range texts {
-		m, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
+		if len(text) != memberBytes {
 			return nil, fmt.Errorf("%w: %s has the member %.40q", redisscript.ErrUnreadable, key, text)
 		}
-		members[i] = m
+		members[i] = int64(binary.BigEndian.Uint64([]byte(text))) //nolint:gosec // 64 bits either way
 	}
 	return members, nil
 }

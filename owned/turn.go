@@ -8,9 +8,6 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// setMembers is how many members a fresh set gets before the next one is begun, and it can be folded.
-const setMembers = 16 << 10
-
 // resends bounds how often one turn is sent: again in another generation, or after its partition was
 // acquired again.
 const resends = 5
@@ -116,7 +113,7 @@ func (o *Ownership) set(n int) (gen int64, nth uint64) {
 		o.sets[o.gen] = g
 		o.forgetSets()
 	}
-	if g.Newest == g.Folded || g.written+n > setMembers && g.written > 0 {
+	if g.Newest == g.Folded || g.written+n > o.s.opts.setMembers() && g.written > 0 {
 		g.Newest++
 		g.written = 0
 	}
