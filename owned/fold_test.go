@@ -51,7 +51,7 @@ func (o *Ownership) counts(t testing.TB, marked []dedup.ID) {
 // fewBuckets are options with two pipelines of buckets.
 func fewBuckets(prefix string) Options {
 	o := setOptions(prefix)
-	o.ExpectedKeys = 1500
+	o.ExpectedKeys = 480
 	return o
 }
 

@@ -37,12 +37,13 @@ const (
 	// leaseRequests is how many of a request's leases the partition's lease must hold: an answer may
 	// come two of them late and still be a grant.
 	leaseRequests = 3
-	// keysPerBucket is how many members a bucket is planned to have: a look at one member of it reads all.
-	keysPerBucket = 400
+	// keysPerBucket is how many members a bucket is planned to have: Lua hashes all of it for a look at
+	// one, and at 400 that took twice as long.
+	keysPerBucket = 128
 	// foldsPerSlice is how many fresh sets a generation is planned to fill: each fold then brings a bucket
-	// some forty members, and those of one set take 60 bytes each, which is 1.5 for each key of a window.
-	// setMembers is how many one has at least.
-	foldsPerSlice = 10
+	// some twenty members, and those of one set take 56 bytes each, which is 2.5 for each key of a window
+	// of four slices. setMembers is how many one has at least.
+	foldsPerSlice = 6
 	setMembers    = 16 << 10
 	// maxSpan bounds Window and Hold: ten years, as dedup.Config does.
 	maxSpan = 10 * 365 * 24 * time.Hour

@@ -21,7 +21,7 @@ import (
 const (
 	ownBatch = 256
 	ownSet   = 16 << 10
-	ownPer   = 40
+	ownPer   = 20
 )
 
 // BenchmarkOwn tells what a key costs a Redis of its own: exec-ns is the time of the
@@ -41,6 +41,7 @@ func BenchmarkOwn(b *testing.B) {
 	b.Run("fold", o.fold)
 	b.Run("ask, all done", o.ask(ownBatch))
 	b.Run("ask, none done", o.ask(0))
+	b.Run("ask, in buckets", o.askBuckets)
 }
 
 type ownBench struct {
@@ -179,7 +180,8 @@ func (o *ownBench) both(b *testing.B) {
 	})
 }
 
-// fold folds whole fresh sets by calls of 51 buckets, 40 members each, until a bucket has 400.
+// fold folds whole fresh sets by calls of 102 buckets, 20 members each, until a bucket
+// has 120.
 func (o *ownBench) fold(b *testing.B) {
 	const buckets, each = ownSet / ownPer, 2048 / ownPer
 	const calls = (buckets + each - 1) / each
@@ -204,7 +206,7 @@ func (o *ownBench) fold(b *testing.B) {
 				if i == buckets-1 {
 					to = ownSet
 				}
-				f.Buckets = append(f.Buckets, redisscript.OwnFill{Key: fmt.Sprintf("{own}:b:%d:%d:%d", o.g, i, folded/(400/ownPer)), Members: members[ownPer*i : to]})
+				f.Buckets = append(f.Buckets, redisscript.OwnFill{Key: fmt.Sprintf("{own}:b:%d:%d:%d", o.g, i, folded/(120/ownPer)), Members: members[ownPer*i : to]})
 			}
 			o.call(b, redisscript.NewOwnFold(o.keys, o.self, f))
 		}
@@ -241,4 +243,24 @@ func (o *ownBench) ask(done int) func(b *testing.B) {
 		q.IDs = ids
 		o.perKey(b, ownBatch, nil, func() { o.call(b, redisscript.NewOwnAsk(o.keys, q)) })
 	}
+}
+
+// askBuckets looks for a batch whose ids are each in a bucket of its own.
+func (o *ownBench) askBuckets(b *testing.B) {
+	const full = 128
+	n := o.n + 1
+	o.poke(b, "fold:", o.n)
+	q := &redisscript.OwnAsk{Epoch: o.self.Epoch}
+	o.call(b, redisscript.NewOwnTurn(o.keys, o.self, &redisscript.OwnTurn{Fresh: o.fresh(n), Gen: o.g, N: n, Marks: ownRandom(1)}))
+	for i := range ownBatch {
+		fill := redisscript.OwnFill{Key: fmt.Sprintf("{own}:asked:%d", i), Members: ownRandom(full)}
+		for m := range fill.Members {
+			fill.Members[m] &^= 1
+		}
+		o.call(b, redisscript.NewOwnFold(o.keys, o.self, &redisscript.OwnFold{Fresh: o.fresh(n), Gen: o.g, N: n, Count: 1, Buckets: []redisscript.OwnFill{fill}}))
+		q.IDs = append(q.IDs, fill.Members[full/2])
+		q.Buckets = append(q.Buckets, redisscript.OwnBucket{Key: fill.Key, Of: []int{i}})
+	}
+	o.n = n
+	o.perKey(b, ownBatch, nil, func() { o.call(b, redisscript.NewOwnAsk(o.keys, q)) })
 }
