@@ -25,7 +25,7 @@ var somePartition = Partition{Source: "g/t", Count: 1}
 func setOptions(prefix string) Options {
 	return Options{
 		Prefix: prefix, Secret: []byte("a secret of the tests"), Window: time.Hour, Hold: 100 * time.Hour, Lease: 4 * time.Hour,
-		ExpectedKeys: 10_000,
+		ExpectedKeys: 3_000,
 	}
 }
 
