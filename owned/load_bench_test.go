@@ -41,8 +41,8 @@ func (o *Ownership) erase(t testing.TB) {
 	for gen, sets := range head.Gens {
 		keys, err := o.loader().keys(gen, sets)
 		noErr(t, err)
-		for _, key := range keys {
-			o.s.client.Unlink(t.Context(), key)
+		for _, at := range keys {
+			o.s.client.Unlink(t.Context(), at.key)
 		}
 	}
 	o.s.client.Unlink(t.Context(), o.names.head)
