@@ -250,3 +250,22 @@ func TestOwnGenerationsOver(t *testing.T) {
 	late := &redisscript.OwnFold{Fresh: p.set("f", first, 2), Gen: first, N: 2, Count: 0, Last: true}
 	p.unchanged(func() { p.want(redisscript.OwnFolded, redisscript.NewOwnFold(p.keys, p.self, late)) })
 }
+
+// TestOwnForgetIsAligned prevents a forget that takes away halves of two others.
+func TestOwnForgetIsAligned(t *testing.T) {
+	eachOwn(t, func(t *testing.T, b redistest.Backend) {
+		p := held(t, b, "p")
+		p.mark(1, 2)
+		p.must(p.client.Set(t.Context(), p.bucket(1), rawMembers(0x0102030405060708, 0x0902030405060708, 0x0506070809020304, 0x0506070809020304), time.Hour).Err())
+		for _, id := range []int64{0x0203040506070808, 0x0506070809020304} {
+			p.want(redisscript.OwnForgotten, redisscript.NewOwnForget(p.keys, &redisscript.OwnForget{ID: id, Gen: p.g, Newest: 1, Buckets: []redisscript.OwnSet{{Key: p.bucket(1), Gen: p.g}}}))
+		}
+		p.wantMembers(p.bucket(1), 0x0102030405060708, 0x0902030405060708)
+		if left := p.client.PTTL(t.Context(), p.bucket(1)).Val(); left <= 0 {
+			t.Errorf("the bucket ends in %v", left)
+		}
+		if kept := p.head().Gens[p.g].Kept; kept != -2 {
+			t.Errorf("head counts %d", kept)
+		}
+	})
+}
