@@ -38,7 +38,7 @@ func (o Options) Plan() (Plan, error) {
 // sized is the plan of one generation. Of both kinds the bits are whole blocks.
 func (o Options) sized(keys, goal float64) Plan {
 	p := Plan{SliceKeys: uint64(keys), Hashes: blockWords}
-	perKey := 0.0
+	var perKey float64
 	if o.Kind == Classic {
 		perKey, p.Hashes = classicBits(goal)
 	} else {

@@ -28,7 +28,7 @@ func ExampleStore_Acquire() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer store.Close(ctx)
+	defer func() { _ = store.Close(ctx) }()
 	d, err := dedup.New(store, dedup.Config{
 		Namespace: "pay", Window: opts.Window, Hold: opts.Hold, LeaseTTL: opts.Lease / 3, SeenOnly: true,
 	})
@@ -39,7 +39,7 @@ func ExampleStore_Acquire() {
 	if err != nil {
 		log.Fatal(err) // an *owned.HeldError says for how long to wait
 	}
-	defer own.Release(ctx)
+	defer func() { _ = own.Release(ctx) }()
 	run(own.Context(), d, []string{"order 1", "order 2"})
 }
 

@@ -246,11 +246,11 @@ func (f *finishing) mark(c *claiming) {
 
 // marked takes in what became of the marks.
 func (f *finishing) marked(c *claiming) {
-	any := false
+	marks := false
 	for i := range f.items {
-		any = any || f.items[i].how == marking
+		marks = marks || f.items[i].how == marking
 	}
-	if !any {
+	if !marks {
 		return
 	}
 	for _, p := range c.parts {

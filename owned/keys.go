@@ -59,9 +59,6 @@ func (m *members) of(id *dedup.ID) int64 {
 	return int64(binary.BigEndian.Uint64(sum[:]) &^ 1)
 }
 
-// touched is the member that says "ask the inner store" of the ID that this one says is done.
-func touched(member int64) int64 { return member | 1 }
-
 // done is the member that both belong to.
 func done(member int64) int64 { return member &^ 1 }
 

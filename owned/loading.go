@@ -41,9 +41,9 @@ func (o *Ownership) writeLost(ctx context.Context, amnesia error) error {
 	reply := o.s.send(ctx, redisscript.NewOwnRemap(o.keys(), redisscript.OwnRemap{MapVersion: o.self().MapVersion, Lost: true}))[0]
 	switch {
 	case reply.Err != nil:
-		return fmt.Errorf("owned: load: %v; writing that down: %w", amnesia, reply.Err)
+		return fmt.Errorf("owned: load: %s; writing that down: %w", amnesia.Error(), reply.Err)
 	case reply.Answer != redisscript.OwnMapped && reply.Answer != redisscript.OwnAmnesia: // amnesia: no head, which says the same
-		return fmt.Errorf("owned: load: %v; writing that down: script answered %q", amnesia, reply.Answer)
+		return fmt.Errorf("owned: load: %s; writing that down: script answered %q", amnesia.Error(), reply.Answer)
 	}
 	return amnesia
 }

@@ -1,6 +1,7 @@
 package owned
 
 import (
+	"errors"
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
@@ -41,15 +42,15 @@ func digested(o *dedup.Origin) dedup.Origin {
 // the same claim sends the same begin again.
 func (c *claiming) refuse(it *item, why error) {
 	switch {
-	case why == errElsewhere:
+	case errors.Is(why, errElsewhere):
 		c.unbegin(it)
 		c.drop(it)
 		*it.ans = elsewhereAnswer(c.s.opts.Lease)
-	case why == errShared:
+	case errors.Is(why, errShared):
 		c.unbegin(it)
 		it.way, it.says, it.why = ordinary, bloom.Unknown, bloom.Shared
 		return
-	case why == dedup.ErrStoreFull && it.way == proven:
+	case errors.Is(why, dedup.ErrStoreFull) && it.way == proven:
 		c.unbegin(it)
 		c.drop(it)
 		it.ans.Err = why

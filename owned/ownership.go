@@ -25,7 +25,7 @@ var (
 	ErrReleased = errors.New("owned: partition released")
 )
 
-// HeldError: somebody else holds the partition.
+// HeldError is the answer of Acquire when somebody else holds the partition.
 type HeldError struct {
 	// Remaining is how much longer the lease lasts, unless it is renewed.
 	Remaining time.Duration
