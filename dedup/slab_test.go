@@ -4,21 +4,26 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/onceward/onceward/dedup"
 )
 
-// reader is a store that does not answer one item of its first Claim and of its first
-// Finish, as when the caller has gone, and goes on reading what it was sent.
+// reader is a store that does not answer one item of its first Claim and of the first
+// Finish of what has succeeded, as when the caller has gone, and goes on reading what it was
+// sent. The claim that it did not answer is given back meanwhile, by a goroutine of its own.
 type reader struct {
 	dedup.Store
+	mu                   sync.Mutex
 	claims, sentClaims   []dedup.ClaimRequest
 	changes, sentChanges []dedup.Change
 }
 
 func (r *reader) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 	answers := r.Store.Claim(ctx, reqs)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.claims == nil {
 		r.claims, r.sentClaims = reqs, slices.Clone(reqs)
 		answers[0] = dedup.Answer{Err: context.Canceled}
@@ -28,7 +33,9 @@ func (r *reader) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 
 func (r *reader) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
 	answers := r.Store.Finish(ctx, changes)
-	if r.changes == nil {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.changes == nil && changes[0].State == dedup.StateSucceeded {
 		r.changes, r.sentChanges = changes, slices.Clone(changes)
 		answers[0] = dedup.Answer{Err: context.Canceled}
 	}

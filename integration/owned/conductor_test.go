@@ -238,11 +238,12 @@ func (c *conductor) look() {
 func (c *conductor) buried(s *slot, err error) {
 	c.t.Helper()
 	var exit *exec.ExitError
-	status, _ := syscall.WaitStatus(0), 0
+	var status syscall.WaitStatus
 	if errors.As(err, &exit) {
 		status, _ = exit.Sys().(syscall.WaitStatus)
 	}
-	if !(status.Signaled() && status.Signal() == syscall.SIGKILL) && !(c.ended && err == nil) {
+	killed, finished := status.Signaled() && status.Signal() == syscall.SIGKILL, c.ended && err == nil
+	if !killed && !finished {
 		c.t.Errorf("process %d ended with %v", s.now.child, err)
 	}
 	if text := s.now.errors.String(); text != "" {
