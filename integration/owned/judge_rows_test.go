@@ -262,6 +262,22 @@ func TestJudge(t *testing.T) {
 			}
 			s.write(1, record{kind: deadLetter, key: key, attempt: 4, at: 4000 * ms})
 		}},
+		"dead before it ever ran, for three that had its partition died": {story: func(s *script) {
+			for n := range 3 {
+				s.grant(10+n, 0, uint64(10+n), int64(60+n))
+				s.h.deaths[10+n] = int64(150+200*n) * ms
+			}
+			s.write(13, record{kind: answered, key: key, attempt: 4, seq: 1, at: 3000 * ms})
+			s.write(13, record{kind: deadLetter, key: key, attempt: 4, at: 4000 * ms})
+		}},
+		"dead before it ever ran, and two that had its partition died": {story: func(s *script) {
+			for n := range 3 {
+				s.grant(10+n, uint16(n/2), uint64(10+n), int64(60+n))
+				s.h.deaths[10+n] = int64(150+200*n) * ms
+			}
+			s.write(13, record{kind: answered, key: key, attempt: 4, seq: 1, at: 3000 * ms})
+			s.write(13, record{kind: deadLetter, key: key, attempt: 4, at: 4000 * ms})
+		}, want: "never killed anybody"},
 		"dead without reason": {story: func(s *script) {
 			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, acked: 110})
 			s.write(1, record{kind: deadLetter, key: key, attempt: 4, at: 120 * ms})

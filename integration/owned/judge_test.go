@@ -227,12 +227,14 @@ func (v *verdict) attempts(h *history) {
 // partition, and claims whose answer was not learnt, up to the time at which it was given up.
 func (h *history) interrupted(runs []run, l *letter) (n int) {
 	had := map[int]bool{}
-	for _, r := range runs {
-		for _, g := range h.grants[r.place] {
+	for where := range h.placesOf(runs, l.key) {
+		for _, g := range h.grants[where] {
 			if g.sent < l.at {
 				had[g.child] = true
 			}
 		}
+	}
+	for _, r := range runs {
 		had[r.child] = true
 	}
 	for child, at := range h.deaths {
@@ -251,6 +253,21 @@ func (h *history) interrupted(runs []run, l *letter) (n int) {
 		}
 	}
 	return n
+}
+
+// placesOf is where a key ran, and where it was asked for: one that never ran has used up attempts all the
+// same, in batches that were begun and died before its turn.
+func (h *history) placesOf(runs []run, key uint64) map[place]bool {
+	places := map[place]bool{}
+	for _, r := range runs {
+		places[r.place] = true
+	}
+	for _, a := range h.answers {
+		if a.key == key {
+			places[a.place] = true
+		}
+	}
+	return places
 }
 
 // short names what there was too little of.
