@@ -32,16 +32,19 @@ func (r *run) over() int64 {
 	return cmp.Or(r.acked, r.lost, int64(1<<62))
 }
 
-// grant is a partition given, write something that was written in one.
+// grant is a partition given.
 type grant struct {
 	child      int
 	epoch, seq uint64
 	sent, at   int64
 }
 
+// write is a turn that was accepted.
 type write struct {
 	child      int
 	epoch, seq uint64
+	sent       int64
+	renewed    bool // the lease, too
 }
 
 // skip is a message that was taken for a duplicate.
@@ -81,6 +84,7 @@ type counts struct {
 	saved, loaded                             int // snapshots
 	proven, maybe, unknown                    uint64
 	saturated                                 uint64 // of the unknown
+	marks                                     uint64 // that were seen to be accepted, in turns
 }
 
 // history is everything that has happened: what processes wrote, and what was done to them.
@@ -156,7 +160,8 @@ func (h *history) other(child int, where place, r *record) {
 	case granted:
 		h.grants[where] = append(h.grants[where], grant{child: child, epoch: r.epoch, seq: r.seq, sent: r.from, at: r.at})
 	case wrote:
-		h.writes[where] = append(h.writes[where], write{child: child, epoch: r.epoch, seq: r.seq})
+		h.writes[where] = append(h.writes[where], write{child: child, epoch: r.epoch, seq: r.seq, sent: r.from, renewed: r.attempt > 0})
+		h.counts.marks += r.key
 	case verdicts:
 		h.counts.proven += r.key
 		h.counts.maybe += r.epoch

@@ -316,7 +316,7 @@ func (s *script) kills(key uint64, times uint32, dead bool) {
 
 // TestCounts: a run in which too little happened is red.
 func TestCounts(t *testing.T) {
-	quota := counts{kills: 8, handovers: 12, stops: 1, restored: 1, raised: 1, proven: 100, maybe: 10, unknown: 10, saved: 1, loaded: 1}
+	quota := counts{kills: 8, handovers: 12, stops: 1, restored: 1, raised: 1, proven: 100, maybe: 10, unknown: 10, marks: 100, saved: 1, loaded: 1}
 	if missing := quota.short(&quota); len(missing) > 0 {
 		t.Errorf("%q is missing from what is enough", missing)
 	}
@@ -324,6 +324,7 @@ func TestCounts(t *testing.T) {
 		"kills": func(c *counts) { c.kills-- }, "handovers": func(c *counts) { c.handovers-- }, "stops": func(c *counts) { c.stops-- },
 		"snapshots restored": func(c *counts) { c.restored-- }, "raised counts": func(c *counts) { c.raised-- },
 		"proven new": func(c *counts) { c.proven-- }, "maybe": func(c *counts) { c.maybe-- }, "unknown": func(c *counts) { c.unknown-- },
+		"marks seen":      func(c *counts) { c.marks-- },
 		"snapshots saved": func(c *counts) { c.saved-- }, "snapshots loaded": func(c *counts) { c.loaded-- },
 	} {
 		have := quota

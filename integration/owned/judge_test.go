@@ -285,6 +285,7 @@ func (c *counts) short(of *counts) (missing []string) {
 	want("proven new", int(c.proven), int(of.proven))
 	want("maybe", int(c.maybe), int(of.maybe))
 	want("unknown", int(c.unknown), int(of.unknown))
+	want("marks seen", int(c.marks), int(of.marks))
 	want("snapshots saved", c.saved, of.saved)
 	want("snapshots loaded", c.loaded, of.loaded)
 	return missing

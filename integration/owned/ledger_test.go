@@ -29,7 +29,7 @@ const (
 	deadLetter                 // a message is out of attempts: key, attempt
 	dying                      // the handler kills its process
 	granted                    // Redis gave us a partition: part, epoch, seq; from: sent
-	wrote                      // Redis took marks, touches or begins of ours: part, epoch, seq
+	wrote                      // Redis took a turn of ours: part, epoch, seq; marks in key, 1 in attempt if it renewed; from: sent
 	verdicts                   // what the filter said since the last: new in key, maybe in epoch, unknown in seq, of them too full in attempt
 	refused                    // a partition could not be acquired for lack of data: part
 	saved                      // a snapshot of the filter was written

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -157,9 +158,55 @@ func (w *wire) note(tag string, args, reply []any) (record, bool) {
 		newest.Store(r.epoch)
 		return r, true
 	case "done", "lapsed", "shared", "behind":
-		r.kind = wrote
-		r.epoch, _ = strconv.ParseUint(fmt.Sprint(args[1]), 10, 64)
-		return r, len(args) > 12 && word != "behind" // more than a renewal; behind has no seq of its own
+		t, err := readTurn(args)
+		if err != nil {
+			panic(fmt.Sprintf("a turn that was answered %q has another layout than is known here: %v", word, err))
+		}
+		r.kind, r.epoch, r.key = wrote, t.epoch, uint64(t.marks)
+		if word != "lapsed" {
+			r.attempt = 1 // the lease was renewed
+		}
+		return r, true
 	}
 	return record{}, false
 }
+
+// turnArgs are what a turn brings.
+type turnArgs struct {
+	epoch                         uint64
+	marks, touches, begins, ended int
+}
+
+// The places of a turn's arguments, as the header of own_turn.lua counts them from 1. What is judged rests on
+// them, so whatever does not look like it should is an error.
+const (
+	argToken, argEpoch                    = 0, 1
+	argMarks, argTouches, argBegins, rest = 9, 10, 11, 12
+)
+
+func readTurn(args []any) (t turnArgs, err error) {
+	if len(args) < rest {
+		return t, fmt.Errorf("%d arguments of at least %d", len(args), rest)
+	}
+	token, ok1 := args[argToken].(string)
+	epoch, ok2 := args[argEpoch].(uint64)
+	marks, ok3 := args[argMarks].(string)
+	touches, ok4 := args[argTouches].(string)
+	begins, ok5 := args[argBegins].(int)
+	switch {
+	case !ok1 || !ok2 || !ok3 || !ok4 || !ok5:
+		return t, fmt.Errorf("token %T, epoch %T, marks %T, touches %T, begins %T",
+			args[argToken], args[argEpoch], args[argMarks], args[argTouches], args[argBegins])
+	case len(token) != 16 || len(marks)%8 != 0 || len(touches)%8 != 0 || begins < 0 || len(args) < rest+2*begins:
+		return t, fmt.Errorf("a token of %d bytes, marks of %d, touches of %d, %d begins in %d arguments", len(token), len(marks), len(touches), begins, len(args))
+	}
+	for i, arg := range args[rest:] {
+		text, _ := arg.(string)
+		if ids := i < 2*begins && i%2 == 1; ids && (text == "" || len(text)%8 != 0) || !ids && !fieldName.MatchString(text) {
+			return t, fmt.Errorf("argument %d is %q: neither a field nor ids in their place", rest+i+1, text)
+		}
+	}
+	return turnArgs{epoch, len(marks) / 8, len(touches) / 8, begins, len(args) - rest - 2*begins}, nil
+}
+
+var fieldName = regexp.MustCompile(`^\d+:\d+$`)
