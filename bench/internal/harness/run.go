@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -10,7 +11,7 @@ import (
 type Runner struct {
 	Meter    Meter
 	Rounds   int           // that count; one more goes before them
-	MaxKeys  int           // of one timing
+	MaxKeys  int           // of one timing; 0: as many as the budget has time for
 	Budget   time.Duration // one timing should take about this long
 	Progress Progress
 	// Between runs before every group, to empty the server. Nil: nothing.
@@ -60,6 +61,9 @@ func (r Runner) group(ctx context.Context, g Group, index, total int) ([]Row, er
 	if s.Close != nil {
 		defer s.Close()
 	}
+	if s.ServerCPU != nil {
+		r.Meter.ServerCPU = s.ServerCPU
+	}
 	sizes := make([]int, len(s.Sides))
 	for i, side := range s.Sides {
 		if sizes[i], err = r.calibrate(ctx, s, side); err != nil {
@@ -102,9 +106,11 @@ func turn(i, round, sides int) int {
 
 // calibrate warms a side up and says how many keys fill the budget.
 func (r Runner) calibrate(ctx context.Context, s Setup, side Side) (int, error) {
-	most := r.MaxKeys
-	if s.MaxKeys > 0 {
-		most = min(most, s.MaxKeys)
+	most := math.MaxInt
+	for _, limit := range []int{r.MaxKeys, s.MaxKeys} {
+		if limit > 0 {
+			most = min(most, limit)
+		}
 	}
 	if side.External != nil {
 		_, err := side.External(ctx)

@@ -157,3 +157,50 @@ func TestRunEnds(t *testing.T) {
 		t.Error("the group was not closed")
 	}
 }
+
+// Without a bound a timing is as long as its budget: where 0 stood for "one batch", figures of a store were
+// those of its first round trip.
+func TestWithoutABoundTheBudgetSays(t *testing.T) {
+	for _, c := range []struct{ run, setup, want int }{{0, 0, 1000}, {0, 100, 100}, {500, 0, 500}, {500, 100, 100}} {
+		var keys int
+		side := Side{Name: "a microsecond a key", Run: func(_ context.Context, timing *Timing) error {
+			keys = len(timing.Keys)
+			for began := time.Now(); time.Since(began) < time.Duration(keys)*time.Microsecond; {
+			}
+			return nil
+		}}
+		group := Group{Open: func(context.Context) (Setup, error) {
+			return Setup{Sides: []Side{side}, MaxKeys: c.setup, MinKeys: 1, Multiple: 1}, nil
+		}}
+		_, err := Runner{Rounds: 1, MaxKeys: c.run, Budget: 20 * time.Millisecond, Progress: quiet{}}.Run(t.Context(), []Group{group})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.run+c.setup == 0 && keys < c.want || c.run+c.setup > 0 && keys != c.want {
+			t.Errorf("bounds %d and %d: %d keys, want %d", c.run, c.setup, keys, c.want)
+		}
+	}
+}
+
+// A group may work on another server than the run.
+func TestServerOfAGroup(t *testing.T) {
+	reads := func(each time.Duration) func(context.Context) (time.Duration, error) {
+		total := time.Duration(0)
+		return func(context.Context) (time.Duration, error) { total += each; return total, nil }
+	}
+	side := Side{Name: "s", Run: func(context.Context, *Timing) error { return nil }}
+	group := func(of func(context.Context) (time.Duration, error)) Group {
+		return Group{Open: func(context.Context) (Setup, error) {
+			return Setup{Sides: []Side{side}, MinKeys: 10, MaxKeys: 10, ServerCPU: of}, nil
+		}}
+	}
+	r := Runner{Rounds: 1, Budget: time.Nanosecond, Progress: quiet{}}
+	r.Meter.ServerCPU = reads(time.Millisecond)
+	rows, err := r.Run(t.Context(), []Group{group(reads(time.Second)), group(nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rows[0].ServerUS != 100_000 || rows[1].ServerUS != 100 {
+		t.Errorf("%v and %v us a key, want 100000 and 100", rows[0].ServerUS, rows[1].ServerUS)
+	}
+}

@@ -96,6 +96,8 @@ type Setup struct {
 	MaxKeys int
 	// Keys makes the keys of a timing. Nil: fresh ones.
 	Keys func(n int) []string
+	// ServerCPU reads that of the server that this group works on, where it is not the one of the run.
+	ServerCPU func(context.Context) (time.Duration, error)
 	// Rows that were known when it was opened; they come after those of the pairs.
 	Rows []Row
 	// Close may be nil.
