@@ -3,7 +3,8 @@
 // noisy and only ratios within a round count.
 //
 //	bloombench                               everything, on a Redis and a PostgreSQL of its own
-//	bloombench -postgres none                the filter alone
+//	bloombench -postgres none                without what is layered over SQL
+//	bloombench -redis none                   the filter alone
 //	bloombench -quick -run 'new ids'         some of it, less exactly
 //	bloombench -out results/bloom.json       and write results, plots and a report
 //	bloombench -render results/bloom.json    plots and report of earlier results
@@ -53,7 +54,7 @@ func parse(args []string) options {
 	flags.StringVar(&o.render, "render", "", "measure nothing: draw plots and report of this results file again")
 	flags.IntVar(&o.rounds, "rounds", 5, "interleaved rounds of each workload, after one that warms up")
 	flags.DurationVar(&o.budget, "time", 150*time.Millisecond, "about how long one timing takes")
-	flags.BoolVar(&o.quick, "quick", false, "small filters in three short rounds: figures for orientation")
+	flags.BoolVar(&o.quick, "quick", false, "small filters in three short rounds, without points between others: figures for orientation")
 	flags.BoolVar(&o.list, "list", false, "print the workloads and end")
 	_ = flags.Parse(args) // ExitOnError
 	if o.quick {
@@ -64,9 +65,9 @@ func parse(args []string) options {
 
 func (o options) env() *front.Env {
 	if o.quick {
-		return &front.Env{Sizes: []int{20_000, 200_000}, Budget: o.budget, Rounds: o.rounds, Hits: 100}
+		return &front.Env{Sizes: []int{20_000, 200_000}, Budget: o.budget, Rounds: o.rounds, Hits: 100, FreshSets: 1, Marks: 200_000}
 	}
-	return &front.Env{Sizes: []int{100_000, 1_000_000, 10_000_000}, Budget: o.budget, Rounds: o.rounds, Hits: 1000}
+	return &front.Env{Sizes: []int{100_000, 1_000_000, 10_000_000}, Budget: o.budget, Rounds: o.rounds, Hits: 1000, FreshSets: 4, Marks: 10_000_000}
 }
 
 func (o options) check() error {
@@ -102,7 +103,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	groups := slices.DeleteFunc(env.Groups(), func(g harness.Group) bool { return !match.MatchString(g.Title) })
+	groups := slices.DeleteFunc(env.Groups(), func(g harness.Group) bool { return !match.MatchString(g.Title) || g.Detail && o.quick })
 	switch {
 	case len(groups) == 0:
 		return fmt.Errorf("no workload matches -run %q: see -list", o.run)
@@ -115,7 +116,7 @@ func run(ctx context.Context, o options) (err error) {
 	return measure(ctx, o, env, groups)
 }
 
-// open starts the servers of the layered composition, or connects to them. shut is never nil.
+// open starts the servers of what is built on the filter, or connects to them. shut is never nil.
 func (o options) open(ctx context.Context, env *front.Env) (shut func() error, err error) {
 	shut = func() error {
 		var err error
@@ -127,17 +128,23 @@ func (o options) open(ctx context.Context, env *front.Env) (shut func() error, e
 		}
 		return err
 	}
-	switch {
-	case o.redis == none || o.postgres == none:
-		return shut, nil
-	case o.list: // needs none that runs
-		env.Redis, env.Records = &server.Server{}, &database.Server{}
+	if o.list { // needs none that runs
+		if o.redis != none {
+			env.Redis = &server.Server{}
+		}
+		if o.postgres != none {
+			env.Records = &database.Server{}
+		}
 		return func() error { return nil }, nil
 	}
-	if env.Redis, err = server.Open(ctx, o.redis, 0); err != nil {
-		return shut, err
+	if o.redis != none {
+		if env.Redis, err = server.Open(ctx, o.redis, 0); err != nil {
+			return shut, err
+		}
 	}
-	env.Records, err = database.Open(ctx, sqladapter.Postgres, o.postgres, 0)
+	if o.redis != none && o.postgres != none {
+		env.Records, err = database.Open(ctx, sqladapter.Postgres, o.postgres, 0)
+	}
 	return shut, err
 }
 

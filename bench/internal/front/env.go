@@ -24,13 +24,19 @@ type Env struct {
 	Rounds int
 	// Hits is how many false positives a rate is counted from, as expected by the plan.
 	Hits int
-	// Redis and Records are the servers of the layered composition. Without both it is left out.
+	// Redis is the server of owned partitions, and with Records of the layered composition. What has none is
+	// left out.
 	Redis   *server.Server
 	Records *database.Server
+	// FreshSets is how many fresh sets a stream without duplicates fills in each of its owned partitions. 0: none.
+	FreshSets int
+	// Marks is how many keys of a partition are loaded. 0: not measured.
+	Marks int
 	// Dir is where snapshots are written; empty: the system's folder for temporary files.
 	Dir string
 
-	built map[int]*built
+	built  map[int]*built
+	effect func(side, key string) // of a test: what ran
 }
 
 // most is the largest size.
@@ -39,7 +45,7 @@ func (e *Env) most() int { return e.Sizes[len(e.Sizes)-1] }
 // Groups are all workloads.
 func (e *Env) Groups() []harness.Group {
 	var all []harness.Group
-	for _, part := range [][]harness.Group{e.answers(), e.memory(), e.rates(), e.rotation(), e.snapshots(), e.degraded(), e.layered()} {
+	for _, part := range [][]harness.Group{e.answers(), e.memory(), e.rates(), e.rotation(), e.snapshots(), e.degraded(), e.layered(), e.owned(), e.loads()} {
 		all = append(all, part...)
 	}
 	return all
@@ -50,23 +56,27 @@ func (e *Env) Versions(ctx context.Context) (map[string]string, error) {
 	versions := harness.Versions(map[string]string{
 		"github.com/bits-and-blooms/bloom/v3": "bits-and-blooms", "github.com/redis/go-redis/v9": "go-redis", "github.com/jackc/pgx/v5": "pgx",
 	})
-	if e.Redis == nil || e.Records == nil {
-		return versions, nil
-	}
 	var err error
-	if versions["redis"], err = e.Redis.Version(ctx); err != nil {
-		return nil, err
+	if e.Redis != nil {
+		if versions["redis"], err = e.Redis.Version(ctx); err != nil {
+			return nil, err
+		}
 	}
-	versions["PostgreSQL"], err = e.Records.Version(ctx)
+	if e.Records != nil {
+		versions["PostgreSQL"], err = e.Records.Version(ctx)
+	}
 	return versions, err
 }
 
 // LeftOut says what this Env cannot measure.
-func (e *Env) LeftOut() []string {
+func (e *Env) LeftOut() (what []string) {
 	if e.Redis == nil || e.Records == nil {
-		return []string{"the layered composition, without its servers"}
+		what = append(what, "the layered composition, without its servers")
 	}
-	return nil
+	if e.Redis == nil {
+		what = append(what, "owned partitions, without Redis")
+	}
+	return what
 }
 
 // CPU tells the processor time of the database. Nil: unknown.

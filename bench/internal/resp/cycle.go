@@ -43,6 +43,21 @@ func (c *Conn) ClaimKnown(ctx context.Context, keys []string, token string, leas
 		func(r Reply) bool { return r.Kind == Bulk && !r.Null })
 }
 
+// Claim sends the same for keys of which some are known, and returns those that are new. Who has a known one
+// must be done with it: what it holds is not token.
+func (c *Conn) Claim(ctx context.Context, keys []string, token string, lease time.Duration) ([]string, error) {
+	px, at := millis(lease), 0
+	won := make([]string, 0, len(keys))
+	err := c.pipeline(ctx, keys, func(key string) { c.Append("SET", key, token, "NX", "GET", "PX", px) }, func(r Reply) bool {
+		if r.Kind == Bulk && r.Null {
+			won = append(won, keys[at])
+		}
+		at++
+		return r.Kind == Bulk && (r.Null || string(r.Text) != token)
+	})
+	return won, err
+}
+
 // Complete sends SET key value GET PX window for every key, in one pipeline; all keys must
 // hold token.
 func (c *Conn) Complete(ctx context.Context, keys []string, token, value string, window time.Duration) error {

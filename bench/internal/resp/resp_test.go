@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,25 @@ func TestClaimNewIsNotTakenForKnown(t *testing.T) {
 	each(t, func(t *testing.T, c *Conn, prefix string) {
 		if err := c.ClaimKnown(t.Context(), []string{prefix + "new"}, "token", time.Minute); err == nil {
 			t.Error("a new key was taken for known")
+		}
+	})
+}
+
+func TestClaimTellsNewFromKnown(t *testing.T) {
+	each(t, func(t *testing.T, c *Conn, prefix string) {
+		ctx, keys := t.Context(), []string{prefix + "a", prefix + "b", prefix + "c"}
+		if err := c.ClaimNew(ctx, keys[1:2], "token", time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Complete(ctx, keys[1:2], "token", "1", time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		won, err := c.Claim(ctx, keys, "token", time.Minute)
+		if err != nil || !slices.Equal(won, []string{keys[0], keys[2]}) {
+			t.Errorf("won %q, %v", won, err)
+		}
+		if _, err := c.Claim(ctx, keys, "token", time.Minute); err == nil {
+			t.Error("keys in flight were taken for done")
 		}
 	})
 }

@@ -206,7 +206,12 @@ func unexpected(key string, c *dedup.Claim) error {
 // OpenDeduper connects the configuration with that layout for other packages' workloads,
 // over a namespace of its own; shut closes it with its client.
 func OpenDeduper(ctx context.Context, addr string, kind redisadapter.Layout, with ...func(*dedup.Config)) (d *dedup.Deduper, shut func(), err error) {
-	o, err := lookup(kind).open(ctx, addr, 0, with...)
+	return OpenDeduperFor(ctx, addr, kind, someKeys, with...)
+}
+
+// OpenDeduperFor is OpenDeduper for so many keys of a window, where the layout is planned by that.
+func OpenDeduperFor(ctx context.Context, addr string, kind redisadapter.Layout, keys int, with ...func(*dedup.Config)) (d *dedup.Deduper, shut func(), err error) {
+	o, err := lookup(kind).expecting(keys).open(ctx, addr, 0, with...)
 	if err != nil {
 		return nil, nil, err
 	}
