@@ -1,5 +1,5 @@
-// Command benchtable puts the tables of results files into the README, or tells whether they
-// are there.
+// Command benchtable puts the tables of results files into the README, and those of the filter and of what is
+// built on it into the page about them, or tells whether they are there.
 //
 //	benchtable -write      from the folder bench; without -write it only compares
 package main
@@ -19,26 +19,33 @@ import (
 func main() {
 	results := flag.String("results", "results/redis.json,results/kafka.json,results/outbox.json,results/sql.json,results/bloom.json", "results files")
 	readme := flag.String("readme", "../README.md", "file with the table's markers")
+	front := flag.String("front", "../docs/front.md", "page with the markers of the tables of the area bloom")
 	write := flag.Bool("write", false, "write the table; default: fail if it differs")
 	flag.Parse()
+	var err error
 	for file := range strings.SplitSeq(*results, ",") {
-		if err := run(file, *readme, *write); err != nil {
-			fmt.Fprintln(os.Stderr, "benchtable:", err)
-			os.Exit(1)
+		err = errors.Join(err, run(file, *readme, *write, report.Replace))
+		if strings.HasSuffix(file, "bloom.json") {
+			err = errors.Join(err, run(file, *front, *write, report.ReplaceFront))
 		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "benchtable:", err)
+		os.Exit(1)
 	}
 }
 
-func run(results, readme string, write bool) error {
+// run puts the tables of results into a page, with replace.
+func run(results, page string, write bool, replace func([]byte, harness.Results) ([]byte, error)) error {
 	r, err := harness.Read(results)
 	if err != nil {
 		return err
 	}
-	old, err := os.ReadFile(readme)
+	old, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
-	text, err := report.Replace(old, r)
+	text, err := replace(old, r)
 	if err != nil {
 		return err
 	}
@@ -46,7 +53,7 @@ func run(results, readme string, write bool) error {
 	case bytes.Equal(old, text):
 		return nil
 	case !write:
-		return errors.New(readme + " does not have the table of " + results + ": make bench-table")
+		return errors.New(page + " does not have the table of " + results + ": make bench-table")
 	}
-	return os.WriteFile(readme, text, 0o644)
+	return os.WriteFile(page, text, 0o644)
 }

@@ -17,6 +17,9 @@ func ofBloom(r harness.Results) []figure {
 	return []figure{
 		{"new", "One goroutine asks for ids that nobody added, of filters that are as full as planned; the goal is 80 ns.", answers("new ids, 1 goroutine", "Time of an answer about a new id")},
 		{"known", "The same for ids that were added.", answers("known ids, 1 goroutine", "Time of an answer about a known id")},
+		{"owned", "Batches of 256 through a Deduper; a share of the keys repeats recent ones. Folding is in the time.", chart.Lines{
+			Title: "Owned partitions, shared Redis, and the raw commands", XLabel: "per cent duplicates", YLabel: "keys/s", Series: sides(r, "owned", harness.Rate.Unit()),
+		}},
 		{"bytes", "Memory that is alive, by ids of the window.", idBytes(r)},
 	}
 }

@@ -57,6 +57,13 @@ var sideStyle = map[string]chart.Series{
 	"onceward Where, Kind Classic":         {Color: 1},
 	"bits-and-blooms + Mutex":              {Color: 6, Dashed: true},
 	"exact map + Mutex":                    {Color: 7, Dashed: true},
+
+	ownedSide:  {Color: 0, Bold: true},
+	mergedSide: {Color: 2, Bold: true},
+	sharedSide: {Color: 4},
+	sharedOne:  {Color: 5},
+	smallSide:  {Color: 1},
+	bareSide:   {Color: 7, Dashed: true},
 }
 
 // figures are those that the rows have something for.
