@@ -164,7 +164,11 @@ func (c *conductor) produce(share float64) {
 		keys[where] = append(keys[where], key)
 	}
 	c.sent = max(due, c.sent)
+	now := time.Now().UnixNano()
 	for where, some := range keys {
+		for _, key := range some {
+			c.h.sendings = append(c.h.sendings, sending{key, where, now})
+		}
 		c.must(c.feed.produce(where, some))
 	}
 }

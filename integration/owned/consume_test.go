@@ -30,17 +30,26 @@ func (w *worker) tend(ctx context.Context, where place) {
 			continue
 		}
 		c := &consumer{
-			worker: w, where: where, o: o, count: count, epoch: epoch, d: w.dedup[where.source],
+			worker: w, where: where, o: o, count: count, epoch: epoch, d: w.dedup[where.source], seen: w.stores[where.source],
 			lease: w.cfg.Sources[where.source].LeaseTTL, both: where.part%2 == 1,
 		}
 		if err := c.consume(ctx); err != nil {
 			fmt.Fprintln(os.Stderr, "process", w.cfg.Child, where, err)
 		}
-		release, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		if err := o.Release(release); err != nil {
-			fmt.Fprintln(os.Stderr, "release", where, err)
-		}
-		cancel()
+		w.release(where, o, epoch.Load())
+	}
+}
+
+// release gives a partition up, and writes down whether it was still ours.
+func (w *worker) release(where place, o *owned.Ownership, epoch uint64) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	from := time.Now().UnixNano()
+	switch err := o.Release(ctx); {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "release", where, err)
+	case errors.Is(context.Cause(o.Context()), owned.ErrReleased):
+		w.ledger.write(record{kind: released, source: where.source, part: where.part, epoch: epoch, from: from})
 	}
 }
 
@@ -73,6 +82,7 @@ type consumer struct {
 	count int32
 	epoch interface{ Load() uint64 }
 	d     *dedup.Deduper
+	seen  *witness
 	lease time.Duration
 	both  bool // ends go together with the next claims
 
@@ -133,7 +143,11 @@ func (c *consumer) consume(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.flush(context.WithoutCancel(ctx)); err != nil && !errors.Is(err, errAgain) {
+	err := c.flush(context.WithoutCancel(ctx))
+	if err == nil && c.o.Context().Err() == nil {
+		err = c.leave(context.WithoutCancel(ctx))
+	}
+	if err != nil && !errors.Is(err, errAgain) {
 		return err
 	}
 	return nil
@@ -312,14 +326,11 @@ func (c *consumer) run(ctx context.Context, claim *dedup.Claim, m message, claim
 		return true
 	}
 	if claim.Attempt == 1 && m.key%c.cfg.Failing == 1 {
+		c.ledger.write(record{kind: failed, key: m.key})
 		c.ends = append(c.ends, completion{of: claim, err: errors.New("not this time")})
 		return false
 	}
-	run := c.ledger.runs.Add(1)
-	c.ledger.write(record{
-		kind: runBegun, source: c.where.source, part: c.where.part, key: m.key, epoch: c.epoch.Load(),
-		attempt: uint32(claim.Attempt), seq: run, from: claimed.UnixNano(),
-	})
+	run := c.begin(claim, m, claimed)
 	if c.cfg.Poison[m.key] {
 		c.ledger.write(record{kind: dying})
 		die()
@@ -333,6 +344,16 @@ func (c *consumer) run(ctx context.Context, claim *dedup.Claim, m message, claim
 	c.ledger.write(record{kind: runEnded, seq: run})
 	c.ends = append(c.ends, completion{of: claim, run: run})
 	return true
+}
+
+// begin writes down that an effect begins.
+func (c *consumer) begin(claim *dedup.Claim, m message, claimed time.Time) (run uint64) {
+	run = c.ledger.runs.Add(1)
+	c.ledger.write(record{
+		kind: runBegun, source: c.where.source, part: c.where.part, key: m.key, epoch: c.epoch.Load(),
+		attempt: uint32(claim.Attempt), seq: run, from: claimed.UnixNano(), proven: c.seen.begins(c.where, m, run),
+	})
+	return run
 }
 
 // dawdle leaves a process time to be killed, or stopped, inside an effect and in between effects and marks.
@@ -412,7 +433,7 @@ func (c *consumer) told(errs []error, sent int64) error {
 		c.ledger.write(records...)
 	}
 	if c.refused && len(again) == 0 {
-		c.refused = false
+		c.refused, c.next = false, c.flushed
 		return errAgain
 	}
 	return nil

@@ -19,7 +19,9 @@ type run struct {
 	place   place
 	epoch   uint64
 	attempt uint32
+	proven  bool  // the claim was given on a filter's word, and no store but the partition's knows of it
 	claimed int64 // the claim was sent
+	renewed int64 // it was held on last; 0: never
 	begun   int64
 	ended   int64 // 0: not that anybody knows
 	sent    int64 // the mark
@@ -29,7 +31,7 @@ type run struct {
 
 // over is when the run could not be anybody's reason for another one any more.
 func (r *run) over() int64 {
-	return cmp.Or(r.acked, r.lost, int64(1<<62))
+	return cmp.Or(r.acked, r.lost, never)
 }
 
 // grant is a partition given.
@@ -45,6 +47,19 @@ type write struct {
 	epoch, seq uint64
 	sent       int64
 	renewed    bool // the lease, too
+}
+
+// span is one epoch of a partition.
+type span struct {
+	place
+	epoch uint64
+}
+
+// sending is a key that is sent to a partition.
+type sending struct {
+	key uint64
+	place
+	at int64
 }
 
 // skip is a message that was taken for a duplicate.
@@ -85,33 +100,39 @@ type counts struct {
 	proven, maybe, unknown                    uint64
 	saturated                                 uint64 // of the unknown
 	marks                                     uint64 // that were seen to be accepted, in turns
+	running                                   int    // effects while their partition was released
 }
 
 // history is everything that has happened: what processes wrote, and what was done to them.
 type history struct {
-	window  []time.Duration // by source
-	lease   time.Duration   // of a partition, and of a claim
-	claim   time.Duration
-	batch   int // keys in flight of one partition of one process
-	cap     uint32
-	sent    []uint64 // the keys
-	poison  map[uint64]bool
-	deaths  map[int]int64 // when the process cannot have lived any more: before the signal was sent
-	killed  int           // of them by the conductor
-	pauses  []pause
-	runs    []run
-	skips   []skip
-	letters []letter
-	answers []answer
-	grants  map[place][]grant
-	writes  map[place][]write
-	refused map[place]int
-	counts  counts
+	window   []time.Duration // by source
+	lease    time.Duration   // of a partition, and of a claim
+	claim    time.Duration
+	batch    int // keys in flight of one partition of one process
+	cap      uint32
+	sent     []uint64 // the keys
+	sendings []sending
+	poison   map[uint64]bool
+	deaths   map[int]int64 // when the process cannot have lived any more: before the signal was sent
+	killed   int           // of them by the conductor
+	pauses   []pause
+	runs     []run
+	skips    []skip
+	letters  []letter
+	answers  []answer
+	grants   map[place][]grant
+	writes   map[place][]write
+	refused  map[place]int
+	heard    map[span]int64 // when what prolonged the lease last was sent
+	orderly  map[span]int64 // released with everything that was begun: since when
+	failed   map[uint64][]int64
+	counts   counts
 }
 
 // read adds what the processes have written.
 func (h *history) read(dir string) error {
 	h.grants, h.writes, h.refused = map[place][]grant{}, map[place][]write{}, map[place]int{}
+	h.heard, h.orderly, h.failed = map[span]int64{}, map[span]int64{}, map[uint64][]int64{}
 	if h.deaths == nil {
 		h.deaths = map[int]int64{}
 	}
@@ -128,6 +149,7 @@ func (h *history) read(dir string) error {
 			at[number{child, r.seq}] = len(h.runs)
 			h.runs = append(h.runs, run{
 				key: r.key, child: child, place: where, epoch: r.epoch, attempt: r.attempt, claimed: r.from, begun: r.at,
+				proven: r.proven,
 			})
 		case runEnded:
 			of().ended = r.at
@@ -135,6 +157,8 @@ func (h *history) read(dir string) error {
 			of().sent, of().acked = r.from, r.at
 		case markLost:
 			of().lost = r.at
+		case renewed:
+			of().renewed = max(of().renewed, r.from)
 		default:
 			h.other(child, where, &r)
 		}
@@ -144,6 +168,7 @@ func (h *history) read(dir string) error {
 	}
 	h.counts.kills = h.killed
 	h.counts.handovers = h.handovers()
+	h.counts.running = h.running()
 	return err
 }
 
@@ -159,9 +184,17 @@ func (h *history) other(child int, where place, r *record) {
 		h.deaths[child] = r.at
 	case granted:
 		h.grants[where] = append(h.grants[where], grant{child: child, epoch: r.epoch, seq: r.seq, sent: r.from, at: r.at})
+		h.prolonged(where, r)
 	case wrote:
 		h.writes[where] = append(h.writes[where], write{child: child, epoch: r.epoch, seq: r.seq, sent: r.from, renewed: r.attempt > 0})
 		h.counts.marks += r.key
+		if r.attempt > 0 {
+			h.prolonged(where, r)
+		}
+	case released:
+		h.orderly[span{where, r.epoch}] = r.from
+	case failed:
+		h.failed[r.key] = append(h.failed[r.key], r.at)
 	case verdicts:
 		h.counts.proven += r.key
 		h.counts.maybe += r.epoch
@@ -174,6 +207,22 @@ func (h *history) other(child int, where place, r *record) {
 	case loaded:
 		h.counts.loaded++
 	}
+}
+
+func (h *history) prolonged(where place, r *record) {
+	of := span{where, r.epoch}
+	h.heard[of] = max(h.heard[of], r.from)
+}
+
+// running counts the effects that ran when their partition was released, in good order.
+func (h *history) running() (n int) {
+	for i := range h.runs {
+		r := &h.runs[i]
+		if from, ok := h.inOrder(r); ok && r.begun < from && r.over() > from {
+			n++
+		}
+	}
+	return n
 }
 
 // handovers counts the partitions that went from one process to another.

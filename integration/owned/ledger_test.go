@@ -20,7 +20,7 @@ const recordSize = 64
 type kind uint8
 
 const (
-	runBegun   kind = 1 + iota // an effect begins: run, key, part, epoch, attempt; from: the claim was sent
+	runBegun   kind = 1 + iota // an effect begins: run, key, part, epoch, attempt, proven; from: the claim was sent
 	runEnded                   // it has ended: run
 	markAcked                  // its mark was accepted: run; from: it was sent
 	markLost                   // its mark was refused, or given up: run
@@ -34,6 +34,9 @@ const (
 	refused                    // a partition could not be acquired for lack of data: part
 	saved                      // a snapshot of the filter was written
 	loaded                     // one was read
+	renewed                    // the claim of a run was held on: run; from: that was sent
+	released                   // we gave a partition up in good order: part, epoch; from: before
+	failed                     // the handler has failed, and the attempt counts: key
 )
 
 // record is an entry of a ledger. Times are those of this machine, in ns.
@@ -47,13 +50,18 @@ type record struct {
 	seq     uint64 // of Redis; for runs their number in the process
 	from    int64
 	at      int64
+	proven  bool // the claim was given on a filter's word: no store knows of it but the partition's
 }
 
 func (r *record) append(to []byte) []byte {
 	to = append(to, byte(r.kind), r.source)
 	to = binary.LittleEndian.AppendUint16(to, r.part)
 	to = binary.LittleEndian.AppendUint32(to, r.attempt)
-	for _, n := range []uint64{r.key, r.epoch, r.seq, uint64(r.from), uint64(r.at), 0, 0} {
+	proven := uint64(0)
+	if r.proven {
+		proven = 1
+	}
+	for _, n := range []uint64{r.key, r.epoch, r.seq, uint64(r.from), uint64(r.at), proven, 0} {
 		to = binary.LittleEndian.AppendUint64(to, n)
 	}
 	return to
@@ -63,7 +71,7 @@ func readRecord(b []byte) record {
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
 	return record{
 		kind: kind(b[0]), source: b[1], part: binary.LittleEndian.Uint16(b[2:]), attempt: binary.LittleEndian.Uint32(b[4:]),
-		key: word(1), epoch: word(2), seq: word(3), from: int64(word(4)), at: int64(word(5)),
+		key: word(1), epoch: word(2), seq: word(3), from: int64(word(4)), at: int64(word(5)), proven: word(6) == 1,
 	}
 }
 

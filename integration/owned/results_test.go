@@ -19,10 +19,10 @@ type results struct {
 	Date     string            `json:"date"`
 	Machine  string            `json:"machine"`
 	Versions map[string]string `json:"versions"`
-	Rows     []row             `json:"rows"`
+	Rows     []resultRow       `json:"rows"`
 }
 
-type row struct {
+type resultRow struct {
 	Scenario       string         `json:"scenario"`
 	Store          string         `json:"store"`
 	Level          string         `json:"level"`
@@ -58,8 +58,8 @@ func (c *conductor) keep(v *verdict, seed uint64, took time.Duration) {
 	all.Machine = said("uname", "-srm") + ", " + said("nproc") + " processors"
 	all.Versions = map[string]string{"go": runtime.Version(), "redis": between(info, "redis_version:", "\r")}
 	n := c.h.counts
-	all.Rows = slices.DeleteFunc(all.Rows, func(r row) bool { return r.Scenario == scenario })
-	all.Rows = append(all.Rows, row{
+	all.Rows = slices.DeleteFunc(all.Rows, func(r resultRow) bool { return r.Scenario == scenario })
+	all.Rows = append(all.Rows, resultRow{
 		Scenario: scenario, Store: "owned over redis", Level: "claimed", Seed: seed, Messages: len(c.h.sent), Deliveries: len(c.queue),
 		Faults: map[string]int{
 			"kills": n.kills, "suicides": len(c.h.deaths) - n.kills, "handovers": n.handovers, "pauses": len(c.h.pauses),

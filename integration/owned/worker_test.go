@@ -85,12 +85,13 @@ type worker struct {
 	ledger *ledger
 	wire   *wire
 	feed   *feed
-	stores []*owned.Store
+	stores []*witness
 	dedup  []*dedup.Deduper
 	said   [4]atomic.Uint64 // verdicts: new, maybe, unknown, and unknown because the filter is too full
 
 	wanted map[place]context.CancelFunc
 	tends  sync.WaitGroup
+	going  sync.WaitGroup // effects that run on after their partition was released
 }
 
 // options are those of a source's Store.
@@ -148,6 +149,7 @@ func work(cfg *settings, commands io.Reader) error {
 		drop()
 	}
 	w.tends.Wait()
+	w.going.Wait()
 	cancel()
 	<-done
 	return errors.Join(err, w.close())
@@ -168,7 +170,11 @@ func (w *worker) open(ctx context.Context) error {
 			return err
 		}
 		opts := w.cfg.options(uint8(source))
-		opts.Observer.Filtered = w.filtered
+		seen := newWitness(nil, w.ledger)
+		opts.Observer.Filtered = func(e dedup.Event) {
+			w.filtered(e)
+			seen.filtered(&e)
+		}
 		opts.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 		if opts.Snapshots != nil {
 			opts.Snapshots = countedSnapshots{opts.Snapshots, w.ledger}
@@ -177,14 +183,15 @@ func (w *worker) open(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		seen.Store = store
 		c := &w.cfg.Sources[source]
-		d, err := dedup.New(store, dedup.Config{
+		d, err := dedup.New(seen, dedup.Config{
 			Namespace: "torture", Window: c.Window, Hold: c.Hold, LeaseTTL: c.LeaseTTL, SeenOnly: true, StoreTimeout: c.LeaseTTL * 2 / 3,
 		})
 		if err != nil {
 			return err
 		}
-		w.stores, w.dedup = append(w.stores, store), append(w.dedup, d)
+		w.stores, w.dedup = append(w.stores, seen), append(w.dedup, d)
 	}
 	return nil
 }

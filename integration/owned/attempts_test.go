@@ -1,0 +1,118 @@
+package owned_test
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// attempts: a key that kills has as many as it may, and comes to the dead list. Another key does so only if
+// it ran, or was about to, in as many processes that died or stood still for other reasons.
+func (v *verdict) attempts(h *history) {
+	dead := map[uint64]letter{}
+	for _, l := range h.letters {
+		if known, twice := dead[l.key]; !twice || l.at < known.at {
+			dead[l.key] = l
+		}
+	}
+	runs := map[uint64][]run{}
+	h.runsOf(func(key uint64, of []run) {
+		if _, is := dead[key]; is || h.poison[key] {
+			runs[key] = of
+		}
+	})
+	for _, key := range slices.Sorted(maps.Keys(dead)) {
+		l := dead[key]
+		if !h.poison[key] && h.interrupted(runs[key], &l) < int(h.cap) {
+			v.problem(&v.other, "key %x is on the dead list at attempt %d, and never killed anybody: %s", key, l.attempt, tale{h, key})
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(h.poison)) {
+		l, ok := dead[key]
+		own := runs[key]
+		switch {
+		case !ok:
+			v.problem(&v.other, "key %x kills, and is not on the dead list: %s", key, tale{h, key})
+		case len(own) > int(h.cap):
+			v.problem(&v.other, "key %x killed %d times: %d attempts are allowed: %s", key, len(own), h.cap, tale{h, key})
+		case h.interrupted(own, &l) < int(h.cap):
+			v.problem(&v.other, "key %x was given up after %d attempts: %d are allowed: %s", key, len(own), h.cap, tale{h, key})
+		case len(own) == int(h.cap):
+			v.capped++
+		}
+	}
+}
+
+// interrupted counts what can have used up an attempt of a key, between its first sending to a partition and
+// the time at which it was given up: a process that had the partition, and died or lost it to another one;
+// an effect whose process died, or whose claim lapsed; a claim whose answer was not learnt; a failure.
+func (h *history) interrupted(runs []run, l *letter) (n int) {
+	spent := map[span]bool{}
+	for where, since := range h.lay(l.key, runs) {
+		for _, g := range h.grants[where] {
+			first, _, _ := h.tenure(where, g.child, g.epoch)
+			if at, broken := h.broken(where, &g); broken && at > since && at < l.at {
+				spent[span{where, first}] = true
+			}
+		}
+	}
+	for i := range runs {
+		r := &runs[i]
+		at, dead := h.deaths[r.child]
+		dead = dead && r.over() >= at && at < l.at
+		if lapse := h.lapse(r); dead || lapse < r.over() && lapse < l.at {
+			first, _, _ := h.tenure(r.place, r.child, r.epoch)
+			spent[span{r.place, first}] = true
+		}
+	}
+	for _, a := range h.answers { // a claim that is not learnt counts, if it was executed
+		if a.key == l.key && a.outcome == uint64(dedup.Unknown) && a.at < l.at {
+			n++
+		}
+	}
+	for _, at := range h.failed[l.key] {
+		if at < l.at {
+			n++
+		}
+	}
+	return n + len(spent)
+}
+
+// broken says when a process lost what it had been given without having released it.
+func (h *history) broken(where place, g *grant) (at int64, ok bool) {
+	_, last, next := h.tenure(where, g.child, g.epoch)
+	if _, ordered := h.orderly[span{where, last}]; ordered {
+		return 0, false
+	}
+	at = never
+	if next != nil {
+		at = next.sent
+	}
+	if died, dead := h.deaths[g.child]; dead && died >= g.sent {
+		at = min(at, died)
+	}
+	return at, at < never
+}
+
+// lay is where a key lay to be consumed, and since when: one that never ran has used up attempts all the same,
+// in batches that were begun and died before its turn.
+func (h *history) lay(key uint64, runs []run) map[place]int64 {
+	places := map[place]int64{}
+	add := func(where place, at int64) { places[where] = min(cmp.Or(places[where], at), at) }
+	for i := range h.sendings {
+		if s := &h.sendings[i]; s.key == key {
+			add(s.place, s.at)
+		}
+	}
+	for i := range runs {
+		add(runs[i].place, runs[i].claimed)
+	}
+	for i := range h.answers {
+		if a := &h.answers[i]; a.key == key {
+			add(a.place, a.sent)
+		}
+	}
+	return places
+}

@@ -1,0 +1,243 @@
+package owned_test
+
+import (
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// TestJudgeReasons: a reason is one only for what it was the reason of.
+func TestJudgeReasons(t *testing.T) {
+	judgeRows(t, map[string]row{
+		// What was lost by standing still.
+		"stopped, and moved elsewhere":               {story: func(s *script) { s.stopped(110, 500, 450) }, why: stopped},
+		"stopped, and the other effect ended before": {story: func(s *script) { s.stopped(210, 600, 150) }, want: "without a reason"},
+		"stopped, and the other effect came before the lease was over": {
+			story: func(s *script) { s.stopped(110, 500, 340) }, want: "without a reason",
+		},
+		"stopped too shortly, and moved elsewhere": {story: func(s *script) { s.stopped(110, 300, 250) }, want: "without a reason"},
+		"stopped for what a lease has left at least, and moved elsewhere": {
+			story: func(s *script) { s.stopped(210, 409, 405) }, why: lapsed,
+		},
+		"stopped, and not moved": {story: func(s *script) {
+			s.grant(1, 0, 10, 50)
+			s.h.pauses = append(s.h.pauses, pause{1, 110 * ms, 500 * ms})
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, acked: 510})
+			s.effect(effect{child: 2, key: key, epoch: 10, claimed: 450, acked: 460})
+		}, want: "without a reason"},
+
+		// What lapsed.
+		"a claim of the inner store, not renewed, and moved elsewhere": {story: func(s *script) {
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, asked: true, acked: 800})
+			s.effect(effect{child: 1, part: 3, key: key, epoch: 20, claimed: 250, acked: 260})
+		}, why: lapsed},
+		"a claim of the inner store, renewed, and moved elsewhere": {story: func(s *script) {
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, asked: true, renewed: 180, acked: 800})
+			s.effect(effect{child: 1, part: 3, key: key, epoch: 20, claimed: 250, acked: 260})
+		}, want: "without a reason"},
+		"a claim of the inner store, not renewed, refused before it could lapse": {story: func(s *script) {
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, asked: true, lost: 150})
+			s.effect(effect{child: 1, part: 3, key: key, epoch: 20, claimed: 250, acked: 260})
+		}, want: "without a reason"},
+		"proven new, and the partition renewed": {story: func(s *script) {
+			s.grant(1, 0, 10, 50)
+			s.renew(1, 0, 10, 400)
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, acked: 800})
+			s.effect(effect{child: 1, part: 3, key: key, epoch: 20, claimed: 650, acked: 660})
+		}, want: "without a reason"},
+		"proven new, and nothing known of the partition": {story: func(s *script) {
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, acked: 800})
+			s.effect(effect{child: 1, part: 3, key: key, epoch: 20, claimed: 650, acked: 660})
+		}, want: "without a reason"},
+		"proven new, and the partition renewed too late": {story: func(s *script) {
+			s.grant(1, 0, 10, 50)
+			s.renew(1, 0, 10, 300)
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, acked: 800})
+			s.effect(effect{child: 1, part: 3, key: key, epoch: 20, claimed: 650, acked: 660})
+		}, why: lapsed},
+		"proven new, not renewed, and not moved": {story: func(s *script) {
+			s.grant(1, 0, 10, 50)
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, acked: 800})
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 650, acked: 660})
+		}, want: "without a reason"},
+		"more than was in flight, lapsed": {story: func(s *script) {
+			s.grant(1, 0, 10, 50)
+			for _, k := range []uint64{key, other, third} {
+				s.effect(effect{child: 1, key: k, epoch: 10, claimed: 100, acked: 800})
+				s.effect(effect{child: 2, part: 3, key: k, epoch: 20, claimed: 500, acked: 510})
+			}
+		}, want: "at most 2 were in flight"},
+		"more than was claimed at once, lapsed": {story: func(s *script) {
+			for _, k := range []uint64{key, other, third} {
+				s.effect(effect{child: 1, key: k, epoch: 10, claimed: 100, asked: true, acked: 800})
+				s.effect(effect{child: 2, part: 3, key: k, epoch: 20, claimed: 500, acked: 510})
+			}
+		}, want: "at most 2 were in flight"},
+
+		// What died.
+		"refused, and killed long after": {story: func(s *script) {
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, lost: 110})
+			s.h.deaths[1] = 400 * ms
+			s.effect(effect{child: 1001, key: key, epoch: 20, attempt: 2, claimed: 500, acked: 510})
+		}, want: "without a reason"},
+		"killed, and refused just then": {story: func(s *script) {
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, lost: 401})
+			s.h.deaths[1] = 400 * ms
+			s.effect(effect{child: 1001, key: key, epoch: 20, attempt: 2, claimed: 500, acked: 510})
+		}, why: died},
+
+		// What was handed over.
+		"released in good order, and run again by the next": {story: func(s *script) {
+			s.grant(1, 0, 10, 50)
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, lost: 900})
+			s.release(1, 0, 10, 120)
+			s.grant(2, 0, 20, 130)
+			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 140, acked: 150})
+		}, want: "without a reason"},
+		"released in good order, acquired again before that, and run again by the next": {story: func(s *script) {
+			s.grant(1, 0, 10, 50)
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, lost: 900})
+			s.grant(1, 0, 15, 110)
+			s.release(1, 0, 15, 120)
+			s.grant(2, 0, 20, 130)
+			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 140, acked: 150})
+		}, want: "without a reason"},
+		"released in good order, held on, and run again by the next": {story: func(s *script) {
+			s.grant(1, 0, 10, 50)
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, renewed: 190, acked: 300})
+			s.release(1, 0, 10, 120)
+			s.grant(2, 0, 20, 130)
+			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 250, acked: 260})
+		}, want: "without a reason"},
+		"released in good order, and run again after the claim had lapsed": {story: func(s *script) {
+			s.grant(1, 0, 10, 50)
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, lost: 300})
+			s.release(1, 0, 10, 120)
+			s.grant(2, 0, 20, 130)
+			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 250, acked: 260})
+		}, why: lapsed},
+		"another epoch was released in good order": {story: func(s *script) {
+			s.grant(1, 0, 5, 20)
+			s.release(1, 0, 5, 30)
+			s.grant(1, 0, 10, 50)
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, lost: 900})
+			s.grant(2, 0, 20, 450)
+			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 500, acked: 510})
+		}, why: superseded},
+		"superseded, while the inner store had the claim": {story: func(s *script) {
+			s.grant(1, 0, 10, 50)
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, asked: true, renewed: 440, lost: 900})
+			s.grant(2, 0, 20, 450)
+			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 500, acked: 510})
+		}, want: "without a reason"},
+	})
+}
+
+// stopped has one process stand still, while another runs its key elsewhere.
+func (s *script) stopped(from, to, other int64) {
+	s.grant(1, 0, 10, 50)
+	s.renew(1, 0, 10, 100)
+	s.h.pauses = append(s.h.pauses, pause{1, from * ms, to * ms})
+	s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, acked: 610})
+	s.effect(effect{child: 2, part: 3, key: key, epoch: 20, claimed: other, acked: other + 10})
+}
+
+// TestJudgeAttempts: only what can have used an attempt of the key up counts.
+func TestJudgeAttempts(t *testing.T) {
+	judgeRows(t, map[string]row{
+		"kills, and an attempt was cut short by another's death": {story: func(s *script) {
+			s.sends(0, 50)
+			s.grant(77, 0, 5, 60)
+			s.h.deaths[77] = 90 * ms
+			s.kills(key, 2, true)
+		}, why: died},
+		"kills, and somebody died before it was sent": {story: func(s *script) {
+			s.grant(77, 0, 5, 60)
+			s.h.deaths[77] = 90 * ms
+			s.sends(0, 95)
+			s.kills(key, 2, true)
+		}, want: "given up after 2 attempts"},
+		"kills, and somebody died who had released its partition": {story: func(s *script) {
+			s.sends(0, 50)
+			s.grant(77, 0, 5, 60)
+			s.release(77, 0, 5, 70)
+			s.h.deaths[77] = 90 * ms
+			s.kills(key, 2, true)
+		}, want: "given up after 2 attempts"},
+		"kills, and two died who had lost its partition to others that released it": {story: func(s *script) {
+			s.grant(77, 0, 5, 20)
+			s.grant(78, 0, 6, 30)
+			s.release(78, 0, 6, 40)
+			s.sends(0, 50)
+			s.h.deaths[77], s.h.deaths[78] = 90*ms, 91*ms
+			s.kills(key, 2, true)
+		}, want: "given up after 2 attempts"},
+		"kills, and somebody stood still who had released its partition": {story: func(s *script) {
+			s.sends(0, 50)
+			s.grant(77, 0, 5, 60)
+			s.release(77, 0, 5, 70)
+			s.h.pauses = append(s.h.pauses, pause{77, 80 * ms, 900 * ms})
+			s.kills(key, 2, true)
+		}, want: "given up after 2 attempts"},
+		"kills, and somebody lost its partition who had stood still": {story: func(s *script) {
+			s.sends(0, 40)
+			s.grant(77, 0, 5, 45)
+			s.grant(78, 0, 6, 90)
+			s.release(78, 0, 6, 95)
+			s.kills(key, 2, true)
+		}, why: died},
+		"kills, and somebody else died elsewhere": {story: func(s *script) {
+			s.sends(0, 50)
+			s.grant(77, 5, 5, 60)
+			s.h.deaths[77] = 90 * ms
+			s.kills(key, 2, true)
+		}, want: "given up after 2 attempts"},
+		"kills, and has failed before": {story: func(s *script) {
+			s.write(9, record{kind: failed, key: key, at: 90 * ms})
+			s.kills(key, 2, true)
+		}, why: died},
+		"dead, for others have killed it three times": {story: func(s *script) {
+			for n := range 3 {
+				s.effect(effect{child: 10 + n, key: key, epoch: uint64(10 + n), attempt: uint32(n + 1), claimed: int64(100 + 200*n), cut: true})
+				s.h.deaths[10+n] = int64(150+200*n) * ms
+			}
+			s.dead(4000)
+		}, why: died},
+		"dead, for what three claims were told was not learnt": {story: func(s *script) {
+			for n := range 3 {
+				s.write(1, record{kind: answered, key: key, seq: uint64(dedup.Unknown), at: int64(100+n) * ms})
+			}
+			s.dead(4000)
+		}},
+		"dead before it ever ran, for three that had its partition died": {story: func(s *script) { s.died(50, 0, 0, 0) }},
+		"dead before it ever ran, and one of three died elsewhere":       {story: func(s *script) { s.died(50, 0, 0, 1) }, want: "never killed anybody"},
+		"dead before it ever ran, and one of three died before it was sent": {
+			story: func(s *script) { s.died(200, 0, 0, 0) }, want: "never killed anybody",
+		},
+		"dead without reason": {story: func(s *script) {
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, acked: 110})
+			s.dead(120)
+		}, want: "never killed anybody"},
+		"dead before it ever ran, and three died after that": {story: func(s *script) {
+			s.sends(0, 50)
+			s.dead(100)
+			s.died(60, 0, 0, 0)
+		}, want: "never killed anybody"},
+	})
+}
+
+// died has three processes die, one after another, with a partition each.
+func (s *script) died(sent int64, parts ...uint16) {
+	s.sends(0, sent)
+	for n, part := range parts {
+		s.grant(10+n, part, uint64(10+n), int64(60+200*n))
+		s.h.deaths[10+n] = int64(150+200*n) * ms
+	}
+	s.write(13, record{kind: answered, key: key, attempt: 4, seq: 1, from: 2999 * ms, at: 3000 * ms})
+	s.dead(4000)
+}
+
+// dead puts the key of the rows on the dead list.
+func (s *script) dead(at int64) {
+	s.write(50, record{kind: deadLetter, key: key, attempt: 4, at: at * ms})
+}

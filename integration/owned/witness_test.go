@@ -1,0 +1,111 @@
+package owned_test
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/owned"
+)
+
+// witness stands between a Deduper and its Store. It notes for how long each claim was held, and on whose
+// word it was given: of one that a filter has proven new no store knows but the partition's.
+type witness struct {
+	*owned.Store
+	ledger *ledger
+
+	mu     sync.Mutex
+	proven map[dedup.ID]bool
+	held   map[dedup.Token]*holding
+	at     map[message]*holding // by part in place of key, and offset
+}
+
+// holding is a claim that was given.
+type holding struct {
+	proven bool
+	run    uint64 // once it has an effect
+}
+
+func newWitness(s *owned.Store, l *ledger) *witness {
+	return &witness{Store: s, ledger: l, proven: map[dedup.ID]bool{}, held: map[dedup.Token]*holding{}, at: map[message]*holding{}}
+}
+
+// filtered takes in what the Store tells while it answers.
+func (w *witness) filtered(e *dedup.Event) {
+	if e.Saved > 0 && e.Outcome == dedup.Acquired {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.proven[e.ID] = true
+	}
+}
+
+// Claim implements [dedup.Store].
+func (w *witness) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	_, claimed := w.FinishClaim(ctx, nil, reqs)
+	return claimed
+}
+
+// Finish implements [dedup.Store].
+func (w *witness) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	ended, _ := w.FinishClaim(ctx, changes, nil)
+	return ended
+}
+
+// FinishClaim is both in one trip.
+func (w *witness) FinishClaim(ctx context.Context, changes []dedup.Change, reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+	ended, claimed = w.Store.FinishClaim(ctx, changes, reqs)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range changes {
+		if ended[i].Err == nil {
+			delete(w.held, changes[i].Token)
+		}
+	}
+	for i := range reqs {
+		r := &reqs[i]
+		if claimed[i].Outcome == dedup.Acquired && claimed[i].Err == nil {
+			h := w.held[r.Token]
+			if h == nil {
+				h = &holding{}
+				w.held[r.Token] = h
+			}
+			h.proven = h.proven || w.proven[r.ID]
+			w.at[message{uint64(r.Origin.Partition), r.Origin.Offset}] = h
+		}
+		delete(w.proven, r.ID)
+	}
+	return ended, claimed
+}
+
+// begins says which effect the claim of a message is for, and returns whether it was proven new.
+func (w *witness) begins(where place, m message, run uint64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at := message{uint64(where.part), m.offset}
+	h := w.at[at]
+	delete(w.at, at)
+	if h == nil {
+		return false
+	}
+	h.run = run
+	return h.proven
+}
+
+// Renew implements [dedup.Store].
+func (w *witness) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	sent := time.Now().UnixNano()
+	answers := w.Store.Renew(ctx, changes)
+	var records []record
+	w.mu.Lock()
+	for i := range changes {
+		if h := w.held[changes[i].Token]; h != nil && h.run > 0 && answers[i].Held {
+			records = append(records, record{kind: renewed, seq: h.run, from: sent})
+		}
+	}
+	w.mu.Unlock()
+	if len(records) > 0 {
+		w.ledger.write(records...)
+	}
+	return answers
+}
