@@ -6,6 +6,7 @@
 //	bloombench -postgres none                without what is layered over SQL
 //	bloombench -redis none                   the filter alone
 //	bloombench -quick -run 'new ids'         some of it, less exactly
+//	bloombench -run '^owned, 0 ' -cpuprofile cpu.out     where the time goes: go tool pprof -tagfocus 'owned$' cpu.out
 //	bloombench -out results/bloom.json       and write results, plots and a report
 //	bloombench -render results/bloom.json    plots and report of earlier results
 package main
@@ -34,6 +35,8 @@ const none = "none"
 type options struct {
 	run, out, render string
 	redis, postgres  string
+	cpuProfile       string
+	memProfile       string
 	rounds           int
 	budget           time.Duration
 	quick, list      bool
@@ -52,6 +55,8 @@ func parse(args []string) options {
 	flags.StringVar(&o.run, "run", "", "only workloads whose title matches this regular expression")
 	flags.StringVar(&o.out, "out", "", "write the results there, and plots and a report beside them; default: print only")
 	flags.StringVar(&o.render, "render", "", "measure nothing: draw plots and report of this results file again")
+	flags.StringVar(&o.cpuProfile, "cpuprofile", "", "write a CPU profile there, with the label \"side\"")
+	flags.StringVar(&o.memProfile, "memprofile", "", "write a profile of all allocations there, of all sides")
 	flags.IntVar(&o.rounds, "rounds", 5, "interleaved rounds of each workload, after one that warms up")
 	flags.DurationVar(&o.budget, "time", 150*time.Millisecond, "about how long one timing takes")
 	flags.BoolVar(&o.quick, "quick", false, "small filters in three short rounds, without points between others: figures for orientation")
@@ -151,8 +156,12 @@ func (o options) open(ctx context.Context, env *front.Env) (shut func() error, e
 func measure(ctx context.Context, o options, env *front.Env, groups []harness.Group) error {
 	r := harness.Runner{Rounds: o.rounds, Budget: o.budget, Progress: harness.NewBar(os.Stdout, os.Stderr)}
 	r.Meter.ServerCPU = env.CPU()
+	end, err := harness.Profile(o.cpuProfile, o.memProfile)
+	if err != nil {
+		return err
+	}
 	rows, err := r.Run(ctx, groups)
-	if err != nil || o.out == "" {
+	if err := errors.Join(err, end()); err != nil || o.out == "" {
 		return err
 	}
 	versions, err := env.Versions(ctx)

@@ -143,7 +143,7 @@ func measure(ctx context.Context, o options, env *consumer.Env, groups []harness
 	if err != nil {
 		return err
 	}
-	endProfile, err := profile(o.cpuProfile, o.memProfile)
+	endProfile, err := harness.Profile(o.cpuProfile, o.memProfile)
 	if err != nil {
 		return err
 	}

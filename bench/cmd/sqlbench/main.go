@@ -159,7 +159,7 @@ func measure(ctx context.Context, o options, env *record.Env, groups []harness.G
 	if err != nil {
 		return err
 	}
-	endProfile, err := profile(o.cpuProfile, o.memProfile)
+	endProfile, err := harness.Profile(o.cpuProfile, o.memProfile)
 	if err != nil {
 		return err
 	}

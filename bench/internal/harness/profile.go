@@ -1,4 +1,4 @@
-package main
+package harness
 
 import (
 	"errors"
@@ -7,8 +7,9 @@ import (
 	"runtime/pprof"
 )
 
-// profile starts the profiles that are asked for; end writes them.
-func profile(cpu, memory string) (end func() error, err error) {
+// Profile starts the profiles whose files are named, of processor time and of allocations; end writes them. Of
+// processor time each sample has the label "side".
+func Profile(cpu, memory string) (end func() error, err error) {
 	var file *os.File
 	if memory != "" {
 		runtime.MemProfileRate = 64 << 10 // finer than the usual 512 KiB: runs are short
