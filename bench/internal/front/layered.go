@@ -28,8 +28,8 @@ const (
 var shares = []int{0, 10, 50, 90}
 
 // oldKeys is how many keys have a record in SQL that Redis has forgotten: each of them is a duplicate
-// once, and hot from then on.
-func (e *Env) oldKeys() int { return e.most() / 500 }
+// once, and hot from then on. There are enough for a count of lookups, and for ten timings.
+func (e *Env) oldKeys() int { return max(e.most()/500, 10*batchIDs) }
 
 // layered: claim and completion of a batch with and without the filter.
 func (e *Env) layered() []harness.Group {
@@ -68,7 +68,7 @@ func (e *Env) openLayered(ctx context.Context, share int) (harness.Setup, error)
 			{Name: name, Side: withFilter, Against: withoutFilter, Goal: harness.AtLeast(1, 0)},
 			{Name: name + ", for comparison", Side: withoutFilter},
 		},
-		Multiple: batchIDs, MaxKeys: max(e.oldKeys()/20, batchIDs), Close: func() { _ = with.close(); _ = without.close() },
+		Multiple: batchIDs, MaxKeys: max(e.oldKeys()/10, batchIDs), Close: func() { _ = with.close(); _ = without.close() },
 	}, nil
 }
 

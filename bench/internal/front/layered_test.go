@@ -28,7 +28,7 @@ func TestLayered(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	e := &Env{Sizes: []int{600_000}, Budget: time.Millisecond, Redis: redis, Records: records}
+	e := &Env{Sizes: []int{20_000}, Budget: time.Millisecond, Redis: redis, Records: records}
 	rows, err := e.countLookups(t.Context(), 50)
 	if err != nil {
 		t.Fatal(err)

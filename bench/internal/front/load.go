@@ -44,6 +44,7 @@ func (e *Env) measureLoad(ctx context.Context) (rows []harness.Row, err error) {
 			return nil, err
 		}
 	}
+	e.built = nil
 	o, err := openOwned(ctx, e.Redis.Addr, e.oneGeneration)
 	if err != nil {
 		return nil, err
@@ -136,7 +137,7 @@ func (l *loaded) mark(ctx context.Context, next *atomic.Int64) error {
 func (l *loaded) load(ctx context.Context) error {
 	var took []float64
 	var samples []harness.Sample
-	for range l.e.Rounds {
+	for range min(l.e.Rounds, 3) {
 		if err := l.o.held[0].Release(ctx); err != nil {
 			return err
 		}

@@ -86,6 +86,7 @@ func (e *Env) openOwnedStream(ctx context.Context, s stream, title string) (harn
 			return harness.Setup{}, err
 		}
 	}
+	e.built = nil // a heap of hundreds of megabytes would spare the sides their garbage collections
 	st := &streamed{e: e, s: s, n: e.ownedKeys(s)}
 	err := errors.Join(st.raw(ctx), st.shared(ctx))
 	if err == nil {
