@@ -19,8 +19,8 @@ test-long: ## as test, with the long tests too (build tag long); hours
 	@scripts/test.sh long
 
 .PHONY: torture-owned
-torture-owned: ## a million keys over owned partitions, through kills and handovers, into bench/results/torture.json; 25 min
-	@ONCEWARD_SERVERS=1 go -C integration test -tags long -count=1 -timeout 60m -v -run 'Torture' ./owned
+torture-owned: ## a million keys over owned partitions, through kills and handovers, into bench/results/torture.json and README.md; 25 min
+	@ONCEWARD_SERVERS=1 go -C integration test -tags long -count=1 -timeout 60m -v -run 'Torture' ./owned && $(MAKE) --no-print-directory bench-table
 
 .PHONY: mutants
 mutants: ## break the code in each listed way and see the tests turn red

@@ -23,10 +23,12 @@ import (
 // cost claims of the inner store, and nothing else.
 func TestTortureDegraded(t *testing.T) {
 	t.Parallel()
-	cfg := twoSources()
+	cfg := twoSources(degradedSize.keys)
 	cfg.Sources = cfg.Sources[:1]
-	cfg.Sources[0].ExpectedKeys = degradedSize.keys / int(cfg.Sources[0].Partitions) / 10
-	cfg.Sources[0].MaxBytes = 4096
+	s := &cfg.Sources[0]
+	inWindow := degradedSize.keys * int(s.Window/time.Second) / int(degradedSize.during/time.Second)
+	s.ExpectedKeys = inWindow / int(s.Partitions) / 10
+	s.MaxBytes = 4096
 	seed, p := seedOf(t), degradedSize
 	c := newConductor(t, cfg, seed, &p)
 	c.strike = damage

@@ -127,10 +127,6 @@ func (c *counts) short(of *counts) (missing []string) {
 
 func (v *verdict) ok() bool { return v.lost+v.doubled+v.stale+v.other == 0 }
 
-func (v *verdict) String() string {
-	return fmt.Sprintf("%d lost, %d doubled, %d stale, %d others; second effects with a reason: %v", v.lost, v.doubled, v.stale, v.other, v.explained)
-}
-
 // tale is a story that is told when it is printed: few of many are.
 type tale struct {
 	h   *history

@@ -29,9 +29,11 @@ type resultRow struct {
 	Seed           uint64         `json:"seed"`
 	Messages       int            `json:"messages"`
 	Deliveries     int            `json:"deliveries"`
+	Effects        int            `json:"effects"`
 	Faults         map[string]int `json:"faults"`
 	Lost           int            `json:"lost"`
 	Doubled        int            `json:"doubled"`
+	Stale          int            `json:"stale"`
 	Explained      map[string]int `json:"explained"`
 	SelfDuplicates int            `json:"self_duplicates"`
 	Stuck          int            `json:"stuck"`
@@ -62,10 +64,10 @@ func (c *conductor) keep(v *verdict, seed uint64, took time.Duration) {
 	all.Rows = append(all.Rows, resultRow{
 		Scenario: scenario, Store: "owned over redis", Level: "claimed", Seed: seed, Messages: len(c.h.sent), Deliveries: len(c.queue),
 		Faults: map[string]int{
-			"kills": n.kills, "suicides": len(c.h.deaths) - n.kills, "handovers": n.handovers, "pauses": len(c.h.pauses),
-			"restored": n.restored, "raised": n.raised,
+			"kills": n.kills, "suicides": len(c.h.deaths) - n.kills, "handovers": n.handovers, "running": n.running,
+			"stops": n.stops, "pauses": len(c.h.pauses), "restored": n.restored, "raised": n.raised,
 		},
-		Lost: v.lost, Doubled: v.doubled + v.stale, Explained: v.explained, Stuck: c.stuck, OK: !c.t.Failed(),
+		Effects: len(c.h.runs), Lost: v.lost, Doubled: v.doubled, Stale: v.stale, Explained: v.explained, Stuck: c.stuck, OK: !c.t.Failed(),
 		History: took.Round(time.Second).String() + ", judged from the ledgers of all processes",
 	})
 	text, err = json.MarshalIndent(&all, "", "  ")

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -30,7 +31,7 @@ var faults = map[string]fault{
 func TestTorture(t *testing.T) {
 	t.Parallel()
 	seed, p, began := seedOf(t), size, time.Now()
-	c := newConductor(t, twoSources(), seed, &p)
+	c := newConductor(t, twoSources(p.keys), seed, &p)
 	c.run(&p)
 	v := c.judge(seed, &p.quota)
 	if p.row {
@@ -39,13 +40,14 @@ func TestTorture(t *testing.T) {
 }
 
 // twoSources are one whose window passes several times, and one whose does not.
-func twoSources() settings {
+func twoSources(keys int) settings {
 	short := sourceSettings{
 		Partitions: 4, Window: 6 * time.Second, Hold: 2 * time.Second, Slices: 4, Lease: 480 * time.Millisecond,
 		LeaseTTL: 160 * time.Millisecond, ExpectedKeys: 5000, Snapshots: true,
 	}
 	long := short
 	long.Window, long.Hold = time.Hour, 10*time.Second
+	long.ExpectedKeys = max(long.ExpectedKeys, keys/2/int(long.Partitions)*5/4)
 	return settings{Sources: []sourceSettings{short, long}, Batch: 64, Cap: 3, Slow: 3001, Failing: 307, Dawdling: 29}
 }
 
@@ -187,13 +189,50 @@ func (c *conductor) finish() {
 	}
 }
 
+// table says what has happened, and what it amounts to.
+func (c *conductor) table(v *verdict) string {
+	n := &c.h.counts
+	var b strings.Builder
+	line := func(what string, of any) { fmt.Fprintf(&b, "%-46s%v\n", what, of) }
+	line("keys", len(c.h.sent))
+	line("messages", len(c.queue))
+	line("effects", len(c.h.runs))
+	line("  claimed on a filter's word", c.h.provenRuns())
+	line("answers: new, maybe, unknown, of them too full", fmt.Sprint(n.proven, n.maybe, n.unknown, n.saturated))
+	line("kills", n.kills)
+	line("processes killed by a key", len(c.h.deaths)-n.kills)
+	line("handovers", n.handovers)
+	line("  effects that ran on through a release", n.running)
+	line("stops past the lease", n.stops)
+	line("counts raised", n.raised)
+	line("snapshots saved, loaded, restored", fmt.Sprint(n.saved, n.loaded, n.restored))
+	line("marks seen on the wire", n.marks)
+	line("lost", v.lost)
+	line("doubled without a reason", v.doubled)
+	for _, why := range []string{expired, died, superseded, stopped, lapsed} {
+		line("  second effects, "+why, v.explained[why])
+	}
+	line("turns accepted from a stale epoch", v.stale)
+	line("keys that kill with all their attempts", fmt.Sprintf("%d of %d", v.capped, len(c.h.poison)))
+	line("other problems", v.other)
+	return b.String()
+}
+
+func (h *history) provenRuns() (n int) {
+	for i := range h.runs {
+		if h.runs[i].proven {
+			n++
+		}
+	}
+	return n
+}
+
 // judge reads the ledgers and says what they amount to.
 func (c *conductor) judge(seed uint64, quota *counts) *verdict {
 	c.t.Helper()
 	c.must(c.h.read(c.cfg.Dir))
 	v := judge(c.h)
-	c.t.Logf("%d keys, %d messages, %d effects; %v", len(c.h.sent), len(c.queue), len(c.h.runs), v)
-	c.t.Logf("%+v; %d deaths, %d pauses", c.h.counts, len(c.h.deaths), len(c.h.pauses))
+	c.t.Logf("\n%s", c.table(v))
 	for _, p := range v.problems {
 		c.t.Error(p)
 	}

@@ -20,6 +20,7 @@ func main() {
 	results := flag.String("results", "results/redis.json,results/kafka.json,results/outbox.json,results/sql.json,results/bloom.json", "results files")
 	readme := flag.String("readme", "../README.md", "file with the table's markers")
 	front := flag.String("front", "../docs/front.md", "page with the markers of the tables of the area bloom")
+	torture := flag.String("torture", "results/torture.json", "file of long runs under faults; passed over where there is none")
 	write := flag.Bool("write", false, "write the table; default: fail if it differs")
 	flag.Parse()
 	var err error
@@ -29,6 +30,7 @@ func main() {
 			err = errors.Join(err, run(file, *front, *write, report.ReplaceFront))
 		}
 	}
+	err = errors.Join(err, runTorture(*torture, *readme, *write))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "benchtable:", err)
 		os.Exit(1)
@@ -41,11 +43,27 @@ func run(results, page string, write bool, replace func([]byte, harness.Results)
 	if err != nil {
 		return err
 	}
+	return put(results, page, write, func(old []byte) ([]byte, error) { return replace(old, r) })
+}
+
+// runTorture does so for what make torture-owned has left.
+func runTorture(results, page string, write bool) error {
+	t, err := report.ReadTorture(results)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return put(results, page, write, t.Replace)
+}
+
+func put(results, page string, write bool, replace func([]byte) ([]byte, error)) error {
 	old, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
-	text, err := replace(old, r)
+	text, err := replace(old)
 	if err != nil {
 		return err
 	}

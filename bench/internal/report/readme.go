@@ -110,11 +110,15 @@ func cell(text string) string {
 
 // Replace returns a README with the table of results between the markers.
 func Replace(readme []byte, r harness.Results) ([]byte, error) {
-	begin := begin(r.Area)
+	return replace(readme, r.Area, Table(r))
+}
+
+func replace(readme []byte, area, table string) ([]byte, error) {
+	begin := begin(area)
 	head, rest, ok := bytes.Cut(readme, []byte(begin+"\n"))
 	_, tail, closed := bytes.Cut(rest, []byte(end))
 	if !ok || !closed {
 		return nil, errors.New("report: the README has no place for the table: " + begin + " ... " + end)
 	}
-	return []byte(string(head) + begin + "\n\n" + Table(r) + "\n" + end + string(tail)), nil
+	return []byte(string(head) + begin + "\n\n" + table + "\n" + end + string(tail)), nil
 }

@@ -1,0 +1,61 @@
+package report
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What a long run has written is read, and stands in the README, which has the place for it.
+func TestTortureIsRendered(t *testing.T) {
+	want := Torture{
+		Area: "torture", Commit: "abc", Machine: "two processors", Versions: map[string]string{"redis": "7", "go": "1"},
+		Rows: []TortureRow{{
+			Scenario: "kills", History: "20m0s", Messages: 1000, Deliveries: 2500, Effects: 1003, Faults: map[string]int{"stops": 2, "kills": 9},
+			Lost: 4, Doubled: 5, Stale: 6, Explained: map[string]int{"killed": 3},
+		}},
+	}
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "torture.json")
+	if err := os.WriteFile(name, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadTorture(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile(readmeFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := got.Replace(readme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"| kills; 20m0s | 1000 | 2500 | 1003 | kills 9, stops 2 | 4 | 5 | 6 | killed 3 | failed |\n", "Commit abc, two processors; go 1, redis 7.\n",
+	} {
+		if !strings.Contains(string(page), line) {
+			t.Errorf("the README lacks %q", line)
+		}
+	}
+	if again, err := got.Replace(page); err != nil || string(again) != string(page) {
+		t.Errorf("a second time it is another page: %v", err)
+	}
+}
+
+// A field that is not known is an error: it would be left out of the table.
+func TestTortureIsReadWhole(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "torture.json")
+	if err := os.WriteFile(name, []byte(`{"area": "torture", "rows": [{"loose": 1}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadTorture(name); err == nil || !strings.Contains(err.Error(), "loose") {
+		t.Errorf("it is read, with %v", err)
+	}
+}
