@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -15,6 +16,7 @@ var frontTables = []struct {
 	name  string
 	table func(harness.Results) string
 }{
+	{"answers", answersTable}, {"rotation", rotationTable},
 	{"owned", ownedTable}, {"owned CPU", ownedCPU}, {"owned load", loadTable}, {"layered", layeredTable}, {"goals that are missed", missedGoals},
 }
 
@@ -38,6 +40,68 @@ func ReplaceFront(page []byte, r harness.Results) ([]byte, error) {
 	}
 	return page, nil
 }
+
+// answersTable is the time of an answer, by the ids of the window.
+func answersTable(r harness.Results) string {
+	var sizes []float64
+	for _, row := range r.Rows {
+		if row.Workload == "new ids, 1 goroutine" && row.Unit == harness.CPUNanos.Unit() && !slices.Contains(sizes, row.X) {
+			sizes = append(sizes, row.X)
+		}
+	}
+	if len(sizes) == 0 {
+		return noRows
+	}
+	var b strings.Builder
+	b.WriteString("| |")
+	for _, n := range sizes {
+		fmt.Fprintf(&b, " %s ids |", ids(n))
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(sizes)) + "\n")
+	for _, line := range []struct{ text, what, side string }{
+		{"`Check`, new id", "new ids", "onceward Check"},
+		{"`Where` (no clock), new id", "new ids", "onceward Where, which reads no clock"},
+		{"`WhereAll`, 256 new ids, each", "new ids", "onceward WhereAll, 256 ids"},
+		{"`Where`, kind `Classic`, new id", "new ids", "onceward Where, Kind Classic"},
+		{"`Check`, known id", "known ids", "onceward Check"},
+		{"`Add`", "ids added", "onceward Add"},
+		{"bits-and-blooms + Mutex, new id: one filter", "new ids", "bits-and-blooms + Mutex"},
+		{"exact map + Mutex, new id", "new ids", "exact map + Mutex"},
+	} {
+		fmt.Fprintf(&b, "| %s |", line.text)
+		for _, n := range sizes {
+			row, _ := r.Find(line.what+", 1 goroutine", line.side, harness.CPUNanos.Unit(), n)
+			fmt.Fprintf(&b, " %s |", cell(micros(math.Round(row.Value))))
+		}
+		b.WriteString("\n")
+	}
+	return b.String() + "\n" + ofRun(r)
+}
+
+// ids are so many as people write them.
+func ids(n float64) string {
+	if n >= 1e6 {
+		return fmt.Sprintf("%g M", n/1e6)
+	}
+	return fmt.Sprintf("%g k", n/1e3)
+}
+
+// rotationTable is what happens once a slice, and at a start.
+func rotationTable(r harness.Results) string {
+	var b strings.Builder
+	for _, row := range r.Rows {
+		if row.Workload == "rotation" || row.Workload == "snapshot" {
+			fmt.Fprintf(&b, "| %s, %s ids | %s %s | %s | %s |\n", cell(row.Name), ids(row.X), number(row.Value), row.Unit, cell(row.Goal), goalVerdict(row))
+		}
+	}
+	if b.Len() == 0 {
+		return noRows
+	}
+	return "| | | goal | |\n|---|---|---|---|\n" + b.String() + "\n" + ofRun(r)
+}
+
+// ofRun names the run of a table.
+func ofRun(r harness.Results) string { return fmt.Sprintf("Commit %s, %s.\n", r.Commit, r.Date) }
 
 // Sides of the owned tables.
 const (
@@ -85,7 +149,7 @@ func ownedTable(r harness.Results) string {
 			beside(r, p, ownedSide, sharedSide), beside(r, p, ownedSide, smallSide), number(rateOf(r, p, mergedSide).Value),
 			beside(r, p, mergedSide, bareSide), beside(r, p, mergedSide, sharedOne))
 	}
-	return b.String()
+	return b.String() + "\n" + ofRun(r)
 }
 
 // rateOf is a row of throughput of a side, in the family and at the share of another one.
@@ -126,7 +190,7 @@ func ownedCPU(r harness.Results) string {
 		}
 		b.WriteString("|\n")
 	}
-	return b.String()
+	return b.String() + "\n" + ofRun(r)
 }
 
 // loadTable is what an owner has to read.
@@ -147,7 +211,7 @@ func rowsOf(r harness.Results, head, family string, line func(harness.Row) strin
 	if b.Len() == 0 {
 		return noRows
 	}
-	return head + b.String()
+	return head + b.String() + "\n" + ofRun(r)
 }
 
 func goalVerdict(row harness.Row) string {
