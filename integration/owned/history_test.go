@@ -156,7 +156,7 @@ func (h *history) read(dir string) error {
 		case markAcked:
 			of().sent, of().acked = r.from, r.at
 		case markLost:
-			of().lost = r.at
+			of().sent, of().lost = r.from, r.at
 		case renewed:
 			of().renewed = max(of().renewed, r.from)
 		default:

@@ -86,6 +86,16 @@ func TestJudgeReasons(t *testing.T) {
 			s.effect(effect{child: 1001, key: key, epoch: 20, attempt: 2, claimed: 500, acked: 510})
 		}, why: died},
 
+		// What was refused, and written all the same: a duplicate until its window was over.
+		"refused, and again after the window": {story: func(s *script) {
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, lost: 110})
+			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 8103, acked: 8110})
+		}, why: expired},
+		"refused, and again just inside the window": {story: func(s *script) {
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, lost: 110})
+			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 8090, acked: 8100})
+		}, want: "without a reason"},
+
 		// What was handed over.
 		"released in good order, and run again by the next": {story: func(s *script) {
 			s.grant(1, 0, 10, 50)

@@ -148,9 +148,11 @@ func (h *history) story(key uint64) string {
 		}
 		return time.Duration(ns - since).Round(10 * time.Microsecond).String()
 	}
+	ran := map[int]bool{}
 	fmt.Fprintf(&b, "poison %v", h.poison[key])
 	for _, r := range h.runs {
 		if r.key == key {
+			ran[r.child] = true
 			fmt.Fprintf(&b, "\n  process %d in %v, epoch %d, attempt %d: claimed %s, begun %s, ended %s, mark sent %s, answered %s, refused %s; died %s",
 				r.child, r.place, r.epoch, r.attempt, at(r.claimed), at(r.begun), at(r.ended), at(r.sent), at(r.acked), at(r.lost), at(h.deaths[r.child]))
 		}
@@ -163,6 +165,9 @@ func (h *history) story(key uint64) string {
 		}
 	}
 	for _, p := range h.pauses {
+		if !ran[p.child] {
+			continue
+		}
 		fmt.Fprintf(&b, "\n  process %d stood still from %s to %s", p.child, at(p.from), at(p.to))
 	}
 	for _, a := range h.answers {

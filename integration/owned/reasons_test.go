@@ -1,6 +1,7 @@
 package owned_test
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -66,11 +67,11 @@ const (
 
 // reason says why b ran although a had: both are of one key, and a was claimed first.
 func (h *history) reason(a, b *run) string {
+	// The mark was written after it was sent, and that after the effect had ended; b asked for before it began.
+	if since := cmp.Or(a.sent, a.ended, a.begun); b.begun+grain > since+int64(h.window[a.place.source]) {
+		return expired
+	}
 	if a.acked > 0 && b.claimed > a.acked {
-		// The mark was written after it was sent, and b asked for before it began.
-		if b.begun+grain > a.sent+int64(h.window[a.place.source]) {
-			return expired
-		}
 		return "" // a mark that was answered is known to everybody who asks afterwards
 	}
 	if at, dead := h.deaths[a.child]; dead && a.acked == 0 && a.over() >= at && b.begun >= at {
