@@ -189,7 +189,7 @@ func (o *Ownership) reacquire(ctx context.Context) error {
 	}
 	sent := o.s.now()
 	reply := o.s.send(ctx, redisscript.NewOwnAcquire(o.keys(), o.self(), redisscript.OwnClaim{
-		Hold: o.s.opts.Hold, Generation: o.part.Generation, TakeOver: o.s.opts.TakeOverOlderGeneration,
+		Hold: o.s.opts.Hold, Generation: o.part.Generation, TakeOver: o.s.opts.TakeOverOlderGeneration, Mine: before,
 	}))[0]
 	switch {
 	case reply.Err != nil:

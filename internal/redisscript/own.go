@@ -75,12 +75,15 @@ type OwnClaim struct {
 	Generation int32
 	// TakeOver takes the partition from a lower generation whose lease still runs.
 	TakeOver bool
+	// Mine is the epoch that the caller had, when he goes on with what he began in it: if the partition
+	// still has it, his ownership is unbroken. 0: he begins anew.
+	Mine uint64
 }
 
 // NewOwnAcquire asks for a partition. Of self it needs Token, MapVersion and Lease.
 func NewOwnAcquire(k OwnKeys, self OwnSelf, c OwnClaim) Call {
 	return ownCall(ownAcquireScript, []string{k.Head, k.Own, k.Run}, []any{
-		string(self.Token[:]), Millis(self.Lease), Millis(c.Hold), c.Generation, bit(c.TakeOver), self.MapVersion,
+		string(self.Token[:]), Millis(self.Lease), Millis(c.Hold), c.Generation, bit(c.TakeOver), self.MapVersion, c.Mine,
 	})
 }
 

@@ -3,6 +3,7 @@ package redisscript_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -103,6 +104,51 @@ func TestOwnAcquireDropsOldBegins(t *testing.T) {
 		if got, want := p.begun(), map[string][]int64{young: {4}}; fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("run has %v, want %v", got, want)
 		}
+	})
+}
+
+// TestOwnAcquireGoesOn: who says that the epoch before is his is the same owner still. What he began in it is
+// alive, and is not dropped however old it is; when he is gone, or another came between, it is not.
+func TestOwnAcquireGoesOn(t *testing.T) {
+	eachOwn(t, func(t *testing.T, b redistest.Backend) {
+		p := held(t, b, "p")
+		since := p.self.Epoch
+		p.begin(1, 2)
+		old := p.begin(2, 4)
+		p.must(p.client.HSet(t.Context(), p.keys.Run, old, redisscript.OwnBlob(2, 4)).Err()) // long ago
+		goOn := func() {
+			p.lapse()
+			r := p.want(redisscript.OwnAcquired, redisscript.NewOwnAcquire(p.keys, p.self, redisscript.OwnClaim{Hold: ownHold, Mine: p.self.Epoch}))
+			p.self.Epoch, p.self.Seq = r.Epoch, r.Seq
+		}
+		find := func(want ...redisscript.Found) {
+			t.Helper()
+			ask := redisscript.OwnAsk{Epoch: p.self.Epoch, Foreign: true, Gen: p.head().Gen, IDs: []int64{2, 4, 6}}
+			if r := p.want(redisscript.OwnFound, redisscript.NewOwnAsk(p.keys, &ask)); !slices.Equal(r.Found, want) {
+				t.Errorf("found %v, want %v", r.Found, want)
+			}
+		}
+		forget := func(want string) {
+			t.Helper()
+			p.want(want, redisscript.NewOwnForget(p.keys, &redisscript.OwnForget{ID: 2, Gen: p.head().Gen}))
+		}
+		for range 2 {
+			goOn()
+		}
+		if h := p.head(); h.Since != since || h.Epoch != p.self.Epoch {
+			t.Errorf("since %d, epoch %d; want %d and %d", h.Since, h.Epoch, since, p.self.Epoch)
+		}
+		p.begin(3, 2, 6)
+		find(4|8, 4, 4)
+		forget(redisscript.OwnInFlight)
+
+		p.self.Epoch--
+		goOn() // another came between
+		if h := p.head(); h.Since != h.Epoch {
+			t.Errorf("since %d, epoch %d", h.Since, h.Epoch)
+		}
+		find(2*8, 0, 8)
+		forget(redisscript.OwnForgotten)
 	})
 }
 

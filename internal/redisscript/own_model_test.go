@@ -110,8 +110,11 @@ func (m *model) acquire(self redisscript.OwnSelf, c redisscript.OwnClaim, now ti
 		r.Newest, r.Left = h.Gens[h.Gen].Newest, m.until-now
 		return r
 	}
-	maps.DeleteFunc(m.run, func(_ string, b modelBegin) bool { return b.at+c.Hold <= now })
 	before := h.Epoch
+	if c.Mine != before {
+		h.Since = laterThan(before, now)
+	}
+	maps.DeleteFunc(m.run, func(name string, b modelBegin) bool { return modelEpoch(name) < h.Since && b.at+c.Hold <= now })
 	h.Epoch, h.Generation, h.Seq = laterThan(before, now), c.Generation, h.Seq+1
 	m.own, m.until = ownValue(self.Token, h.Epoch), now+self.Lease
 	r := m.reply(redisscript.OwnAcquired, now)
@@ -209,11 +212,14 @@ func (m *model) ask(q *redisscript.OwnAsk, now time.Duration) redisscript.OwnRep
 				epochs[modelEpoch(name)] = true
 			}
 		}
-		if epochs[h.Epoch] {
-			r.Found[i] |= 4
-			delete(epochs, h.Epoch)
+		runs := len(epochs)
+		for of := range epochs {
+			if of >= h.Since && !r.Found[i].Begun() {
+				r.Found[i] |= 4
+				runs--
+			}
 		}
-		r.Found[i] += redisscript.Found(8 * len(epochs))
+		r.Found[i] += redisscript.Found(8 * runs)
 	}
 	r.Live = q.Foreign && m.own != ""
 	return r
@@ -296,6 +302,7 @@ func (m *model) remap(c redisscript.OwnRemap, now time.Duration) redisscript.Own
 			return m.reply(redisscript.OwnAmnesia, now)
 		}
 		m.head = &redisscript.OwnState{Epoch: laterThan(0, now), Gens: make(map[int64]redisscript.OwnGen)}
+		m.head.Since = m.head.Epoch
 	}
 	h := m.head
 	if h.Lost && c.Bear {
@@ -338,7 +345,7 @@ func (m *model) forget(f *redisscript.OwnForget, now time.Duration) redisscript.
 	}
 	if m.own != "" && marked == 0 && m.own != ownValue(f.Token, h.Epoch) {
 		for name, b := range m.run {
-			if modelEpoch(name) == h.Epoch && slices.Contains(modelIDs(b.blob), f.ID) {
+			if modelEpoch(name) >= h.Since && slices.Contains(modelIDs(b.blob), f.ID) {
 				return refused(redisscript.OwnInFlight)
 			}
 		}

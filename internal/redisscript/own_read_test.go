@@ -12,13 +12,13 @@ import (
 
 func TestReadOwnHead(t *testing.T) {
 	fields := map[string]string{
-		"version": "1", "epoch": "1838413699249152", "mapver": "2", "seq": "3", "fence": "4", "forgets": "5", "generation": "-1",
+		"version": "1", "epoch": "1838413699249152", "since": "6", "mapver": "2", "seq": "3", "fence": "4", "forgets": "5", "generation": "-1",
 		"shared": "1000", "g": "7", "lost": "1", "new:7": "3", "fold:7": "2", "fresh:7": "-9", "kept:7": "10", "new:6": "1",
 		"later": "8", "later:7": "8",
 	}
 	h, err := redisscript.ReadOwnHead(fields)
 	want := redisscript.OwnState{
-		Epoch: 1838413699249152, MapVersion: 2, Seq: 3, Fence: 4, Forgets: 5, Generation: -1, SharedUntil: time.Second, Gen: 7, Lost: true,
+		Epoch: 1838413699249152, Since: 6, MapVersion: 2, Seq: 3, Fence: 4, Forgets: 5, Generation: -1, SharedUntil: time.Second, Gen: 7, Lost: true,
 		Gens: map[int64]redisscript.OwnGen{6: {Newest: 1}, 7: {Newest: 3, Folded: 2, Fresh: -9, Kept: 10}},
 	}
 	if err != nil || fmt.Sprint(*h) != fmt.Sprint(want) {

@@ -50,10 +50,10 @@ func (f Found) Done() bool { return f&1 != 0 }
 // that is done it is not told.
 func (f Found) Touched() bool { return f&2 != 0 }
 
-// Begun reports whether the id is in a begin of the epoch that the partition has.
+// Begun reports whether the id is in a begin of the ownership that the partition has, or had last.
 func (f Found) Begun() bool { return f&4 != 0 }
 
-// Runs is the number of other epochs in whose begins the id is, at most 31.
+// Runs is the number of further epochs in whose begins the id is, at most 31.
 func (f Found) Runs() int { return int(f >> 3) }
 
 // RunOwn is [Runner.Run] for the scripts of owned partitions. A turn that a full server

@@ -32,6 +32,9 @@ func (w *walk) acquireOp(self *redisscript.OwnSelf) op {
 		self.MapVersion = w.m.head.MapVersion
 	}
 	c := redisscript.OwnClaim{Hold: walkHold, Generation: int32(w.IntN(4)), TakeOver: w.IntN(3) == 0}
+	if w.IntN(2) == 0 {
+		c.Mine = self.Epoch
+	}
 	asked := *self
 	return op{"acquire", redisscript.NewOwnAcquire(w.keys, asked, c), func(now time.Duration) redisscript.OwnReply { return w.m.acquire(asked, c, now) },
 		func(r redisscript.OwnReply) {

@@ -3,7 +3,9 @@
 --
 -- All keys of a partition share one hash tag:
 --
---   head  hash without an end: version; epoch; generation (of the consumer group); mapver
+--   head  hash without an end: version; epoch; since (the first epoch of the unbroken
+--         ownership to which it belongs: what began in those from it on is alive as long
+--         as own is there); generation (of the consumer group); mapver
 --         (version of the map); shared (ms until which nobody may begin); seq; fence;
 --         forgets; g (the newest generation, which only grows); lost (1 when members were
 --         lost); and for each generation: new:g and fold:g, the newest and the last folded
@@ -106,6 +108,11 @@ local function cut(list)
     all[i] = sub(list, 8 * i - 7, 8 * i)
   end
   return all
+end
+
+-- began is the epoch in which a field of run began.
+local function began(field)
+  return tonumber(string.match(field, '^%d+'))
 end
 
 -- has reports whether an id (8 bytes) is in a list of ids.

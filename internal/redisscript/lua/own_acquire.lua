@@ -2,9 +2,11 @@
 -- own_acquire gives a partition to one owner, in a new epoch.
 --
 -- KEYS     head, own, run
--- ARGV     1 token (16 bytes)  2 lease in ms  3 hold in ms: begins that are older are
---          dropped  4 generation of the consumer group, or 0  5 1 to take the partition
+-- ARGV     1 token (16 bytes)  2 lease in ms  3 hold in ms: begins that are older, and of
+--          another ownership, are dropped  4 generation of the consumer group, or 0  5 1 to take the partition
 --          from an owner of a lower generation, above 0  6 version of the map
+--          7 the epoch that the caller had, when he goes on with what he began in it, or 0:
+--          where head still has it, since stays; otherwise it is the new epoch
 -- Returns  as own.lua says, where answer is one of
 --          acquired  the epoch is a new one
 --          mine      the token has the partition already: the lease was renewed, and the
@@ -15,7 +17,7 @@
 
 local token, lease, hold, generation = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local now = clock()
-local h, bad = read(now, 'generation', 'lost')
+local h, bad = read(now, 'generation', 'lost', 'since')
 if bad then
   return bad
 end
@@ -39,13 +41,18 @@ if own and not (ARGV[5] == '1' and h.more[1] > 0 and h.more[1] < generation) the
   return answer('held', now, h)
 end
 
+local since = h.more[3]
+h.before, h.epoch, h.seq = h.epoch, later(h.epoch, now), h.seq + 1
+if h.before ~= tonumber(ARGV[7]) then
+  since = h.epoch
+end
 local run = redis.call('HGETALL', KEYS[3])
 for i = 1, #run, 2 do
-  if time(run[i + 1]) + hold <= now then
+  if began(run[i]) < since and time(run[i + 1]) + hold <= now then
     redis.call('HDEL', KEYS[3], run[i])
   end
 end
-h.before, h.epoch, h.seq = h.epoch, later(h.epoch, now), h.seq + 1
-redis.call('HSET', KEYS[1], 'epoch', text(h.epoch), 'seq', text(h.seq), 'generation', text(generation))
+redis.call('HSET', KEYS[1], 'epoch', text(h.epoch), 'since', text(since), 'seq', text(h.seq),
+  'generation', text(generation))
 redis.call('SET', KEYS[2], token .. text(h.epoch), 'PX', lease)
 return answer('acquired', now, h)

@@ -12,13 +12,14 @@
 --          indexes, from 1, with commas
 -- Returns  as own.lua says, where answer is one of
 --          found    with a byte for each id: 1 done, 2 touched and not done, 4 begun in
---                   this epoch, and 8 for each other epoch in which it was begun, up to 31
+--                   an epoch from since on, and 8 for each further epoch in which it was
+--                   begun, up to 31
 --          stale    the epoch is another, or when foreign the newest fresh set: read head
 --          amnesia  there is no head, or it says lost
 
 local n, sets, foreign = #ARGV[5] / 8, tonumber(ARGV[7]), ARGV[2] == '1'
 local now = clock()
-local h, bad = read(now, 'lost')
+local h, bad = read(now, 'lost', 'since')
 if bad then
   return bad
 end
@@ -120,13 +121,13 @@ if foreign then
   local epochs = {}
   local run = redis.call('HGETALL', KEYS[3])
   for f = 1, #run, 2 do
-    local of = string.match(run[f], '^%d+')
+    local of = began(run[f])
     epochs[of] = (epochs[of] or '') .. string.sub(run[f + 1], 9)
   end
   for of, begins in pairs(epochs) do
     for i = 1, n do
       if has(begins, ids[i]) then
-        if tonumber(of) == h.epoch then
+        if of >= h.more[2] and begun[i] % 8 == 0 then
           begun[i] = begun[i] + 4
         elseif begun[i] < 248 then
           begun[i] = begun[i] + 8

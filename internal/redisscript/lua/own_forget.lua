@@ -10,15 +10,15 @@
 --          set, as they were read  5 number of fresh sets; then for each set its generation
 -- Returns  as own.lua says, where answer is one of
 --          forgotten  done; the byte is 1 when there was a mark
---          in_flight  somebody holds the partition, and the id is begun in this epoch and
---                     has no mark; nothing was done. Not told to the owner, who knows.
+--          in_flight  somebody holds the partition, and the id is begun in an epoch from
+--                     since on and has no mark; nothing was done. Not told to the owner, who knows.
 --                     Sent again while the batch goes on, a forget may be told this too
 --          stale      the newest fresh set is another: read head again; nothing was done
 --          amnesia    there is no head; nothing was done
 
 local member = ARGV[1]
 local now = clock()
-local h, bad = read(now)
+local h, bad = read(now, 'since')
 if bad then
   return bad
 end
@@ -57,7 +57,7 @@ local own = redis.call('GET', KEYS[2])
 if own and #marked == 0 and own ~= ARGV[2] .. text(h.epoch) then
   local run = redis.call('HGETALL', KEYS[3])
   for f = 1, #run, 2 do
-    if tonumber(string.match(run[f], '^%d+')) == h.epoch and has(sub(run[f + 1], 9), member) then
+    if began(run[f]) >= h.more[1] and has(sub(run[f + 1], 9), member) then
       return answer('in_flight', now, h)
     end
   end

@@ -19,8 +19,8 @@ if bad then
   end
   -- The epoch is above all that were given out before everything was lost.
   h = {epoch = later(0, now), mapver = mapver, shared = 0, seq = 0, fence = 0, forgets = 0, g = 0, more = {0}}
-  redis.call('HSET', KEYS[1], 'version', VERSION, 'epoch', text(h.epoch), 'seq', '0', 'fence', '0', 'forgets', '0',
-    'g', '0', 'generation', '0')
+  redis.call('HSET', KEYS[1], 'version', VERSION, 'epoch', text(h.epoch), 'since', text(h.epoch), 'seq', '0',
+    'fence', '0', 'forgets', '0', 'g', '0', 'generation', '0')
 end
 if bear and h.more[1] == 1 then
   if span == 0 then
