@@ -46,7 +46,9 @@ func (s *Store) forget(ctx context.Context, id dedup.ID, hold time.Duration) err
 			return err
 		}
 	}
-	s.forgotten(&id)
+	if !s.forgotten(&id) {
+		return dedup.ErrInFlight
+	}
 	member := s.members.of(&id)
 	for _, o := range s.sorted() {
 		o.mu.Lock()
@@ -63,7 +65,12 @@ func (s *Store) isLive(id *dedup.ID) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e := sh.find(hash, id)
-	return e != nil && (e.state == begun || e.state == asking) && e.until > s.now()
+	return e != nil && e.isLive(s.now())
+}
+
+// isLive reports whether nobody but this entry keeps the key from beginning.
+func (e *entry) isLive(now time.Duration) bool {
+	return (e.state == begun || e.state == asking) && e.until > now
 }
 
 // floor makes the inner store give out a fence for the key: it keeps that as a floor when it forgets, and
@@ -147,15 +154,21 @@ func (s *Store) eraser(at *spot, head *redisscript.OwnState, member int64, o *Ow
 	return redisscript.NewOwnForget(redisscript.OwnKeys{Head: at.head, Own: at.own, Run: at.run}, &e)
 }
 
-// forgotten takes out what the table kept of a key.
-func (s *Store) forgotten(id *dedup.ID) {
+// forgotten takes out what the table kept of a key. It is false, and the entry stays, when the key has begun
+// meanwhile, or is about to: to the filter it is not new any more, and the inner store has never heard of it,
+// so that another claim would be granted beside the handler. A claim that the inner store has given since it
+// forgot the key is that one's to judge.
+func (s *Store) forgotten(id *dedup.ID) bool {
 	hash := s.table.hash(id)
 	sh := s.table.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e := sh.find(hash, id)
-	if e == nil || e.state == asking {
-		return
+	switch e, now := sh.find(hash, id), s.now(); {
+	case e == nil, e.state == claimed && e.until > now:
+	case e.isLive(now):
+		return false
+	case e.state != asking:
+		sh.expire(e)
 	}
-	sh.expire(e)
+	return true
 }
