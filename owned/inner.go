@@ -2,6 +2,7 @@ package owned
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -64,6 +65,10 @@ func (f *finishing) promote() {
 		}
 	}
 }
+
+// errTaken: the inner store has a key in flight that began without it. So it is for a moment when the key is met
+// in another partition of a source that is shared.
+var errTaken = errors.New("owned: another attempt has the key at the inner store")
 
 // promotion makes a claim that had begun without the inner store one of its own, under the same token.
 type promotion struct {
@@ -134,6 +139,8 @@ func (p *promotion) take(s *Store, ans *dedup.Answer) {
 		p.held, p.fence = true, e.inner
 	case e.state != begun:
 		p.record = ans.Record
+	case ans.Outcome != dedup.Acquired && ans.Outcome != dedup.Duplicate && ans.Outcome != dedup.Uncertain:
+		p.err = errTaken // its begin stays on record: it runs, and the inner store does not know of it
 	default:
 		p.held, p.fence, p.record = ans.Outcome == dedup.Acquired, ans.Record.Fence, ans.Record
 		batch := e.batch

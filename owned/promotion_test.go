@@ -1,0 +1,91 @@
+package owned
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// inTheWay has another attempt claim a key at the inner store, as one in another partition of a shared source
+// does before it looks for the key there. give gives it back.
+func (w *world) inTheWay(s *Store, n int) (give func()) {
+	w.Helper()
+	r := request(n)
+	a := s.inner.Claim(w.Context(), []dedup.ClaimRequest{r})[0]
+	w.wants("at the inner store", a, dedup.Acquired, 1)
+	return func() {
+		w.Helper()
+		back := success(&r)
+		back.State, back.Landed, back.Unused, back.Fence = dedup.StateReleased, false, true, a.Record.Fence
+		if a := s.inner.Finish(w.Context(), []dedup.Change{back})[0]; !a.Written {
+			w.Fatalf("given back: %+v", a)
+		}
+	}
+}
+
+// TestARefusedPromotionIsNoCleanRelease: the inner store has the key in flight for another attempt, for a
+// moment. What still runs here stays on record: the next owner must know that it was begun.
+func TestARefusedPromotionIsNoCleanRelease(t *testing.T) {
+	story(t, func(w *world) {
+		s, next := w.process(), w.process()
+		o := w.own(s)
+		w.wants("a new key", w.claim(s, request(1)), dedup.Acquired, 1)
+		give := w.inTheWay(s, 1)
+		if err := o.Release(w.Context()); err == nil {
+			w.Error("released clean")
+		}
+		if n := w.client.HLen(w.Context(), o.names.run).Val(); n != 1 {
+			w.Errorf("%d begins are on record, want 1", n)
+		}
+		var held *HeldError
+		if _, err := next.Acquire(w.Context(), only); !errors.As(err, &held) {
+			w.Errorf("its lease runs still: %v", err)
+		}
+		give()
+		pass(w.opts.Lease)
+		if st := w.own(next).Stats(); st.Suspects != 1 {
+			w.Errorf("want one suspect: %+v", st)
+		}
+		w.wants("the next attempt", w.claim(next, request(1)), dedup.Acquired, 2)
+	})
+}
+
+// TestARefusedPromotionIsTriedAgain: Danger and a release of a key that begins without the inner store are not
+// answered while another attempt has the key there; sent again they are carried out.
+func TestARefusedPromotionIsTriedAgain(t *testing.T) {
+	for name, send := range map[string]func(ctx context.Context, s *Store, c dedup.Change) dedup.Answer{
+		"danger": func(ctx context.Context, s *Store, c dedup.Change) dedup.Answer {
+			c.State, c.Danger = dedup.StateInProgress, true
+			return s.Renew(ctx, []dedup.Change{c})[0]
+		},
+		"release": func(ctx context.Context, s *Store, c dedup.Change) dedup.Answer {
+			c.State = dedup.StateReleased
+			return s.Finish(ctx, []dedup.Change{c})[0]
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				s := w.process()
+				o := w.own(s)
+				r := request(1)
+				w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
+				give := w.inTheWay(s, 1)
+				c := success(&r)
+				c.Landed = false
+				if a := send(w.Context(), s, c); a.Err == nil || a.Held || a.Written {
+					w.Errorf("while another has the key: %+v", a)
+				}
+				w.wants("it is begun still", w.claim(s, request(1)), dedup.InFlight, 1)
+				if n := w.client.HLen(w.Context(), o.names.run).Val(); n != 1 {
+					w.Errorf("%d begins are on record, want 1", n)
+				}
+				give()
+				if a := send(w.Context(), s, c); a.Err != nil || !a.Held {
+					w.Errorf("sent again: %+v", a)
+				}
+			})
+		})
+	}
+}
