@@ -170,7 +170,8 @@ type touching struct {
 
 // touch writes touches, in one trip for all partitions.
 func (s *Store) touch(ctx context.Context, all []touching) {
-	turns := make(map[*Ownership]*turn, 1)
+	turns := make(map[*Ownership]*turn, 1) // the last of each partition
+	of := make([]*turn, len(all))
 	var order []*turn
 	for n := range all {
 		t := turns[all[n].o]
@@ -180,12 +181,13 @@ func (s *Store) touch(ctx context.Context, all []touching) {
 			order = append(order, t)
 		}
 		t.touches = append(t.touches, all[n].member)
+		of[n] = t
 	}
 	if len(order) > 0 {
 		s.trip(ctx, order, nil)
 	}
 	for n := range all {
-		t := turns[all[n].o]
+		t := of[n]
 		all[n].err, all[n].written, all[n].fence = t.reply.Err, t.didTouch(), t.reply.Fence
 		if all[n].err == nil && t.reply.Answer == redisscript.OwnAmnesia {
 			all[n].err = ErrAmnesia

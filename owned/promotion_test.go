@@ -5,7 +5,10 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
 )
 
 // inTheWay has another attempt claim a key at the inner store, as one in another partition of a shared source
@@ -88,4 +91,53 @@ func TestARefusedPromotionIsTriedAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// firstLost loses the first reply of the next pipeline of scripts.
+type firstLost struct {
+	commands
+	armed bool
+}
+
+func (h *firstLost) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h *firstLost) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if script, ok := cmds[0].(*redis.Cmd); ok && h.armed {
+			h.armed = false
+			script.SetVal(nil)
+			script.SetErr(errNoReply)
+		}
+		return err
+	}
+}
+
+// TestEachTouchIsToldOfItsOwnTurn: above 4096 they take several turns, each of which is answered for itself. Who
+// believed another's answer would ask the inner store for a key without a touch, which a later owner takes for new.
+func TestEachTouchIsToldOfItsOwnTurn(t *testing.T) {
+	story(t, func(w *world) {
+		s := w.process()
+		o := w.own(s)
+		touches := func() []touching {
+			all := make([]touching, redisscript.OwnMost+10)
+			for i := range all {
+				all[i] = touching{o: o, member: member{is: int64(2 * i)}}
+			}
+			return all
+		}
+		s.touch(w.Context(), touches()) // the server has the scripts
+		lost := &firstLost{armed: true}
+		w.client.AddHook(lost)
+		all := touches()
+		s.touch(w.Context(), all)
+		if lost.armed {
+			w.Fatal("it was one turn: nothing was lost")
+		}
+		for i, a := range all {
+			if first := i < redisscript.OwnMost; first != errors.Is(a.err, errNoReply) || first == a.written || first != (a.fence == 0) {
+				w.Fatalf("touch %d: written %t, fence %d, %v", i, a.written, a.fence, a.err)
+			}
+		}
+	})
 }
