@@ -162,13 +162,10 @@ func newGeneration(sets redisscript.OwnGen, full int) *generation {
 
 // takeOver makes suspects of what was begun before. The mutex is held.
 func (o *Ownership) takeOver(b *redisscript.OwnBegun) {
-	batch := &begin{name: b.Name, left: len(b.IDs)}
+	batch := &begin{name: b.Name, left: len(b.IDs), from: b.Epoch}
+	batch.at.Store(b.At.Milliseconds())
 	for _, member := range b.IDs {
-		if s := o.suspects[member]; s != nil && s.last == b.Epoch {
-			s.of = append(s.of, batch) // once an epoch
-			continue
-		}
-		o.suspect(member, batch).last = b.Epoch
+		o.suspect(member, batch)
 	}
 }
 

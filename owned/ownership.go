@@ -110,14 +110,6 @@ type generation struct {
 	folding bool // buckets may have members
 }
 
-// suspect is a key that was begun and is not known to have ended: by an owner from before, or by an
-// attempt here whose lease has lapsed.
-type suspect struct {
-	runs int      // attempts that began so: the epochs, for owners from before
-	last uint64   // the epoch that was counted last
-	of   []*begin // in which it is
-}
-
 // begin is a batch of keys that began together: a field of the partition's run. It goes as a whole,
 // when the last of them has ended.
 type begin struct {
@@ -126,6 +118,8 @@ type begin struct {
 	ready atomic.Bool   // blob is there
 	fence atomic.Uint64 // of its claims, once it was answered
 	left  int           // under Ownership.mu: keys that have not ended
+	at    atomic.Int64  // when it began: ms since 1970, by the server's clock
+	from  uint64        // the epoch of an owner from before; 0 for one of ours
 }
 
 // newBegin names one: no two have the same name.
@@ -133,7 +127,9 @@ func (o *Ownership) newBegin() *begin {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.fields++
-	return &begin{name: redisscript.OwnFieldName(o.epoch, o.fields)}
+	b := &begin{name: redisscript.OwnFieldName(o.epoch, o.fields)}
+	b.at.Store(o.clock.Load())
+	return b
 }
 
 // Context ends when the partition is lost (its cause is then [ErrLost], or [ErrAmnesia]) or released
@@ -261,43 +257,4 @@ func (o *Ownership) settle(b *begin, n int) {
 	if b.left -= n; b.left == 0 {
 		o.over = append(o.over, b.name)
 	}
-}
-
-// suspect notes one more attempt that is not known to have ended. The mutex is held.
-func (o *Ownership) suspect(member int64, batch *begin) *suspect {
-	s := o.suspects[member]
-	if s == nil {
-		s = &suspect{}
-		o.suspects[member] = s
-		o.suspected.Add(1)
-	}
-	s.runs++
-	s.of = append(s.of, batch)
-	return s
-}
-
-// clear forgets that a key was a suspect: it has ended. The mutex is held.
-func (o *Ownership) clear(member int64) {
-	s := o.suspects[member]
-	if s == nil {
-		return
-	}
-	delete(o.suspects, member)
-	o.suspected.Add(-1)
-	for _, b := range s.of {
-		o.settle(b, 1)
-	}
-}
-
-// runs is how often a key was begun that the inner store knows nothing of.
-func (o *Ownership) runs(member int64) int {
-	if o.suspected.Load() == 0 {
-		return 0
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if s := o.suspects[member]; s != nil {
-		return s.runs
-	}
-	return 0
 }

@@ -67,6 +67,9 @@ func (s *Store) keepRenewing(over chan struct{}) {
 		next := s.renewDue(now)
 		if now-swept >= s.opts.Lease {
 			s.sweep(now)
+			for _, o := range s.sorted() {
+				o.acquit()
+			}
 			swept = now
 		}
 		timer.Reset(next)

@@ -202,6 +202,10 @@ func (t *turn) take(r *redisscript.OwnReply, sent time.Duration) {
 		o.prolong(sent)
 	}
 	switch r.Answer {
+	case redisscript.OwnDone:
+		for _, b := range t.begins {
+			b.at.Store(r.Now.Milliseconds())
+		}
 	case redisscript.OwnEdge:
 		o.step(t.Gen, t.N)
 	case redisscript.OwnStale:

@@ -1,0 +1,88 @@
+package owned
+
+// suspect is a key that was begun and is not known to have ended: by an owner from before, or by an
+// attempt here whose lease has lapsed.
+type suspect struct {
+	of []*begin // in which it is
+}
+
+// runs is how many attempts began so: the epochs, for owners from before.
+func (s *suspect) runs() (n int) {
+	for i, b := range s.of {
+		if b.from == 0 || !fromEpoch(s.of[:i], b.from) {
+			n++
+		}
+	}
+	return n
+}
+
+func fromEpoch(all []*begin, epoch uint64) bool {
+	for _, b := range all {
+		if b.from == epoch {
+			return true
+		}
+	}
+	return false
+}
+
+// suspect notes one more attempt that is not known to have ended. The mutex is held.
+func (o *Ownership) suspect(member int64, batch *begin) {
+	s := o.suspects[member]
+	if s == nil {
+		s = &suspect{}
+		o.suspects[member] = s
+		o.suspected.Add(1)
+	}
+	s.of = append(s.of, batch)
+}
+
+// clear forgets that a key was a suspect: it has ended. The mutex is held.
+func (o *Ownership) clear(member int64) {
+	if s := o.suspects[member]; s != nil {
+		o.dismiss(member, s, func(*begin) bool { return true })
+	}
+}
+
+// dismiss takes a suspect out of those of its batches for which over is true. The mutex is held.
+func (o *Ownership) dismiss(member int64, s *suspect, over func(b *begin) bool) {
+	left := s.of[:0]
+	for _, b := range s.of {
+		if over(b) {
+			o.settle(b, 1)
+			continue
+		}
+		left = append(left, b)
+	}
+	clear(s.of[len(left):])
+	if s.of = left; len(left) == 0 {
+		delete(o.suspects, member)
+		o.suspected.Add(-1)
+	}
+}
+
+// acquit forgets the attempts that began a Hold ago, by the server's clock. Their fields leave the record with
+// the next turn: to other partitions of a shared source their keys would look begun for as long as we live.
+func (o *Ownership) acquit() {
+	if o.suspected.Load() == 0 {
+		return
+	}
+	over := o.clock.Load() - o.s.opts.Hold.Milliseconds()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for member, s := range o.suspects {
+		o.dismiss(member, s, func(b *begin) bool { return b.at.Load() <= over })
+	}
+}
+
+// runs is how often a key was begun that the inner store knows nothing of.
+func (o *Ownership) runs(member int64) int {
+	if o.suspected.Load() == 0 {
+		return 0
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s := o.suspects[member]; s != nil {
+		return s.runs()
+	}
+	return 0
+}
