@@ -317,6 +317,10 @@ func (c *claiming) meetElsewhere(it *item, ans *dedup.Answer, found *elsewhere) 
 		*ans = elsewhereAnswer(c.s.opts.Lease)
 	default:
 		it.runs += found.runs
+		if it.req.FirstOnly && found.runs > 0 { // as leave answers: nobody is in the way, and this was no attempt
+			it.back = dedup.StateReleased
+			*ans = dedup.Answer{Outcome: dedup.InFlight, Record: dedup.Record{State: dedup.StateInProgress, Attempt: ans.Record.Attempt - 1}}
+		}
 	}
 }
 

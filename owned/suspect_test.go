@@ -2,6 +2,7 @@ package owned
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -55,5 +56,52 @@ func TestSuspectsGoAfterTheHold(t *testing.T) {
 		lives.State, lives.Landed = dedup.StateSucceeded, true
 		w.finish(s, lives)
 		w.begins("when the batch has ended", o, 1, 0) // of the key that has just begun
+	})
+}
+
+// of acquires one of two partitions of the stories' source, and waits for its filter.
+func (w *world) of(s *Store, number int32) *Ownership {
+	w.Helper()
+	o, err := s.Acquire(w.Context(), Partition{Source: only.Source, Number: number, Count: 2, Generation: 1})
+	must(w, err)
+	synctest.Wait()
+	return o
+}
+
+// requestIn is a request of a key in one of them.
+func requestIn(number int32, n int) dedup.ClaimRequest {
+	r := request(n)
+	r.Origin.Partition = number
+	return r
+}
+
+// TestFirstOnlyMeetsASuspectOfAnotherPartition: who claims ahead of time leaves a key alone that died elsewhere, and
+// counts no attempt: it may be what kills its process, and is run on its own.
+func TestFirstOnlyMeetsASuspectOfAnotherPartition(t *testing.T) {
+	story(t, func(w *world) {
+		dead, s := w.process(), w.process()
+		w.of(dead, 1)
+		w.wants("a new key", w.claim(dead, requestIn(1, 1)), dedup.Acquired, 1)
+		w.crash(dead)
+		pass(w.opts.Lease)
+		o := w.of(s, 0)
+		must(w, o.Misplaced(w.Context()))
+		for range 2 {
+			ahead := requestIn(0, 1)
+			ahead.FirstOnly = true
+			a := w.claim(s, ahead)
+			w.wants("claimed ahead", a, dedup.InFlight, 1)
+			if a.Record.Remaining > 0 {
+				w.Errorf("nobody is in the way, and Remaining is %v", a.Record.Remaining)
+			}
+		}
+		ahead := requestIn(0, 2)
+		ahead.FirstOnly = true
+		w.wants("a key that nobody has begun", w.claim(s, ahead), dedup.Acquired, 1)
+		r := requestIn(0, 1)
+		w.wants("in its turn", w.claim(s, r), dedup.Acquired, 2)
+		if a := w.finish(s, success(&r)); !a.Held || !a.Written {
+			w.Errorf("its end: %+v", a)
+		}
 	})
 }
