@@ -151,6 +151,7 @@ func (o *Ownership) read(ctx context.Context) error {
 	for _, b := range run {
 		o.takeOver(&b)
 	}
+	o.recalled = head.Forgets
 	return nil
 }
 

@@ -49,3 +49,61 @@ func TestAKeyThatBeginsBesideAForget(t *testing.T) {
 		}
 	})
 }
+
+// TestLookupAfterAForgetElsewhere: what the owner remembers of an end for who sends it again is no answer for who
+// asks what is on record.
+func TestLookupAfterAForgetElsewhere(t *testing.T) {
+	story(t, func(w *world) {
+		s, other := w.process(), w.process()
+		w.own(s)
+		r := request(1)
+		w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
+		w.finish(s, success(&r))
+		look := func(when string, want dedup.State) {
+			w.Helper()
+			for _, at := range []*Store{s, other} {
+				if a := at.Lookup(w.Context(), []dedup.ID{r.ID})[0]; a.Err != nil || a.Record.State != want {
+					w.Errorf("%s: %v, %v; want %v", when, a.Record.State, a.Err, want)
+				}
+			}
+		}
+		look("done", dedup.StateSucceeded)
+		must(w, other.Forget(w.Context(), []dedup.ID{r.ID}, storyHold)[0])
+		look("forgotten", dedup.StateAbsent)
+		w.wants("after it", w.claim(s, request(1)), dedup.Acquired, 1)
+	})
+}
+
+// TestAForgottenKeyIsNoSuspect, neither of the owner when another process forgot it, nor of the owners to come.
+// What else was in its batch is one still.
+func TestAForgottenKeyIsNoSuspect(t *testing.T) {
+	story(t, func(w *world) {
+		dead, s, other := w.process(), w.process(), w.process()
+		w.own(dead)
+		for _, a := range dead.Claim(w.Context(), []dedup.ClaimRequest{request(1), request(2), request(3)}) {
+			w.wants("a new key", a, dedup.Acquired, 1)
+		}
+		w.crash(dead)
+		pass(w.opts.Lease)
+		o := w.own(s)
+		w.begins("at first", o, 1, 3)
+		forget := func(at *Store, n int) {
+			w.Helper()
+			r := request(n)
+			must(w, at.Forget(w.Context(), []dedup.ID{r.ID}, storyHold)[0])
+		}
+		forget(other, 1)
+		pass(w.opts.Lease)
+		w.begins("forgotten elsewhere", o, 1, 2)
+		w.wants("it", w.claim(s, request(1)), dedup.Acquired, 1)
+		forget(s, 2)
+		w.begins("forgotten here", o, 2, 1) // and the begin of the first
+		w.crash(s)
+		pass(w.opts.Lease)
+		if st := w.own(other).Stats(); st.Suspects != 2 { // the third, and the first
+			w.Errorf("want two suspects: %+v", st)
+		}
+		w.wants("forgotten before", w.claim(other, request(2)), dedup.Acquired, 1)
+		w.wants("not forgotten", w.claim(other, request(3)), dedup.Acquired, 2)
+	})
+}

@@ -39,7 +39,7 @@ func (s *Store) tabled(id *dedup.ID) (dedup.Record, bool) {
 	defer sh.mu.Unlock()
 	e := sh.live(hash, id, s.now())
 	switch {
-	case e == nil, e.state == asking, e.state == claimed, e.state == ended && e.end == passed, e.state == ended && e.end == overrun:
+	case e == nil, e.state == asking, e.state == claimed, e.state == ended && e.end != unused: // others may have forgotten it since
 		return dedup.Record{}, false
 	case e.state == ended:
 		return e.ending(s, s.now()), true

@@ -99,6 +99,7 @@ type Ownership struct {
 	over        []string           // fields all of whose keys have ended: they go with the next turn
 	suspects    map[int64]*suspect // by member
 	suspected   atomic.Int64       // how many those are
+	recalled    uint64             // what was forgotten when run was read last
 	head        *redisscript.OwnState
 	why         error // why it is over; nil while it is not
 }

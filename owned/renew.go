@@ -113,6 +113,7 @@ func (s *Store) renew(all []*Ownership) {
 		if t.reply.Err == nil && t.reply.Answer == redisscript.OwnLapsed {
 			_ = all[i].reacquire(ctx) // what was not learnt is tried again
 		}
+		_ = all[i].recall(ctx) // likewise
 		all[i].renewing.Store(false)
 	}
 }

@@ -1,5 +1,7 @@
 package owned
 
+import "context"
+
 // suspect is a key that was begun and is not known to have ended: by an owner from before, or by an
 // attempt here whose lease has lapsed.
 type suspect struct {
@@ -72,6 +74,41 @@ func (o *Ownership) acquit() {
 	for member, s := range o.suspects {
 		o.dismiss(member, s, func(b *begin) bool { return b.at.Load() <= over })
 	}
+}
+
+// recall reads again what was begun by owners from before, when something was forgotten since: a key that
+// another process has forgotten is no suspect any more.
+func (o *Ownership) recall(ctx context.Context) error {
+	o.mu.Lock()
+	forgets, recalled := o.forgets, o.recalled
+	o.mu.Unlock()
+	if forgets == recalled || o.suspected.Load() == 0 {
+		return nil
+	}
+	head, run, err := o.s.readPartition(ctx, &o.names)
+	if err != nil {
+		return err
+	}
+	type listed struct {
+		field  string
+		member int64
+	}
+	on := make(map[listed]bool)
+	for _, b := range run {
+		for _, member := range b.IDs {
+			on[listed{b.Name, member}] = true
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if head == nil || head.Epoch != o.epoch {
+		return nil // the next turn tells
+	}
+	o.recalled = forgets
+	for member, s := range o.suspects {
+		o.dismiss(member, s, func(b *begin) bool { return b.from != 0 && !on[listed{b.name, member}] })
+	}
+	return nil
 }
 
 // runs is how often a key was begun that the inner store knows nothing of.

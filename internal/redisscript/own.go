@@ -266,7 +266,7 @@ type OwnSet struct {
 	Gen int64
 }
 
-// NewOwnForget removes the mark of an id, never its touch.
+// NewOwnForget removes the mark of an id, and the id from what owners that are gone had begun; never its touch.
 func NewOwnForget(k OwnKeys, e *OwnForget) Call {
 	token := ""
 	if e.Token != [16]byte{} {

@@ -350,6 +350,16 @@ func (m *model) forget(f *redisscript.OwnForget, now time.Duration) redisscript.
 			}
 		}
 	}
+	for name, b := range m.run {
+		ids := modelIDs(b.blob)
+		left := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return id == f.ID })
+		if m.own != "" && modelEpoch(name) >= h.Since || len(left) == len(ids) {
+			continue
+		}
+		if m.run[name] = (modelBegin{b.at, redisscript.OwnBlob(left...)}); len(left) == 0 {
+			delete(m.run, name)
+		}
+	}
 	for _, s := range f.Buckets {
 		b, g := m.buckets[s.Key], h.Gens[s.Gen]
 		left := slices.DeleteFunc(slices.Clone(b.members), func(id int64) bool { return id == f.ID })

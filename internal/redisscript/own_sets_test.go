@@ -1,6 +1,7 @@
 package redisscript_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -130,6 +131,34 @@ func TestOwnForget(t *testing.T) {
 				}
 				p.wantForgotten(f, c.found, c.raises, name == "begun and marked")
 			})
+		}
+	})
+}
+
+// TestOwnForgetTakesBeginsOfTheDead: nobody has begun a key that was forgotten, but who lives; else it would be a
+// suspect for each owner to come. The ids beside it stay, and the time of their begin.
+func TestOwnForgetTakesBeginsOfTheDead(t *testing.T) {
+	eachOwn(t, func(t *testing.T, b redistest.Backend) {
+		p := held(t, b, "p")
+		dead, alone := p.begin(1, 0x0200000000000000, 2, 4, 2), p.begin(2, 2)
+		p.lapse()
+		p.acquire()
+		lives := p.begin(1, 2, 6)
+		at := p.client.HGet(t.Context(), p.keys.Run, dead).Val()[:8]
+		forget := &redisscript.OwnForget{ID: 2, Gen: p.head().Gen, Token: p.self.Token}
+		p.want(redisscript.OwnForgotten, redisscript.NewOwnForget(p.keys, forget))
+		want := map[string][]int64{dead: {0x0200000000000000, 4}, lives: {2, 6}}
+		if got := p.begun(); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s and %s were of the dead; run has %v, want %v", dead, alone, got, want)
+		}
+		if got := p.client.HGet(t.Context(), p.keys.Run, dead).Val()[:8]; got != at {
+			t.Errorf("it began at %x, and now at %x", at, got)
+		}
+		p.lapse()
+		p.want(redisscript.OwnForgotten, redisscript.NewOwnForget(p.keys, forget))
+		want[lives] = []int64{6}
+		if got := p.begun(); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("nobody lives, and run has %v, want %v", got, want)
 		}
 	})
 }

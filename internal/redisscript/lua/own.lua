@@ -13,7 +13,8 @@
 --         fresh sets that are not folded, and in buckets
 --   own   token and epoch of who holds the partition, with the lease as its end
 --   run   hash: field epoch:n -> ms since 1970 (8 bytes) when a batch began, and its ids
---         (8 bytes each). A field is written once, and goes as a whole
+--         (8 bytes each). A field is written once, and goes as a whole; of an owner who is
+--         gone, a forget takes an id out
 --   fresh set n of generation g: members that are done, and others, one higher, that are
 --         touched. A bucket of g: a string of members that were in fresh sets, each at
 --         least once. Both end two slices and keep after g is over

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- own_forget removes the mark of an id from all sets in which it may be. The touch stays:
--- what the inner store was asked for is asked there again. Where nobody holds the
+-- own_forget removes the mark of an id from all sets in which it may be, and the id from
+-- what was begun by owners who are gone. The touch stays: what the inner store was asked
+-- for is asked there again. Where nobody holds the
 -- partition the epoch is raised, so that an owner from before, whose filter still has the
 -- id, writes nothing more.
 --
@@ -54,12 +55,23 @@ for i = 4, #KEYS do
   end
 end
 local own = redis.call('GET', KEYS[2])
-if own and #marked == 0 and own ~= ARGV[2] .. text(h.epoch) then
-  local run = redis.call('HGETALL', KEYS[3])
-  for f = 1, #run, 2 do
-    if began(run[f]) >= h.more[1] and has(sub(run[f + 1], 9), member) then
+local run, dead = redis.call('HGETALL', KEYS[3]), {}
+for f = 1, #run, 2 do
+  if has(sub(run[f + 1], 9), member) then
+    if not own or began(run[f]) < h.more[1] then
+      dead[#dead + 1] = f
+    elseif #marked == 0 and own ~= ARGV[2] .. text(h.epoch) then
       return answer('in_flight', now, h)
     end
+  end
+end
+
+for _, f in ipairs(dead) do
+  local ids = out(sub(run[f + 1], 9), member)
+  if ids == '' then
+    redis.call('HDEL', KEYS[3], run[f])
+  else
+    redis.call('HSET', KEYS[3], run[f], sub(run[f + 1], 1, 8) .. ids)
   end
 end
 
