@@ -31,7 +31,7 @@ func (w *worker) tend(ctx context.Context, where place) {
 		}
 		c := &consumer{
 			worker: w, where: where, o: o, count: count, epoch: epoch, d: w.dedup[where.source], seen: w.stores[where.source],
-			lease: w.cfg.Sources[where.source].LeaseTTL, both: where.part%2 == 1,
+			lease: w.cfg.Sources[where.source].LeaseTTL, both: where.part%2 == 1, atOnce: w.cfg.Batch,
 		}
 		if err := c.consume(ctx); err != nil {
 			fmt.Fprintln(os.Stderr, "process", w.cfg.Child, where, err)
@@ -90,6 +90,8 @@ type consumer struct {
 	flushed int64        // what can be committed once all ends are on record
 	ends    []completion // not on record yet
 	refused bool         // one of those before was not taken
+	atOnce  int          // how many messages to claim
+	late    bool         // some of them were not begun in time
 }
 
 // completion is an end that is to be told.
@@ -168,20 +170,32 @@ func (c *consumer) process(ctx context.Context, keys []uint64) error {
 		if !c.alive(ctx) {
 			return errAgain
 		}
-		left, err := c.once(ctx, pending)
+		n := min(len(pending), c.atOnce)
+		left, err := c.once(ctx, pending[:n:n])
 		if err != nil {
 			return err
 		}
-		if len(left) == len(pending) && !pauseFor(ctx, 5*time.Millisecond) {
+		if len(left) == n && !pauseFor(ctx, 5*time.Millisecond) {
 			return errAgain
 		}
-		pending = left
+		c.adapt()
+		pending = append(left, pending[n:]...)
 	}
 	c.next += int64(len(keys))
 	if c.both {
 		return nil
 	}
 	return c.flush(ctx)
+}
+
+// adapt has a slow machine claim less at once: what is not begun in time is given back, and claimed anew.
+func (c *consumer) adapt() {
+	if c.late {
+		c.atOnce = max(c.atOnce/2, 4)
+	} else {
+		c.atOnce = min(c.atOnce*2, c.cfg.Batch)
+	}
+	c.late = false
 }
 
 func (c *consumer) misplaced() error {
@@ -318,6 +332,7 @@ func (c *consumer) giveBack(claims []*dedup.Claim) error {
 func (c *consumer) run(ctx context.Context, claim *dedup.Claim, m message, claimed time.Time) bool {
 	if time.Since(claimed) > c.lease*8/10 || c.o.Context().Err() != nil {
 		c.ends = append(c.ends, completion{of: claim, idle: true})
+		c.late = true
 		return false
 	}
 	if uint32(claim.Attempt) > c.cfg.Cap {

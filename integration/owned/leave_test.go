@@ -3,6 +3,8 @@ package owned_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -82,6 +84,7 @@ func (c *consumer) goOn(claim *dedup.Claim, run uint64, kept bool) {
 			c.ledger.write(record{kind: markAcked, seq: run, from: sent.UnixNano()})
 			return
 		case !dedup.OutcomeUnknown(err) || time.Since(sent) > 5*time.Second:
+			fmt.Fprintln(os.Stderr, "process", c.cfg.Child, c.where, "an effect that ran on was refused:", err)
 			c.ledger.write(record{kind: markLost, seq: run, from: sent.UnixNano()})
 			return
 		}

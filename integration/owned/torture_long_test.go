@@ -14,7 +14,7 @@ var size = plan{
 }
 
 var degradedSize = plan{
-	keys: 60_000, poison: 4, during: time.Minute, drain: time.Minute,
+	keys: 60_000, during: time.Minute, drain: time.Minute,
 	faults: map[string]int{"kill": 20, "stop": 10, "hand over": 20, "race": 10},
 	quota:  counts{kills: 20, handovers: 40, stops: 10, maybe: 1000, unknown: 1000, marks: 5000, running: 10, saved: 10, loaded: 10},
 }
