@@ -14,7 +14,9 @@ import (
 
 // What is wrong with a partition; test with errors.Is.
 var (
-	// ErrLost: the partition is not ours any more. It is the cause with which Ownership.Context ends.
+	// ErrLost: the partition is not ours any more, or its source has more partitions by now than it was
+	// acquired under: acquire it again, with the new Partition.Count. It is the cause with which
+	// Ownership.Context ends.
 	ErrLost = errors.New("owned: partition lost")
 	// ErrAmnesia: Redis has lost marks of the partition. Nobody acquires it until an operator has
 	// called [Boot].
@@ -168,6 +170,7 @@ func (o *Ownership) heard(r *redisscript.OwnReply) {
 			break
 		}
 	}
+	defer o.heardMap(r.MapVersion)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sharedUntil = max(o.sharedUntil, r.SharedUntil)

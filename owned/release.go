@@ -18,9 +18,13 @@ func (o *Ownership) Release(ctx context.Context) error {
 	if ctx == nil {
 		return input("Context", "is nil")
 	}
-	o.gate.Lock()
-	o.released.Store(true)
-	o.gate.Unlock()
+	if !o.stop() && o.lostFor() == nil {
+		select { // somebody else is at it
+		case <-o.ctx.Done():
+		case <-ctx.Done():
+			return fmt.Errorf("owned: Release: %w", context.Cause(ctx))
+		}
+	}
 	if why := o.lostFor(); why != nil {
 		o.working.Wait()
 		if !errors.Is(why, ErrReleased) {
@@ -28,16 +32,53 @@ func (o *Ownership) Release(ctx context.Context) error {
 		}
 		return nil
 	}
-	err := o.promoteAll(ctx)
-	if err == nil {
-		err = o.giveUp(ctx)
-	}
-	o.lose(ErrReleased)
+	err := o.handOver(ctx, ErrReleased)
 	o.working.Wait()
 	if err != nil {
 		return fmt.Errorf("owned: Release: %w", err)
 	}
 	return nil
+}
+
+// stop lets nothing begin any more, and reports whether it is the first to do so, who hands over.
+func (o *Ownership) stop() bool {
+	o.gate.Lock()
+	defer o.gate.Unlock()
+	return o.released.CompareAndSwap(false, true)
+}
+
+// handOver gives the partition up after stop. Context ends for that reason, also where it fails.
+func (o *Ownership) handOver(ctx context.Context, why error) error {
+	err := o.promoteAll(ctx)
+	if err == nil {
+		err = o.giveUp(ctx)
+	}
+	o.lose(why)
+	return err
+}
+
+// heardMap takes in which version of the map the partition knows. A later one than it was acquired under says
+// that keys have moved: some of those that come here belong to another partition, where nobody looks for
+// their marks once the source is not shared any more. So it ends, as by Release, and is acquired again
+// under the count there is.
+func (o *Ownership) heardMap(version uint64) {
+	o.mu.Lock()
+	was := o.mapver
+	o.mu.Unlock()
+	if version <= was || o.released.Load() {
+		return
+	}
+	o.beside(func() { // not here: whoever hears it may hold the gate
+		if !o.stop() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(o.ctx, o.s.opts.Lease/renewals)
+		defer cancel()
+		err := o.handOver(ctx, fmt.Errorf("%w: its source has version %d of the map by now, and it was acquired under %d", ErrLost, version, was))
+		if err != nil {
+			o.s.opts.Logger.Warn("owned: a partition was not handed over, and lapses", "source", o.part.Source, "partition", o.part.Number, "error", err)
+		}
+	})
 }
 
 // promoteAll makes claims of the inner store of everything that has begun and not ended.

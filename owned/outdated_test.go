@@ -1,0 +1,56 @@
+package owned
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// TestAnOldCountEnds: of the keys that a partition has under an old count some belong to another one by now.
+// There nobody looks for their marks once the source is not shared any more, so who still has the old count
+// must not go on, be it idle or at work. What it had begun is recorded, and is no suspect.
+func TestAnOldCountEnds(t *testing.T) {
+	for name, work := range map[string]bool{"idle": false, "at work": true} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				old, next := w.process(), w.process()
+				next.registry.batch = 1 // a pipe holds nothing: both ends would be writing
+				o := w.own(old)
+				r := request(1)
+				w.wants("a new key", w.claim(old, r), dedup.Acquired, 1)
+				more := only
+				more.Number, more.Count = 1, 2
+				_, err := next.Acquire(w.Context(), more)
+				must(w, err)
+				if work {
+					w.claim(old, request(2))
+				} else {
+					pass(w.opts.Lease)
+				}
+				synctest.Wait()
+				if cause := context.Cause(o.Context()); !errors.Is(cause, ErrLost) {
+					w.Fatalf("under the count before, Context ended with %v", cause)
+				}
+				if a := w.finish(old, success(&r)); !a.Held || !a.Written {
+					w.Errorf("the end of what it had begun: %+v", a)
+				}
+				must(w, o.Release(w.Context()))
+				if _, err := old.Acquire(w.Context(), only); !errors.Is(err, ErrCount) {
+					w.Errorf("acquired again under the count before: %v", err)
+				}
+				again := only
+				again.Count = 2
+				is, err := old.Acquire(w.Context(), again)
+				must(w, err)
+				synctest.Wait()
+				w.wants("the key", w.claim(old, request(1)), dedup.Duplicate, 0)
+				if st := is.Stats(); st.Suspects != 0 || !st.Shared {
+					w.Errorf("after the change: %+v", st)
+				}
+			})
+		})
+	}
+}
