@@ -87,12 +87,12 @@ func (o *Ownership) sourceName() string { return fmt.Sprintf("%s/%d", o.part.Sou
 // acquire raises the epoch.
 func (o *Ownership) acquire(ctx context.Context) (redisscript.OwnReply, error) {
 	for range remaps {
-		version, err := o.s.mapped(ctx, o.part)
+		m, err := o.s.registry.mapped(ctx, &o.part)
 		if err != nil {
 			return redisscript.OwnReply{}, err
 		}
 		o.mu.Lock()
-		o.mapver = version
+		o.mapver = m.version
 		self := o.selfLocked()
 		o.mu.Unlock()
 		sent := o.s.now()
@@ -100,6 +100,9 @@ func (o *Ownership) acquire(ctx context.Context) (redisscript.OwnReply, error) {
 			Hold: o.s.opts.Hold, Generation: o.part.Generation, TakeOver: o.s.opts.TakeOverOlderGeneration,
 		}))[0]
 		if reply.Err == nil && reply.Answer == redisscript.OwnRemapped {
+			if err := o.s.registry.level(ctx, &o.part, m, reply.MapVersion); err != nil {
+				return redisscript.OwnReply{}, err
+			}
 			continue
 		}
 		return reply, o.acquired(&reply, sent)

@@ -63,7 +63,8 @@ func (r *registry) boot(ctx context.Context) error {
 	return errMapBusy
 }
 
-// mend bears the partitions that have no head, or one that says lost. It comes before changes are gone
+// mend bears the partitions that have no head, or one that says lost, and tells those of the map that have lost
+// what they were told. It comes before changes are gone
 // on with: these stop at such a partition.
 func (r *registry) mend(ctx context.Context, m *mapRecord) error {
 	for source, s := range m.sources {
@@ -73,7 +74,7 @@ func (r *registry) mend(ctx context.Context, m *mapRecord) error {
 		}
 		var calls []redisscript.Call
 		for number, head := range heads {
-			if head == nil || head.Lost {
+			if head == nil || head.Lost || head.MapVersion < s.version {
 				calls = append(calls, r.remap(source, int32(number), redisscript.OwnRemap{ //nolint:gosec // below maxCount
 					MapVersion: s.version, Span: r.span(), Bear: true,
 				}))

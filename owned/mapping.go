@@ -162,6 +162,24 @@ func (r *registry) remap(source string, number int32, m redisscript.OwnRemap) re
 	return redisscript.NewOwnRemap(redisscript.OwnKeys{Head: n.head, Own: n.own, Run: n.run}, m)
 }
 
+// level deals with a partition that knows another version than the line of its source says. An earlier one:
+// its server has lost what it was told, and is told again. A later one: a change is under way, or the record
+// has lost it, and gets a version above all. Either way it is nil when the record is to be read again.
+func (r *registry) level(ctx context.Context, p *Partition, s mapSource, knows uint64) error {
+	if knows > s.version {
+		next := s
+		next.changing, next.version, next.before, next.span = true, knows+1, s.count, r.span()
+		return r.replace(ctx, p.Source, s, next) // when it is still the same: a change is on record before it is told
+	}
+	call := r.remap(p.Source, p.Number, redisscript.OwnRemap{MapVersion: s.version, Span: r.span()})
+	reply := r.runner.RunOwn(ctx, []redisscript.Call{call})[0]
+	var all told
+	if err := all.take(&reply, s.count, p.Number); err != nil {
+		return fmt.Errorf("owned: remap of partition %d of %q: %w", p.Number, p.Source, err)
+	}
+	return nil
+}
+
 // settled returns the record when no source changes: changes that were begun are gone on with.
 func (r *registry) settled(ctx context.Context) (*mapRecord, error) {
 	for range mapTries {
@@ -192,12 +210,6 @@ func (r *registry) settled(ctx context.Context) (*mapRecord, error) {
 
 // agree compares the servers and the record with what the Store needs.
 func (s *Store) agree(ctx context.Context) error { return s.registry.agree(ctx) }
-
-// mapped returns the map version under which a partition is claimed: see registry.mapped.
-func (s *Store) mapped(ctx context.Context, p Partition) (uint64, error) {
-	m, err := s.registry.mapped(ctx, &p)
-	return m.version, err
-}
 
 // everywhere returns all partitions of all sources on record. One round trip, unless a mapping changes.
 func (s *Store) everywhere(ctx context.Context) ([]spot, error) {

@@ -301,7 +301,7 @@ func TestMisplacedKilledAnywhere(t *testing.T) {
 // mustMap raises the count of partitions.
 func (s *Store) mustMap(t testing.TB, count int32) {
 	t.Helper()
-	_, err := s.mapped(t.Context(), Partition{Source: "g/t", Count: count, Mapping: "default"})
+	_, err := s.registry.mapped(t.Context(), &Partition{Source: "g/t", Count: count, Mapping: "default"})
 	noErr(t, err)
 }
 

@@ -1,0 +1,74 @@
+package owned
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/redistest"
+)
+
+// TestAHeadBehindTheMap: a server has lost what it was told of the mapping, and the map, on another server,
+// has not. Its partition can be acquired, as shared: it may have granted under the version before.
+func TestAHeadBehindTheMap(t *testing.T) {
+	for name, mend := range map[string]func(t *testing.T, client redis.UniversalClient, o Options){
+		"Acquire": func(*testing.T, redis.UniversalClient, Options) {},
+		"Boot": func(t *testing.T, c redis.UniversalClient, o Options) {
+			noErr(t, Boot(t.Context(), c, o))
+			heads, err := readHeads(t.Context(), c, []string{newNames(o.Prefix, "g/t", 1).head})
+			noErr(t, err)
+			if heads[0].MapVersion != 2 {
+				t.Errorf("after Boot its head is %+v", heads[0])
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				s := plainStore(t, b.Client, fewBuckets(b.Prefix))
+				p := Partition{Source: "g/t", Number: 1, Count: 2}
+				letGo(t, takeLoaded(t, s, p))
+				s.mustMap(t, 3)
+				head := newNames(b.Prefix, "g/t", 1).head
+				noErr(t, b.Client.HSet(t.Context(), head, "mapver", 1, "shared", 0).Err())
+				mend(t, b.Client, s.opts)
+				p.Count = 3
+				o := takeLoaded(t, s, p)
+				h := o.state(t)
+				if h.MapVersion != 2 || h.SharedUntil < time.Duration(time.Now().UnixNano())+s.registry.span()-time.Minute || !o.isShared() {
+					t.Errorf("its head is %+v", h)
+				}
+				letGo(t, o)
+			})
+		})
+	}
+}
+
+// TestAMapBehindItsHeads: the record has lost its last change, and the partitions have not. It gets a version
+// above theirs, and they are shared: what else the record said is not known.
+func TestAMapBehindItsHeads(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		s := plainStore(t, b.Client, fewBuckets(b.Prefix))
+		p := Partition{Source: "g/t", Number: 1, Count: 2}
+		letGo(t, takeLoaded(t, s, p))
+		before := b.Client.Get(t.Context(), s.registry.key).Val()
+		s.mustMap(t, 3)
+		heads, err := s.registry.heads(t.Context(), "g/t", 3)
+		noErr(t, err)
+		for i, h := range heads {
+			if h.MapVersion != 2 {
+				t.Fatalf("partition %d has not heard of the change: %+v", i, h)
+			}
+		}
+		noErr(t, b.Client.Set(t.Context(), s.registry.key, before, 0).Err())
+		for number := range int32(2) { // long ago
+			noErr(t, b.Client.HSet(t.Context(), newNames(b.Prefix, "g/t", number).head, "shared", 0).Err())
+		}
+		o := takeLoaded(t, s, p)
+		if h := o.state(t); h.MapVersion < 3 || !o.isShared() {
+			t.Errorf("its head is %+v", h)
+		}
+		s.registry.sound(t, "g/t")
+		letGo(t, o)
+	})
+}
