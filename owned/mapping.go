@@ -21,9 +21,10 @@ const (
 var errMapBusy = errors.New("owned: the map record changes all the time")
 
 // span is for how long nobody may say New after keys have moved: what was marked under the mapping before
-// is remembered that long, and so is what was begun under it.
+// is remembered that long, and so is what was begun under it. It is a step longer, as Misplaced counts on what
+// all were told a step ago, and a partition that was born since was not told by it.
 func (r *registry) span() time.Duration {
-	return redisscript.FromMillis(r.settings.window + r.settings.hold)
+	return redisscript.FromMillis(r.settings.window + r.settings.hold + r.settings.window/shareSteps + 1)
 }
 
 // mapped returns the map version under which a partition is claimed. It puts a source that is new on

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -53,4 +54,30 @@ func TestAnOldCountEnds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestMisplacedBesideABirth: a partition that is born after all were told that records are misplaced, and before
+// the next time. Who has not heard of it does not tell it: it must be shared long enough by itself.
+func TestMisplacedBesideABirth(t *testing.T) {
+	story(t, func(w *world) {
+		s, other := w.process(), w.process()
+		s.registry.batch, other.registry.batch = 1, 1
+		o := w.own(s)
+		step := w.opts.Window / shareSteps
+		must(w, o.Misplaced(w.Context()))
+		more := only
+		more.Number, more.Count = 1, 2
+		_, err := other.Acquire(w.Context(), more)
+		must(w, err)
+		o.renewing.Store(true) // it hears nothing of that
+		pass(step - 1)
+		must(w, o.Misplaced(w.Context()))
+		_, heads := other.registry.state(w.T, only.Source)
+		for i, h := range heads {
+			if left := h.SharedUntil - time.Duration(time.Now().UnixNano()); left < w.opts.Window+w.opts.Hold {
+				w.Errorf("a record is to be misplaced, and partition %d is shared for %v more, want %v", i, left, w.opts.Window+w.opts.Hold)
+			}
+		}
+		o.renewing.Store(false)
+	})
 }

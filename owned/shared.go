@@ -204,7 +204,7 @@ func (o *Ownership) Misplaced(ctx context.Context) error {
 			return nil
 		}
 		at := time.Now()
-		m.before, m.span = m.count, r.span()+step
+		m.before, m.span = m.count, r.span()
 		told, err := r.tell(ctx, o.part.Source, m, o.hearTold)
 		if err != nil {
 			return err

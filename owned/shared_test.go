@@ -283,7 +283,7 @@ func TestMisplacedKilledAnywhere(t *testing.T) {
 			heads, err := s.registry.heads(t.Context(), "g/t", 7)
 			noErr(t, err)
 			for i, h := range heads {
-				if h.SharedUntil < time.Duration(time.Now().Add(s.registry.span()).UnixNano()) {
+				if h.SharedUntil < time.Duration(time.Now().Add(s.opts.Window+s.opts.Hold).UnixNano()) {
 					t.Errorf("cut at %d, %t: partition %d is shared until %v", at, after, i, h.SharedUntil)
 				}
 			}
