@@ -1,8 +1,10 @@
 package kafkaadapter
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -33,7 +35,9 @@ func keyed(p int32, id, key string) *sarama.ConsumerMessage { return at(p, 0, me
 // wait for it. The brokers are asked how many partitions there are.
 func TestOwnBeforeTheFirstClaim(t *testing.T) {
 	refusals := slices.Repeat([]error{errFakeHeld}, 6)
+	var log bytes.Buffer
 	owned(t, 2, nil, func(o *fakeOwner, c *Config) {
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		o.refuse[1] = refusals
 		o.r.coordinator.more = 3
 		c.Partitioner = func(key []byte, _ int32) int32 { return int32(key[0] - '0') }
@@ -49,6 +53,9 @@ func TestOwnBeforeTheFirstClaim(t *testing.T) {
 		r.wantRuns("b", 1)
 		if at := r.a.Progress()[1]; at.NotOwned || r.group.isPaused(1) {
 			t.Errorf("progress of what is owned: %+v", at)
+		}
+		if n := strings.Count(log.String(), "not owned"); n != 1 || strings.Contains(log.String(), "lost") {
+			t.Errorf("%d of %d refusals were told, want the first: %s", n, len(refusals), &log)
 		}
 		want := Assigned{Group: "g", Topic: topic, Partition: 1, Count: 5, Generation: 1}
 		if asked := o.askedFor(1); len(asked) != 1+len(refusals) || asked[0] != want {

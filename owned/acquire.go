@@ -17,12 +17,11 @@ const remaps = 8
 // Acquire takes a partition: its epoch is raised, and what an owner from before had begun is read. The
 // marks are loaded while it works already, with claims of the inner store until that is done. It takes
 // three or four round trips, more when the mapping changes. It does not wait: a partition that somebody
-// else holds is a [*HeldError].
+// holds, be it by this Store, is a [*HeldError].
 //
 // A partition without a record, or one of which Redis has lost marks, is [ErrAmnesia]; fewer partitions
-// than are on record are [ErrCount]; a partition that this Store holds already, and a bad field, are a
-// [*dedup.InputError]. Another error says that Redis could not be asked: ask again. What may have been
-// acquired in vain lapses after Options.Lease.
+// than are on record are [ErrCount]; a bad field is a [*dedup.InputError]. Another error says that Redis
+// could not be asked: ask again. What may have been acquired in vain lapses after Options.Lease.
 func (s *Store) Acquire(ctx context.Context, p Partition) (*Ownership, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")

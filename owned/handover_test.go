@@ -1,8 +1,10 @@
 package owned
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -81,5 +83,37 @@ func TestAHandlerRunsOnPastRelease(t *testing.T) {
 			t.Errorf("the end of what ran on: %+v", a)
 		}
 		w.wants("and then", w.claim(next, request(1)), dedup.Duplicate, 0)
+	})
+}
+
+// TestTwoMembersOfOneStore: two consumers of one process may share a Store. Who comes second waits for the
+// first, as in another process: it is told for how long, and nothing is lost by it.
+func TestTwoMembersOfOneStore(t *testing.T) {
+	story(t, func(w *world) {
+		var log bytes.Buffer
+		w.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		s := w.process()
+		o := w.own(s)
+		pass(time.Second)
+		for name, s := range map[string]*Store{"the same Store": s, "another": w.process()} {
+			log.Reset()
+			var held *HeldError
+			if _, err := s.Acquire(w.Context(), only); !errors.As(err, &held) || held.Remaining <= 0 || held.Remaining > w.opts.Lease {
+				w.Errorf("from %s: %v", name, err)
+			}
+			if log.Len() > 0 {
+				w.Errorf("from %s, what was never ours: %s", name, &log)
+			}
+		}
+		reserved := Partition{Source: only.Source, Number: 3, Count: 4}
+		s.taken[reserved.place()] = true
+		var held *HeldError
+		if _, err := s.Acquire(w.Context(), reserved); !errors.As(err, &held) || held.Remaining != w.opts.Lease {
+			w.Errorf("while it is acquired: %v", err)
+		}
+		must(w, o.Release(w.Context()))
+		if _, err := s.Acquire(w.Context(), only); err != nil {
+			w.Errorf("after Release: %v", err)
+		}
 	})
 }

@@ -106,8 +106,10 @@ func (s *Store) reserve(o *Ownership) error {
 	switch {
 	case s.closed:
 		return ErrClosed
-	case s.taken[at] || was != nil && !was.released.Load() && was.lostFor() == nil:
-		return input("Partition", "is held by this Store already, or is being acquired")
+	case s.taken[at]:
+		return &HeldError{Remaining: s.opts.Lease} // at most: it is being acquired
+	case was != nil && !was.released.Load() && was.lostFor() == nil:
+		return &HeldError{Remaining: max(time.Duration(was.valid.Load())+margin(s.opts.Lease)-s.now(), 0)}
 	}
 	s.taken[at] = true
 	return nil
