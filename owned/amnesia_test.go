@@ -3,10 +3,15 @@ package owned
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
 )
 
 // slowLoad holds back the head that a loader has read.
@@ -59,4 +64,128 @@ func TestAmnesiaUnderWork(t *testing.T) {
 			w.Errorf("three marks are gone, and the partition ended with %v", cause)
 		}
 	})
+}
+
+// between does something before the next reading of one head, and after.
+type between struct {
+	armed         atomic.Bool
+	before, after func()
+	commands
+}
+
+func (h *between) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if len(cmds) != 1 || cmds[0].Name() != "hgetall" || !h.armed.CompareAndSwap(true, false) {
+			return next(ctx, cmds)
+		}
+		h.before()
+		err := next(ctx, cmds)
+		h.after()
+		return err
+	}
+}
+
+// TestAmnesiaBesideAForget: keys that were forgotten after the partition was acquired are no amnesia, and hide
+// none: what is missing is not made up for by what the owner adds.
+func TestAmnesiaBesideAForget(t *testing.T) {
+	for name, gone := range map[string]bool{"all are there": false, "marks are gone": true} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				s := w.process()
+				o := w.own(s)
+				for n := range 4 {
+					r := request(n)
+					w.claim(s, r)
+					w.finish(s, success(&r))
+				}
+				must(w, o.Release(w.Context()))
+				fresh := o.names.fresh(o.genNow(), 1)
+				if gone {
+					must(w, w.client.SPopN(w.Context(), fresh, 3).Err())
+				}
+				next, other := w.process(), w.process()
+				h := &between{}
+				h.before = func() {
+					left := w.client.SCard(w.Context(), fresh).Val()
+					must(w, errors.Join(other.Forget(w.Context(), []dedup.ID{request(3).ID}, 0)...))
+					if now := w.client.SCard(w.Context(), fresh).Val(); !gone && now != left-1 {
+						w.Errorf("of %d marks %d are left", left, now)
+					}
+					w.claim(next, request(10))
+				}
+				h.after = func() {
+					for n := range 5 {
+						w.claim(next, request(20+n))
+					}
+				}
+				w.client.AddHook(h)
+				h.armed.Store(true)
+				_, err := next.Acquire(w.Context(), only)
+				must(w, err)
+				synctest.Wait()
+				is := next.held[only.place()]
+				if cause := context.Cause(is.Context()); errors.Is(cause, ErrAmnesia) != gone || is.loaded.Load() == gone {
+					w.Errorf("loaded: %t, and the partition ended with %v", is.loaded.Load(), cause)
+				}
+			})
+		})
+	}
+}
+
+// TestAPauseInALoad: the process stands still while it loads, until the sets of a generation that it was about
+// to count are over. That is no amnesia.
+func TestAPauseInALoad(t *testing.T) {
+	story(t, func(w *world) {
+		s := w.process()
+		o := w.own(s)
+		r := request(1)
+		w.claim(s, r)
+		w.finish(s, success(&r))
+		gen, slice, keep := o.genNow(), o.s.opts.slice(), w.opts.Window+w.opts.Hold
+		fresh := o.names.fresh(gen, 1)
+		must(w, o.Release(w.Context()))
+		over := time.UnixMilli((time.Duration(gen+2)*slice + keep).Milliseconds())
+		pass(time.Until(over) - time.Second)
+		next := w.process()
+		h := &between{before: func() {}}
+		h.after = func() {
+			is := next.held[only.place()]
+			w.freeze(is, slice+2*time.Second)
+			if w.client.Exists(w.Context(), fresh).Val() != 0 {
+				w.Error("the set is not over: the test does not pause where it should")
+			}
+		}
+		w.client.AddHook(h)
+		h.armed.Store(true)
+		is, err := next.Acquire(w.Context(), only)
+		must(w, err)
+		synctest.Wait()
+		if h.armed.Load() {
+			w.Fatal("nothing was loaded")
+		}
+		pass(slice + 4*time.Second)
+		synctest.Wait()
+		if cause := context.Cause(is.Context()); cause != nil || !is.loaded.Load() {
+			w.Errorf("loaded: %t, and the partition ended with %v", is.loaded.Load(), cause)
+		}
+		w.wants("a new key", w.claim(next, request(2)), dedup.Acquired, 1)
+	})
+}
+
+// TestAPromotedServerIsBehind: its clock is, so that it is still in the generation before. Nobody has written
+// to the next one, and so marks go to this one, and do not wait until the clock has come so far.
+func TestAPromotedServerIsBehind(t *testing.T) {
+	m, client := redistest.Mini(t)
+	slice := plainStore(t, client, setOptions("promoted")).opts.slice()
+	at := time.UnixMilli((slice * 20000).Milliseconds())
+	m.SetTime(at.Add(time.Second))
+	o := takeLoaded(t, plainStore(t, client, setOptions("promoted")), somePartition)
+	m.SetTime(at.Add(-time.Second))
+	o.mark(t, idsOf(t, "k", 1))
+	if g := o.state(t); g.Gen != 19999 || g.Gens[19999].Fresh != 1 {
+		t.Errorf("its head is %+v", g)
+	}
+	letGo(t, o)
 }

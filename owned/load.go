@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/internal/redisscript"
 )
@@ -36,10 +38,12 @@ type loader struct {
 	feed    *bloom.Feed
 	name    string // of the source in snapshots
 	epoch   uint64
-	clock   func() time.Duration // the server's, as last heard
-	open    func()               // opens the feed until the end of the lease
+	clock   func() time.Duration            // the server's, as last heard
+	hear    func(ctx context.Context) error // asks for it
+	open    func()                          // opens the feed until the end of the lease
 
-	// first is the head as it was when the partition was acquired: before we wrote anything.
+	// first is the head as it was when the partition was acquired, before we wrote anything, and less what was
+	// forgotten since: see base.
 	first        *redisscript.OwnState
 	snapshots    Snapshots // may be nil
 	snapshotName func(gen int64) string
@@ -61,14 +65,17 @@ type loading struct {
 // What head counted when the partition was acquired is compared with the sets that it named: nobody adds to those
 // any more. A member of ours, in a set of ours, would make up for one that was lost.
 //
-// Fewer members than head counts are [ErrAmnesia], unless some were forgotten meanwhile: a Forget counts
-// down. An epoch that is another one is [ErrLost]. After any other error it can be called again.
+// Fewer members than head counts are [ErrAmnesia], unless some were forgotten meanwhile, as a Forget counts
+// down, or their sets are over by then: this process may have stood still. An epoch that is another one is [ErrLost]. After any other error it can be called again.
 func (l *loader) load(ctx context.Context) error {
 	head, err := l.head(ctx)
 	if err != nil {
 		return err
 	}
 	for range loadTries {
+		if head, err = l.base(ctx, head); err != nil {
+			return err
+		}
 		fewer, err := l.feedAll(ctx, head)
 		if err != nil {
 			return err
@@ -76,16 +83,83 @@ func (l *loader) load(ctx context.Context) error {
 		if fewer == nil {
 			return l.cover(head)
 		}
+		if err := l.hear(ctx); err != nil {
+			return err
+		}
 		after, err := l.head(ctx)
 		switch {
 		case err != nil:
 			return err
-		case after.Forgets == head.Forgets:
+		case after.Forgets == head.Forgets && l.within(fewer.gen):
 			return fewer
 		}
 		head = after
 	}
 	return errors.New("owned: load: keys are forgotten all the time")
+}
+
+// base sees to it that first is known as it is after the forgets that head has seen, and returns a head that
+// has seen the same. What the sets that were there had then is what head counts less what is in ours: both are
+// read in one transaction.
+func (l *loader) base(ctx context.Context, head *redisscript.OwnState) (*redisscript.OwnState, error) {
+	for range loadTries {
+		if l.first == nil || l.first.Forgets == head.Forgets {
+			return head, nil
+		}
+		now, ours, err := l.countOurs(ctx, head)
+		if err != nil {
+			return nil, err
+		}
+		if l.sameSets(head, now) {
+			first := *now
+			first.Gens = make(map[int64]redisscript.OwnGen, len(now.Gens))
+			for gen, sets := range now.Gens {
+				sets.Newest = l.first.Gens[gen].Newest
+				sets.Fresh -= ours[gen]
+				first.Gens[gen] = sets
+			}
+			l.first = &first
+		}
+		head = now
+	}
+	return nil, errors.New("owned: load: sets are begun all the time")
+}
+
+// countOurs reads head, and how many members there are in the sets that were begun since first.
+func (l *loader) countOurs(ctx context.Context, head *redisscript.OwnState) (*redisscript.OwnState, map[int64]int64, error) {
+	type got struct {
+		head  *redis.MapStringStringCmd
+		cards map[int64][]*redis.IntCmd
+		err   error
+	}
+	g, err := redisscript.Within(ctx, func() (g got) {
+		pipe := l.client.TxPipeline()
+		g.head, g.cards = pipe.HGetAll(ctx, l.names.head), make(map[int64][]*redis.IntCmd)
+		for gen, sets := range head.Gens {
+			from := max(l.first.Gens[gen].Newest, sets.Folded)
+			for n := from + 1; n <= sets.Newest && n-from <= maxFresh; n++ {
+				g.cards[gen] = append(g.cards[gen], pipe.SCard(ctx, l.names.fresh(gen, n)))
+			}
+		}
+		_, g.err = pipe.Exec(ctx)
+		return g
+	})
+	if err = errors.Join(err, g.err); err != nil {
+		return nil, nil, fmt.Errorf("owned: load: %w", err)
+	}
+	ours := make(map[int64]int64)
+	for gen, cards := range g.cards {
+		for _, n := range cards {
+			ours[gen] += n.Val()
+		}
+	}
+	now, err := l.checked(redisscript.ReadOwnHead(g.head.Val()))
+	return now, ours, err
+}
+
+// sameSets reports whether two heads name the same fresh sets.
+func (l *loader) sameSets(a, b *redisscript.OwnState) bool {
+	return maps.EqualFunc(a.Gens, b.Gens, func(a, b redisscript.OwnGen) bool { return a.Newest == b.Newest && a.Folded == b.Folded })
 }
 
 // head reads the partition's head, in which the epoch must be ours.
@@ -94,7 +168,13 @@ func (l *loader) head(ctx context.Context) (*redisscript.OwnState, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch head := heads[0]; {
+	return l.checked(heads[0], nil)
+}
+
+func (l *loader) checked(head *redisscript.OwnState, err error) (*redisscript.OwnState, error) {
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("owned: %s: %w", l.names.head, err)
 	case head == nil:
 		return nil, fmt.Errorf("%w: it has no head", ErrAmnesia)
 	case head.Epoch != l.epoch:
@@ -104,6 +184,14 @@ func (l *loader) head(ctx context.Context) (*redisscript.OwnState, error) {
 	}
 }
 
+// missing says of which generation members are.
+type missing struct {
+	gen   int64
+	error // wraps ErrAmnesia
+}
+
+func (m *missing) Unwrap() error { return m.error }
+
 // alive is the range of the filter's generations by now. A Check looks at the clock, Where does not.
 func (l *loader) alive() (oldest, newest int64) {
 	_, _ = l.filter.Check([16]byte{})
@@ -112,7 +200,7 @@ func (l *loader) alive() (oldest, newest int64) {
 }
 
 // feedAll feeds what head tells of. fewer says of which generation members are missing.
-func (l *loader) feedAll(ctx context.Context, head *redisscript.OwnState) (fewer, err error) {
+func (l *loader) feedAll(ctx context.Context, head *redisscript.OwnState) (fewer *missing, err error) {
 	l.progress.members.Store(0)
 	l.progress.of.Store(counted(head))
 	gens := slices.Sorted(maps.Keys(head.Gens))
@@ -125,24 +213,23 @@ func (l *loader) feedAll(ctx context.Context, head *redisscript.OwnState) (fewer
 		if err != nil {
 			return nil, err
 		}
-		if want, exact := l.wanted(head, gen); exact && old < want && l.within(gen) {
-			return fmt.Errorf("%w: generation %d has %d members from before, and %d were counted", ErrAmnesia, gen, old, want), nil
+		if want := l.wanted(gen); old < want && l.within(gen) {
+			return &missing{gen, fmt.Errorf("%w: generation %d has %d members from before, and %d were counted", ErrAmnesia, gen, old, want)}, nil
 		}
 		if want := sets.Fresh + sets.Kept; found < want && l.within(gen) {
-			return fmt.Errorf("%w: generation %d has %d members, and %d were counted", ErrAmnesia, gen, found, want), nil
+			return &missing{gen, fmt.Errorf("%w: generation %d has %d members, and %d were counted", ErrAmnesia, gen, found, want)}, nil
 		}
 	}
 	return nil, nil //nolint:nilnil // nothing is missing, and nothing failed
 }
 
 // wanted is how many members the sets of a generation must have that were there when the partition was acquired.
-// It is not known when some were forgotten since.
-func (l *loader) wanted(head *redisscript.OwnState, gen int64) (n int64, exact bool) {
-	if l.first == nil || l.first.Forgets != head.Forgets {
-		return 0, false
+func (l *loader) wanted(gen int64) int64 {
+	if l.first == nil {
+		return 0
 	}
 	g := l.first.Gens[gen]
-	return g.Fresh + g.Kept, true
+	return g.Fresh + g.Kept
 }
 
 // old are the members of those of the sets that were there when the partition was acquired. Nothing is folded

@@ -28,9 +28,19 @@ func (o *Ownership) loader() *loader {
 	opts := &o.s.opts
 	return &loader{
 		reader: reader{o.s.client}, names: &o.names, buckets: opts.buckets(), slice: opts.slice(), keep: opts.Window + opts.Hold,
-		filter: o.filter, feed: o.feed.Load(), name: o.sourceName(), epoch: o.self().Epoch, clock: o.heardClock, open: o.openFeed,
+		filter: o.filter, feed: o.feed.Load(), name: o.sourceName(), epoch: o.self().Epoch, clock: o.heardClock, hear: o.hearClock, open: o.openFeed,
 		first: o.head, snapshots: opts.Snapshots, snapshotName: o.snapshotName, log: opts.Logger, progress: &o.loading, saver: &o.saver,
 	}
+}
+
+// hearClock asks the server for its clock. What else is to be said of the answer, the next one says, too.
+func (o *Ownership) hearClock(ctx context.Context) error {
+	reply := o.s.send(ctx, redisscript.NewOwnAsk(o.keys(), &redisscript.OwnAsk{Epoch: o.self().Epoch}))[0]
+	if reply.Err != nil {
+		return fmt.Errorf("owned: load: %w", reply.Err)
+	}
+	o.heard(&reply)
+	return nil
 }
 
 // writeLost keeps everybody from acquiring the partition: else every owner to come would work until his load

@@ -175,6 +175,7 @@ func (o *Ownership) heard(r *redisscript.OwnReply) {
 	defer o.mu.Unlock()
 	o.sharedUntil = max(o.sharedUntil, r.SharedUntil)
 	o.forgets = max(o.forgets, r.Forgets)
+	// By the clock, too: what a filter is fed goes to a generation that it has, and head's may be an old one.
 	o.gen = max(o.gen, r.Gen, int64(r.Now/o.s.opts.slice()))
 	if r.Epoch == o.epoch && r.Answer != redisscript.OwnBehind {
 		o.seq = max(o.seq, r.Seq)

@@ -207,7 +207,7 @@ func (t *turn) take(r *redisscript.OwnReply, sent time.Duration) {
 			b.at.Store(r.Now.Milliseconds())
 		}
 	case redisscript.OwnEdge:
-		o.step(t.Gen, t.N)
+		o.edge(t.Gen, t.N, r.Gen)
 	case redisscript.OwnStale:
 		o.staleIn(t.epoch)
 	case redisscript.OwnBehind:
@@ -227,10 +227,16 @@ func (o *Ownership) staleIn(epoch uint64) {
 	}
 }
 
-// step leaves a set to which nothing may be written any more.
-func (o *Ownership) step(gen int64, nth uint64) {
+// edge leaves a set to which nothing may be written any more, for the generation that the server is in. That is
+// an earlier one when a server was promoted whose clock is behind, and head has not come further: nothing is
+// written to the later ones there.
+func (o *Ownership) edge(gen int64, nth uint64, is int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if gen == o.gen && is < gen {
+		o.gen = is
+		return
+	}
 	if g := o.sets[gen]; gen == o.gen && g != nil && g.Newest == nth {
 		g.Newest++
 		g.written = 0
