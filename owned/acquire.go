@@ -173,7 +173,8 @@ func (o *Ownership) takeOver(b *redisscript.OwnBegun) {
 }
 
 // reacquire takes the partition again when its lease has lapsed. The filter stays as it is when nobody
-// was there: the epoch before is ours. Otherwise the partition is lost.
+// was there, the epoch before is ours, and the server has every turn that it had answered: each of them, and
+// this call, counts one up. Otherwise the partition is lost.
 func (o *Ownership) reacquire(ctx context.Context) error {
 	before := o.self().Epoch
 	o.again.Lock()
@@ -187,13 +188,19 @@ func (o *Ownership) reacquire(ctx context.Context) error {
 	if o.self().Epoch != before {
 		return nil // by somebody else here, meanwhile
 	}
-	sent := o.s.now()
-	reply := o.s.send(ctx, redisscript.NewOwnAcquire(o.keys(), o.self(), redisscript.OwnClaim{
+	sent, self := o.s.now(), o.self()
+	reply := o.s.send(ctx, redisscript.NewOwnAcquire(o.keys(), self, redisscript.OwnClaim{
 		Hold: o.s.opts.Hold, Generation: o.part.Generation, TakeOver: o.s.opts.TakeOverOlderGeneration, Mine: before,
 	}))[0]
+	if reply.Err == nil && reply.Answer == redisscript.OwnAcquired {
+		o.given = reply.Epoch
+	}
 	switch {
 	case reply.Err != nil:
 		return reply.Err
+	case (reply.Answer == redisscript.OwnAcquired || reply.Answer == redisscript.OwnMine) && reply.Seq <= self.Seq:
+		o.lose(errBehind)
+		return errBehind
 	case reply.Answer == redisscript.OwnAcquired && reply.Before == before:
 		err := o.acquired(&reply, sent)
 		o.s.opts.Logger.Warn("owned: the lease of a partition had lapsed, and nobody was there",

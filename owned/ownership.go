@@ -82,6 +82,7 @@ type Ownership struct {
 
 	again  sync.Mutex // one acquires again at a time
 	gaveUp bool       // under again: Release was sent
+	given  uint64     // under again: the last epoch that was given to us again, also where it was not used
 
 	gate     sync.RWMutex // held to read from before a begin until it is answered; Release takes it
 	released atomic.Bool  // nothing begins any more

@@ -2,6 +2,7 @@ package owned
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -72,4 +73,42 @@ func TestMarksBesideAnAcquire(t *testing.T) {
 		}
 		w.wants("the key", w.claim(s, request(1)), dedup.Duplicate, 0)
 	})
+}
+
+// TestLapsedAndBehind: the lease ran out, and a server was promoted meanwhile that has lost turns that were
+// answered. Nobody was there, but the filter has what the server has not, and the server may have lost
+// what others were told: the owner begins anew, whichever it asks first.
+func TestLapsedAndBehind(t *testing.T) {
+	for name, work := range map[string]func(w *world, s *Store, o *Ownership){
+		"a claim":    func(w *world, s *Store, _ *Ownership) { w.claim(s, request(2)) },
+		"a renewal":  func(_ *world, s *Store, o *Ownership) { s.renew([]*Ownership{o}) },
+		"an acquire": func(w *world, _ *Store, o *Ownership) { _ = o.reacquire(w.Context()) },
+		"marks first": func(w *world, s *Store, _ *Ownership) {
+			for n := range 9 { // each of them is a turn, by which the server counts up again
+				c := success(&dedup.ClaimRequest{ID: dedup.ID{9, byte(n)}, Token: dedup.Token{9}, Lease: storyLease, Hold: storyHold, Origin: request(0).Origin})
+				_ = s.Finish(w.Context(), []dedup.Change{c})
+			}
+			w.claim(s, request(2))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				s := w.process()
+				o := w.own(s)
+				for n := range 5 {
+					r := request(10 + n)
+					w.claim(s, r)
+					w.finish(s, success(&r))
+				}
+				w.freeze(o, w.opts.Lease+1)
+				must(w, w.client.HIncrBy(w.Context(), o.names.head, "seq", -3).Err())
+				work(w, s, o)
+				if cause := context.Cause(o.Context()); !errors.Is(cause, ErrLost) {
+					w.Errorf("three turns are lost, and Context ended with %v", cause)
+				}
+				must(w, o.Release(w.Context()))
+				w.own(s)
+			})
+		})
+	}
 }

@@ -113,10 +113,12 @@ func (o *Ownership) promoteAll(ctx context.Context) error {
 func (o *Ownership) giveUp(ctx context.Context) error {
 	o.again.Lock()
 	o.gaveUp = true
+	given := o.given
 	o.again.Unlock()
 	o.mu.Lock()
 	self, over := o.selfLocked(), o.over
 	o.mu.Unlock()
+	self.Epoch = max(self.Epoch, given)
 	reply := o.s.send(ctx, redisscript.NewOwnRelease(o.keys(), self, over))[0]
 	return reply.Err
 }

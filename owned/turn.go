@@ -12,6 +12,9 @@ import (
 // acquired again.
 const resends = 5
 
+// errBehind: a server was promoted that is behind. What else it has lost is not known.
+var errBehind = fmt.Errorf("%w: the server has lost turns that it had answered", ErrLost)
+
 // turn is what one call has to write in one partition, in one script.
 type turn struct {
 	o       *Ownership
@@ -22,7 +25,7 @@ type turn struct {
 
 	redisscript.OwnTurn // as it was sent last
 	sent                time.Duration
-	epoch               uint64
+	epoch, seq          uint64 // what it was sent with
 	reply               redisscript.OwnReply
 }
 
@@ -62,7 +65,7 @@ func (t *turn) call() redisscript.Call {
 	o := t.o
 	o.mu.Lock()
 	self := o.selfLocked()
-	t.epoch = self.Epoch
+	t.epoch, t.seq = self.Epoch, self.Seq
 	t.Begin, t.Ended = t.Begin[:0], t.Ended[:0]
 	t.Ended = append(t.Ended, o.over...)
 	o.over = nil
@@ -206,12 +209,16 @@ func (t *turn) take(r *redisscript.OwnReply, sent time.Duration) {
 		for _, b := range t.begins {
 			b.at.Store(r.Now.Milliseconds())
 		}
+	case redisscript.OwnLapsed: // it says so first, and counts all the same
+		if r.Seq <= t.seq {
+			o.lose(errBehind)
+		}
 	case redisscript.OwnEdge:
 		o.edge(t.Gen, t.N, r.Gen)
 	case redisscript.OwnStale:
 		o.staleIn(t.epoch)
 	case redisscript.OwnBehind:
-		o.lose(fmt.Errorf("%w: the server has lost turns that it had answered", ErrLost))
+		o.lose(errBehind)
 	case redisscript.OwnAmnesia:
 		o.lose(ErrAmnesia)
 	}
