@@ -83,6 +83,10 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	return d, nil
 }
 
+// Config returns the configuration as it is in force: what was given to [New], with the
+// defaults filled in.
+func (d *Deduper) Config() Config { return d.cfg }
+
 // clock is the monotonic time since New: a third of the bytes of a time.Time, and claims
 // are many. A claim that began to count at first is valid until validFrom(first).
 func (d *Deduper) clock() time.Duration { return time.Since(d.start) }

@@ -97,7 +97,18 @@ var table = map[string]rule{
 		tests:   []string{"dedup"},
 	},
 
+	"httpadapter": {
+		imports: []string{"dedup", "httpadapter/internal/problem", "internal/sealed"},
+		tests:   []string{"dedup/deduptest"},
+	},
+	"httpadapter/webhook": {
+		imports: []string{"dedup", "httpadapter", "httpadapter/internal/problem"},
+		tests:   []string{"dedup/deduptest"},
+	},
+	"httpadapter/internal/problem": {},
+
 	"internal/backoff":     {},
+	"internal/sealed":      {imports: []string{"dedup"}},
 	"internal/sqlerr":      {},
 	"internal/sqlmigrate":  {imports: []string{"internal/backoff", "internal/sqlerr", "internal/sqlname"}},
 	"internal/sqlname":     {},

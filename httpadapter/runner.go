@@ -1,0 +1,87 @@
+package httpadapter
+
+import (
+	"context"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Runner has the effect of a key once, and keeps its result. [Claimed] makes one of a
+// Deduper, for effects elsewhere; one of package sqladapter keeps the record in the
+// transaction of the effect.
+//
+// A Runner is safe for concurrent use. One with a method Atomic() bool that answers true
+// says that effect and record are one: what is released there leaves nothing behind, and
+// Step and Danger of package dedup do not work.
+type Runner interface {
+	// Run calls effect unless the key is done, and returns what was kept: its own value
+	// with the outcome Acquired, or with Duplicate the value of an earlier call, which is
+	// nil when the key was done without one (an operator's Mark). effect may be called
+	// again when the Runner had to begin anew, and never twice at a time.
+	//
+	// undo asks for the result to be kept, and for nothing else that effect has done. An
+	// error of effect keeps nothing, releases the key and is returned. A result is never
+	// nil.
+	//
+	// Errors are otherwise those of [dedup.Do]; with ErrInFlight, Record.Remaining of the
+	// Result is what is left of the lease, and zero where that is not known. Only a nil
+	// error may be acknowledged.
+	Run(ctx context.Context, key string, effect Effect, opts ...dedup.Option) (dedup.Result[[]byte], error)
+	// Window is how long a key is remembered; 0 says for ever.
+	Window() time.Duration
+	// ResultLimit is how many bytes of a result are kept at most; 0 says that none is.
+	ResultLimit() int
+}
+
+// Effect is what a [Runner] runs once; see there.
+type Effect = func(ctx context.Context) (result []byte, undo bool, err error)
+
+// Claimed returns the Runner that claims with d: one runner at a time, for effects that
+// the store of d knows nothing of, so undo does nothing. What it promises is the level
+// Claimed, or Asked with Config.Resolve: an effect can run again after a crash between it
+// and its record.
+//
+// A nil d is an [*dedup.InputError], and so is one with FailOpen, which would answer for
+// an effect without a record, or with ObserveOnly, which runs everything. With SeenOnly it
+// keeps no results, and ResultLimit is 0: that is for webhooks, and [New] refuses it.
+func Claimed(d *dedup.Deduper) (Runner, error) {
+	if d == nil {
+		return nil, &dedup.InputError{Field: "Deduper", Reason: "is nil"}
+	}
+	cfg := d.Config()
+	switch {
+	case cfg.FailOpen:
+		return nil, &dedup.InputError{Field: "Deduper", Reason: "has Config.FailOpen, which runs effects without a record; a request is answered only after its record"}
+	case cfg.ObserveOnly:
+		return nil, &dedup.InputError{Field: "Deduper", Reason: "has Config.ObserveOnly, which runs every duplicate and never fails for want of a record"}
+	}
+	run := &claimed{d: d, window: cfg.Window, limit: cfg.ResultLimit}
+	if cfg.SeenOnly {
+		run.limit = 0
+	}
+	return run, nil
+}
+
+type claimed struct {
+	d      *dedup.Deduper
+	window time.Duration
+	limit  int
+}
+
+// Run implements [Runner].
+func (c *claimed) Run(ctx context.Context, key string, effect Effect, opts ...dedup.Option) (dedup.Result[[]byte], error) {
+	if effect == nil {
+		return dedup.Result[[]byte]{}, &dedup.InputError{Field: "Effect", Reason: "is nil"}
+	}
+	return dedup.Do(ctx, c.d, key, func(ctx context.Context) ([]byte, error) {
+		result, _, err := effect(ctx)
+		return result, err
+	}, opts...)
+}
+
+// Window implements [Runner].
+func (c *claimed) Window() time.Duration { return c.window }
+
+// ResultLimit implements [Runner].
+func (c *claimed) ResultLimit() int { return c.limit }

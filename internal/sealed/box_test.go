@@ -1,0 +1,121 @@
+package sealed
+
+import (
+	"bytes"
+	"testing"
+)
+
+func key(b byte) []byte { return bytes.Repeat([]byte{b}, KeySize) }
+
+func newBox(t testing.TB, acceptPlain bool, keys ...[]byte) *Box {
+	t.Helper()
+	b, err := NewBox("Config.Seal", keys, acceptPlain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func wantOpen(t *testing.T, b *Box, stored, plain []byte) {
+	t.Helper()
+	if got, err := b.Open("scope", "key", stored); err != nil || !bytes.Equal(got, plain) {
+		t.Errorf("opened %q, %v; want %q", got, err, plain)
+	}
+}
+
+func TestSealedOpensUnderItsOwnKeyAlone(t *testing.T) {
+	b, plain := newBox(t, false, key(1)), Encode(&Response{Status: 200, Body: []byte("4111 1111 1111 1111")})
+	stored := b.Seal("scope", "key", plain)
+	if len(stored) != len(plain)+Overhead || bytes.Contains(stored, []byte("4111")) {
+		t.Errorf("sealed %d bytes as %x", len(plain), stored)
+	}
+	wantOpen(t, b, stored, plain)
+	if bytes.Equal(stored, b.Seal("scope", "key", plain)) {
+		t.Error("two seals are equal: the nonce repeats")
+	}
+	for _, at := range [][2]string{{"scope", "key2"}, {"scope2", "key"}, {"scopek", "ey"}, {"", "scopekey"}, {"key", "scope"}} {
+		_, err := b.Open(at[0], at[1], stored)
+		wantInputError(t, err)
+	}
+}
+
+func TestAChangedSealDoesNotOpen(t *testing.T) {
+	b := newBox(t, true, key(1))
+	stored := b.Seal("scope", "key", []byte("plain"))
+	for i := range stored {
+		for _, bit := range []byte{1, 0x80} {
+			bad := bytes.Clone(stored)
+			bad[i] ^= bit
+			if got, err := b.Decode("scope", "key", bad); err == nil {
+				t.Errorf("opened as %+v with byte %d changed", got, i)
+			}
+		}
+		_, err := b.Decode("scope", "key", stored[:i])
+		wantInputError(t, err)
+	}
+}
+
+func TestKeysAreRotated(t *testing.T) {
+	plain := []byte{formPlain, 'p'}
+	before := newBox(t, false, key(1)).Seal("scope", "key", plain)
+	during := newBox(t, false, key(2), key(1))
+	wantOpen(t, during, before, plain)
+	after := newBox(t, false, key(2))
+	wantOpen(t, after, during.Seal("scope", "key", plain), plain)
+	_, err := after.Open("scope", "key", before)
+	wantInputError(t, err)
+}
+
+func TestPlainFormsNextToSealedOnes(t *testing.T) {
+	plain := Encode(&Response{Status: 200})
+	none := newBox(t, false)
+	if none != nil {
+		t.Error("a Box without keys")
+	}
+	wantOpen(t, none, none.Seal("scope", "key", plain), plain)
+	_, err := none.Open("scope", "key", newBox(t, false, key(1)).Seal("scope", "key", plain))
+	wantInputError(t, err)
+	_, err = newBox(t, false, key(1)).Open("scope", "key", plain)
+	wantInputError(t, err)
+	wantOpen(t, newBox(t, true, key(1)), plain, plain)
+}
+
+func TestBadKeysAreRefused(t *testing.T) {
+	for name, keys := range map[string][][]byte{
+		"short": {key(1), key(2)[1:]},
+		"empty": {nil},
+		"long":  {append(key(1), 1)},
+		"twice": {key(1), key(2), key(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := NewBox("Config.Seal", keys, false)
+			wantInputError(t, err)
+		})
+	}
+}
+
+// A key that its owner wipes after New still seals as before.
+func TestKeysAreCopied(t *testing.T) {
+	secret := key(1)
+	b := newBox(t, false, secret)
+	stored := b.Seal("scope", "key", []byte("plain"))
+	clear(secret)
+	wantOpen(t, b, stored, []byte("plain"))
+}
+
+func FuzzOpen(f *testing.F) {
+	f.Add([]byte{formSealed}, "scope", "key")
+	f.Add(Encode(&Response{Status: 200, Body: []byte("ok")}), "", "")
+	b := newBox(f, false, key(1))
+	f.Fuzz(func(t *testing.T, data []byte, scope, name string) {
+		if got, err := b.Open(scope, name, data); err == nil {
+			t.Fatalf("forged: %x", got)
+		}
+		if got, err := b.Open(scope, name, b.Seal(scope, name, data)); err != nil || !bytes.Equal(got, data) {
+			t.Fatalf("%x became %x, %v", data, got, err)
+		}
+		if _, err := b.Open(scope+"x", name, b.Seal(scope, name, data)); err == nil {
+			t.Fatal("opened under another scope")
+		}
+	})
+}

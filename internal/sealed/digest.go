@@ -1,0 +1,66 @@
+package sealed
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// ScopeOf is the scope of a record: a digest of the parts, each with its length in front,
+// so that nothing of them is in clear and none runs into the next. It is 43 characters of
+// base64url.
+func ScopeOf(parts ...string) string {
+	sum := sha256.Sum256(appendParts(nil, parts...))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+const (
+	plainVersion = 1   // of a fingerprint without a key
+	keyedVersion = 128 // and with one: this plus its version
+	maxVersion   = 127
+)
+
+// Digester makes fingerprints: SHA-256, or HMAC-SHA-256 with a key, so that a payload that
+// can be guessed cannot be told by its fingerprint. It is safe for concurrent use.
+type Digester struct {
+	version byte
+	key     []byte
+}
+
+// NewDigester returns one that uses the key, of KeySize bytes, whose version is 1-127, or
+// none where both are zero. Fingerprints of two versions are not compared. field names the
+// configuration in an error.
+func NewDigester(field string, version int, key []byte) (*Digester, error) {
+	switch {
+	case version == 0 && len(key) == 0:
+		return &Digester{version: plainVersion}, nil
+	case version < 1 || version > maxVersion:
+		return nil, &dedup.InputError{Field: field, Reason: fmt.Sprintf("has version %d; it must be 1-%d", version, maxVersion)}
+	case len(key) != KeySize:
+		return nil, &dedup.InputError{Field: field, Reason: fmt.Sprintf("has a key of %d bytes; it must be %d", len(key), KeySize)}
+	}
+	return &Digester{version: keyedVersion + byte(version), key: bytes.Clone(key)}, nil
+}
+
+// Sum is the fingerprint of the parts, each with its length in front.
+func (d *Digester) Sum(parts ...[]byte) dedup.Fingerprint {
+	h := sha256.New()
+	if d.key != nil {
+		h = hmac.New(sha256.New, d.key)
+	}
+	var size [8]byte
+	for _, p := range parts {
+		binary.BigEndian.PutUint64(size[:], uint64(len(p)))
+		h.Write(size[:])
+		h.Write(p)
+	}
+	var f dedup.Fingerprint
+	f[0] = d.version
+	copy(f[1:], h.Sum(nil))
+	return f
+}
