@@ -1,0 +1,68 @@
+// Package problem writes the answers that adapters give in their own name: problem details
+// (RFC 9457), with what a client may do next.
+package problem
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Base comes before the name of a problem in its type; the page tells what each one means.
+const Base = "https://github.com/onceward/onceward/blob/main/docs/http.md#"
+
+// Problem is one answer.
+type Problem struct {
+	// Name is the end of its type, and an anchor of the page at Base.
+	Name string
+	// Title is one sentence, the same for all problems of the name.
+	Title string
+	// Status of the answer.
+	Status int
+	// Detail says what was wrong with this request. Default none.
+	Detail string
+	// RetryAfter is when to come again, in whole seconds, rounded up. Default 0: not said.
+	RetryAfter time.Duration
+	// Final says that no retry will be answered otherwise: Do-Not-Retry is sent.
+	Final bool
+}
+
+// body is what RFC 9457 names the members.
+type body struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// described are the headers that would be about another body.
+var described = []string{"Content-Length", "Content-Encoding", "Content-Language", "Content-Disposition", "Etag", "Last-Modified"}
+
+// Write answers with p. Headers that are set already go out with it, but for those that
+// describe another body.
+func (p Problem) Write(w http.ResponseWriter) {
+	data, err := json.Marshal(body{Type: Base + p.Name, Title: p.Title, Status: p.Status, Detail: p.Detail})
+	if err != nil {
+		panic(err) // text and a number: JSON has both
+	}
+	h := w.Header()
+	for _, name := range described {
+		h.Del(name)
+	}
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", Seconds(p.RetryAfter))
+	}
+	if p.Final {
+		h.Set("Do-Not-Retry", "1")
+	}
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(append(data, '\n')) // the client may have gone
+}
+
+// Seconds is d in whole seconds, rounded up.
+func Seconds(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
+}
