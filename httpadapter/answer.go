@@ -1,0 +1,213 @@
+package httpadapter
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter/internal/problem"
+	"github.com/onceward/onceward/internal/sealed"
+)
+
+// Problems, by the anchors of docs/http.md.
+var (
+	keyMissing         = problem.Problem{Name: "key-missing", Status: 400, Title: "This request needs an Idempotency-Key."}
+	keyMalformed       = problem.Problem{Name: "key-malformed", Status: 400, Title: "The Idempotency-Key is malformed."}
+	bodyIncomplete     = problem.Problem{Name: "body-incomplete", Status: 400, Title: "The request's body ended early."}
+	noPrincipal        = problem.Problem{Name: "no-principal", Status: 401, Title: "The request names nobody that its key could belong to."}
+	replayRefused      = problem.Problem{Name: "replay-refused", Status: 403, Title: "The answer to this request may not be seen again."}
+	inFlight           = problem.Problem{Name: "in-flight", Status: 409, Title: "A request with this Idempotency-Key is still running."}
+	uncertain          = problem.Problem{Name: "uncertain", Status: 409, Title: "It is being found out whether an earlier request with this Idempotency-Key had its effect."}
+	responseNotKept    = problem.Problem{Name: "response-not-kept", Status: 410, Title: "This request is done; its answer was not kept.", Final: true}
+	requestTooLarge    = problem.Problem{Name: "request-too-large", Status: 413, Title: "The request's body is too large."}
+	keyReused          = problem.Problem{Name: "key-reused", Status: 422, Title: "This Idempotency-Key was used with another request."}
+	bodyTaken          = problem.Problem{Name: "body-taken", Status: 500, Title: "The request's body was read too early.", Final: true}
+	responseUnreadable = problem.Problem{Name: "response-unreadable", Status: 500, Title: "This request is done; its answer cannot be read.", Final: true}
+	failed             = problem.Problem{Name: "failed", Status: 500, Title: "This request has failed for good.", Final: true}
+	responseTooLarge   = problem.Problem{Name: "response-too-large", Status: 500, Title: "This request is done; its answer is too large to be kept.", Final: true}
+	responseIncomplete = problem.Problem{Name: "response-incomplete", Status: 500, Title: "This request is done; its answer broke off.", Final: true}
+	notSupported       = problem.Problem{Name: "not-supported", Status: 501, Title: "A request with an Idempotency-Key cannot switch protocols."}
+	storeUnavailable   = problem.Problem{Name: "store-unavailable", Status: 503, Title: "It cannot be found out now whether this request is new."}
+	scopeUnavailable   = problem.Problem{Name: "scope-unavailable", Status: 503, Title: "It cannot be found out now whose request this is."}
+	outcomeUnknown     = problem.Problem{Name: "outcome-unknown", Status: 503, Title: "It is not known whether this request is done: ask again with its Idempotency-Key."}
+	cancelled          = problem.Problem{Name: "cancelled", Status: 503, Title: "The request was cancelled before it was answered."}
+)
+
+// say answers with p and what was wrong with this request.
+func (c *call) say(p problem.Problem, detail string) {
+	p.Detail = detail
+	p.Write(c.w)
+}
+
+// later answers with p, and when to come again.
+func (c *call) later(p problem.Problem) {
+	p.RetryAfter = c.m.cfg.RetryAfter
+	p.Write(c.w)
+}
+
+// tellWindow says how long the key is remembered.
+func (c *call) tellWindow() {
+	if c.m.window != "" {
+		c.w.Header().Set(windowHeader, c.m.window)
+	}
+}
+
+// answer answers with what Run returned. The record is written by now, or there is none and
+// nothing of the handler's answer that says it has happened goes out.
+func (c *call) answer(res dedup.Result[[]byte], err error) {
+	switch {
+	case err != nil:
+		c.answerError(&res, err)
+	case res.Outcome == dedup.Duplicate:
+		c.answerAgain(res.Value)
+	case res.Outcome == dedup.Acquired && c.landed:
+		c.answerFirst()
+	default: // no Runner answers so
+		c.m.cfg.Logger.Error("httpadapter: the Runner answered nothing", "outcome", res.Outcome)
+		c.later(storeUnavailable)
+	}
+}
+
+func (c *call) answerFirst() {
+	switch {
+	case c.tooMuch:
+		responseTooLarge.Write(c.w)
+	case c.short:
+		responseIncomplete.Write(c.w)
+	default:
+		c.last.send(c.tellWindow)
+	}
+}
+
+// answerAgain is the replay of what is stored; nil is what an operator marked.
+func (c *call) answerAgain(stored []byte) {
+	if c.m.cfg.BeforeReplay != nil {
+		if err := c.m.cfg.BeforeReplay(withBody(c.r.Context(), c.r, c.body)); err != nil {
+			c.m.cfg.Logger.Warn("httpadapter: replay refused", "error", err)
+			replayRefused.Write(c.w)
+			return
+		}
+	}
+	if len(stored) == 0 {
+		responseNotKept.Write(c.w)
+		return
+	}
+	r, err := c.m.box.Decode(c.scope, c.key, stored)
+	if err == nil && !r.Tombstone && (r.Status < 200 || r.Status > 999) {
+		err = &dedup.InputError{Field: "stored response", Reason: "has no status of HTTP"}
+	}
+	switch {
+	case err != nil:
+		c.m.cfg.Logger.Error("httpadapter: a stored response cannot be replayed", "error", err)
+		responseUnreadable.Write(c.w)
+	case r.Tombstone:
+		responseNotKept.Write(c.w)
+	default:
+		c.replay(r)
+	}
+}
+
+func (c *call) replay(r *sealed.Response) {
+	h := c.w.Header()
+	for name, values := range r.Header {
+		if mayReplay(name) {
+			h[http.CanonicalHeaderKey(name)] = values
+		}
+	}
+	h.Set(replayedHeader, "true")
+	c.tellWindow()
+	if bodyAllowed(r.Status) && c.r.Method != http.MethodHead {
+		h.Set("Content-Length", strconv.Itoa(len(r.Body)))
+	}
+	c.w.WriteHeader(r.Status)
+	if len(r.Body) > 0 {
+		_, _ = c.w.Write(r.Body) // the client may have gone
+	}
+}
+
+// answerError answers for a Run that did not end well. What the handler wanted to say goes
+// out only if it was not to be kept, and the key is free again.
+func (c *call) answerError(res *dedup.Result[[]byte], err error) {
+	var failure *dedup.FailedError
+	switch {
+	case c.last != nil && errors.Is(err, dedup.ErrLeaseLost), c.landed && dedup.OutcomeUnknown(err):
+		c.m.cfg.Logger.Warn("httpadapter: effect without a record of ours", "error", err)
+		c.later(outcomeUnknown)
+	case errors.Is(err, errNotKept):
+		c.answerUnkept()
+	case errors.Is(err, errNotSupported):
+		notSupported.Write(c.w)
+	case errors.Is(err, errCancelled):
+		c.later(cancelled)
+	case errors.Is(err, dedup.ErrInFlight):
+		p := inFlight
+		p.RetryAfter = c.comeAgain(res.Record.Remaining)
+		p.Write(c.w)
+	case errors.Is(err, dedup.ErrUncertain):
+		p := uncertain
+		p.RetryAfter = uncertainRetryAfter
+		p.Write(c.w)
+	case errors.Is(err, dedup.ErrMismatch):
+		keyReused.Write(c.w)
+	case errors.Is(err, dedup.ErrNoResult):
+		c.answerAgain(nil)
+	case errors.As(err, &failure):
+		failed.Write(c.w)
+	default:
+		c.m.cfg.Logger.Warn("httpadapter: store unavailable", "error", err)
+		c.later(storeUnavailable)
+	}
+}
+
+// answerUnkept sends an answer that leaves its key free.
+func (c *call) answerUnkept() {
+	p := responseTooLarge
+	switch {
+	case c.last.over:
+		p.Title = "The answer is too large to be kept back."
+	case c.last.incomplete():
+		p = responseIncomplete
+		p.Title = "The answer broke off."
+	default:
+		c.last.send(c.tellWindow)
+		return
+	}
+	p.Status, p.Final = c.last.status, false
+	p.Write(c.w)
+}
+
+// comeAgain is when a key in flight is worth asking for again.
+func (c *call) comeAgain(lease time.Duration) time.Duration {
+	d := c.m.cfg.RetryAfter
+	if lease > 0 {
+		d = min(d, lease)
+	}
+	return max(d, time.Second)
+}
+
+// EncodeResponse makes of an answer what [dedup.Config].Resolve returns with StateSucceeded:
+// the result of a request whose effect is found to have happened, to be replayed. ctx is the
+// one that Resolve gets: with Config.Seal it says which record the result is for. Headers
+// that are not kept are left out, and an answer that is larger than Config.ResponseLimit
+// leaves a tombstone, as that of a handler does. A status below 200 or above 999, and a ctx
+// of something else with Config.Seal, are an [*dedup.InputError].
+func (m *Middleware) EncodeResponse(ctx context.Context, status int, header http.Header, body []byte) ([]byte, error) {
+	if status < 200 || status > 999 {
+		return nil, &dedup.InputError{Field: "Status", Reason: "is " + strconv.Itoa(status) + "; it must be 200-999"}
+	}
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok || c.m != m {
+		if m.box != nil {
+			return nil, &dedup.InputError{Field: "Context", Reason: "is not that of a request, and a sealed response is bound to its key"}
+		}
+		c = &call{m: m}
+	}
+	stored := c.encode(&sealed.Response{Status: status, Header: kept(m.headers, nil, header), Body: body})
+	if len(stored) > m.cfg.ResponseLimit {
+		stored = c.encode(&sealed.Response{Tombstone: true, Status: status})
+	}
+	return stored, nil
+}

@@ -1,0 +1,222 @@
+package httpadapter
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/sealed"
+)
+
+// Config configures a [Middleware]. The zero Config works.
+type Config struct {
+	// Name separates middlewares that share a namespace and must not share keys. Default "".
+	Name string
+	// Methods that have keys; requests with another one pass untouched. Default POST, PATCH.
+	Methods []string
+	// Optional lets a request without a key pass untouched. Default false: it is answered
+	// with 400.
+	Optional bool
+	// Strict refuses a key without the quotes that the draft asks for. Default false: bare
+	// is accepted too, and is the same key as the quoted one.
+	Strict bool
+	// Route is what a key is bound to beside principal and method. A route with
+	// parameters in its path binds to their values: return the pattern to bind to that alone.
+	// Default: the host and the path as they were sent, which http.StripPrefix does not change.
+	Route func(*http.Request) string
+	// CheckKey refuses what is not of the format that a service has published for its keys;
+	// its error is sent to the client, with 400. Default: 1-255 bytes are a key.
+	CheckKey func(key string) error
+
+	// RequestLimit bounds a request's body in bytes. Default 1 MiB.
+	RequestLimit int
+	// ResponseLimit bounds an answer as it is stored, in bytes. The request whose answer is
+	// larger has had its effect, is answered with 500, and its retries with 410. At least
+	// 256, and at most what the Runner keeps. Default 128 KiB, or what the Runner keeps where
+	// that is less.
+	ResponseLimit int
+	// Headers are kept beside [DefaultHeaders]. Default none.
+	Headers []string
+
+	// FingerprintHeaders are part of a request's fingerprint, beside Content-Type and
+	// Content-Encoding. Default none.
+	FingerprintHeaders []string
+	// Canonical makes equal what means the same in two bodies, for the fingerprint alone: a
+	// client may write JSON in another order when it tries again. Where it returns an error
+	// the body is compared as it is. Default: as it is.
+	Canonical func(contentType string, body []byte) ([]byte, error)
+	// FingerprintKey makes fingerprints with a secret. Default nil: without one.
+	FingerprintKey *FingerprintKey
+
+	// Seal encrypts what is stored, bound to the key it is stored under: the first key,
+	// of 32 bytes, writes, all of them read. To change it, add the new one at the end
+	// everywhere, then put it first, and drop the old one a window later. Default: in clear.
+	Seal [][]byte
+	// AcceptPlain reads records in clear as well, for one window after Seal was set. Default
+	// false: where there is Seal, they are refused.
+	AcceptPlain bool
+
+	// Keep reports whether the answer with a status is final, to be stored and replayed. An
+	// answer that is not kept is sent, and its key is free for the next attempt. It must
+	// keep 2xx. Default [KeepIETF].
+	Keep func(status int) bool
+	// BeforeReplay asks once more whether the client may see the answer: its error is
+	// answered with 403. Default: the Scope was enough.
+	BeforeReplay func(*http.Request) error
+
+	// CancelWithClient cancels the handler when its client has gone. Default false: it goes
+	// on, and its answer waits for the retry.
+	CancelWithClient bool
+	// Timeout cancels the handler's context; it never answers for it. Default 1 minute.
+	Timeout time.Duration
+	// RetryAfter is what an answer that asks to come again says, in whole seconds, rounded up. Default 1 s.
+	RetryAfter time.Duration
+	// Logger is told what a client is not. Default: discarded.
+	Logger *slog.Logger
+}
+
+const (
+	defaultRequestLimit  = 1 << 20
+	defaultResponseLimit = 128 << 10
+	minResponseLimit     = 256
+	defaultTimeout       = time.Minute
+	defaultRetryAfter    = time.Second
+	uncertainRetryAfter  = 30 * time.Second
+)
+
+// Middleware answers requests that carry an Idempotency-Key; see [New]. It is safe for
+// concurrent use.
+type Middleware struct {
+	run                Runner
+	principal          Scope
+	cfg                Config
+	methods            map[string]bool
+	headers            map[string]bool
+	fingerprintHeaders []string
+	digester           *sealed.Digester
+	box                *sealed.Box
+	window             string // in seconds; "" for ever
+}
+
+// New returns a Middleware that runs its handlers by run. A request that comes again with
+// its key gets the answer of the first, from the record; see the page docs/http.md for what
+// is answered when.
+//
+// What is missing or contradicts itself is a [*dedup.InputError]: a nil run or scope, a run
+// that keeps no results, a header that is never replayed, a Keep that drops 2xx, and
+// [KeepStripeV2] where run undoes what it would go on from.
+func New(run Runner, scope Scope, cfg Config) (*Middleware, error) {
+	switch {
+	case run == nil:
+		return nil, &dedup.InputError{Field: "Runner", Reason: "is nil"}
+	case scope == nil:
+		return nil, &dedup.InputError{Field: "Scope", Reason: "is nil; Unscoped says that all clients share their keys"}
+	case run.ResultLimit() <= 0:
+		return nil, &dedup.InputError{Field: "Runner", Reason: "keeps no results (SeenOnly), and answers could not be replayed"}
+	}
+	cfg.setDefaults(run)
+	if err := cfg.check(run); err != nil {
+		return nil, err
+	}
+	m := &Middleware{run: run, principal: scope, cfg: cfg, methods: map[string]bool{}}
+	for _, method := range cfg.Methods {
+		m.methods[method] = true
+	}
+	if window := run.Window(); window > 0 {
+		m.window = fmt.Sprint(int64(window / time.Second))
+	}
+	if err := m.build(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// build makes the parts that have errors of their own.
+func (m *Middleware) build() (err error) {
+	if m.headers, err = keptHeaders(m.cfg.Headers); err != nil {
+		return err
+	}
+	m.fingerprintHeaders = []string{"Content-Type", "Content-Encoding"}
+	for _, name := range m.cfg.FingerprintHeaders {
+		if !validName(name) {
+			return bad("FingerprintHeaders", "has %q, which is no header", name)
+		}
+		m.fingerprintHeaders = append(m.fingerprintHeaders, http.CanonicalHeaderKey(name))
+	}
+	key := FingerprintKey{}
+	if m.cfg.FingerprintKey != nil {
+		if key = *m.cfg.FingerprintKey; key.Version == 0 {
+			return bad("FingerprintKey", "has version 0; it must be 1-127")
+		}
+	}
+	if m.digester, err = sealed.NewDigester("httpadapter.Config.FingerprintKey", key.Version, key.Key); err != nil {
+		return err
+	}
+	m.box, err = sealed.NewBox("httpadapter.Config.Seal", m.cfg.Seal, m.cfg.AcceptPlain)
+	return err
+}
+
+func (c *Config) setDefaults(run Runner) {
+	if len(c.Methods) == 0 {
+		c.Methods = []string{http.MethodPost, http.MethodPatch}
+	}
+	if c.Route == nil {
+		c.Route = defaultRoute
+	}
+	if c.RequestLimit == 0 {
+		c.RequestLimit = defaultRequestLimit
+	}
+	if c.ResponseLimit == 0 {
+		c.ResponseLimit = min(defaultResponseLimit, run.ResultLimit())
+	}
+	if c.Keep == nil {
+		c.Keep = KeepIETF
+	}
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
+	}
+	if c.RetryAfter == 0 {
+		c.RetryAfter = defaultRetryAfter
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func bad(field, format string, args ...any) error {
+	return &dedup.InputError{Field: "httpadapter.Config." + field, Reason: fmt.Sprintf(format, args...)}
+}
+
+// check names the first bad field of a configuration with its defaults.
+func (c *Config) check(run Runner) error {
+	for _, method := range c.Methods {
+		if !validName(method) {
+			return bad("Methods", "has %q, which is no method", method)
+		}
+	}
+	switch {
+	case c.RequestLimit < 0:
+		return bad("RequestLimit", "is %d; it must not be negative", c.RequestLimit)
+	case c.ResponseLimit < minResponseLimit:
+		return bad("ResponseLimit", "is %d bytes; at least %d are needed", c.ResponseLimit, minResponseLimit)
+	case c.ResponseLimit > run.ResultLimit():
+		return bad("ResponseLimit", "is %d bytes, more than the Runner keeps (%d)", c.ResponseLimit, run.ResultLimit())
+	case c.Timeout < 0:
+		return bad("Timeout", "is %v; it must not be negative", c.Timeout)
+	case c.RetryAfter < 0:
+		return bad("RetryAfter", "is %v; it must not be negative", c.RetryAfter)
+	case c.AcceptPlain && len(c.Seal) == 0:
+		return bad("AcceptPlain", "is set, and there is no Seal")
+	}
+	for status := 200; status < 300; status++ {
+		if !c.Keep(status) {
+			return bad("Keep", "is false for %d: a success must be kept, or its retry would have the effect again", status)
+		}
+	}
+	if atomic, ok := run.(interface{ Atomic() bool }); ok && atomic.Atomic() && goesOn(c.Keep) {
+		return bad("Keep", "is KeepStripeV2, which goes on after the steps that are finished, and the Runner undoes them")
+	}
+	return nil
+}

@@ -1,0 +1,40 @@
+package httpadapter
+
+import (
+	"encoding/binary"
+	"net/http"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// FingerprintKey is the secret of fingerprints: with it they are HMAC-SHA-256, so that a
+// request that can be guessed cannot be recognised in the store.
+type FingerprintKey struct {
+	// Version of Key, 1-127. Fingerprints of two versions are not compared: after a change
+	// of the key, requests from before it are replayed without being told from others.
+	Version int
+	// Key has 32 bytes.
+	Key []byte
+}
+
+// fingerprintVersion is that of the list of parts.
+const fingerprintVersion = 1
+
+// fingerprint digests what must be the same when a key comes again.
+func (m *Middleware) fingerprint(r *http.Request, body []byte) dedup.Fingerprint {
+	if m.cfg.Canonical != nil {
+		if canonical, err := m.cfg.Canonical(r.Header.Get("Content-Type"), body); err == nil {
+			body = canonical
+		}
+	}
+	parts := make([][]byte, 0, 6+2*len(m.fingerprintHeaders))
+	parts = append(parts, []byte{fingerprintVersion}, []byte(r.Method), []byte(requestPath(r)), []byte(r.URL.RawQuery))
+	for _, name := range m.fingerprintHeaders {
+		values := r.Header[name]
+		parts = append(parts, []byte(name), binary.AppendUvarint(nil, uint64(len(values))))
+		for _, v := range values {
+			parts = append(parts, []byte(v))
+		}
+	}
+	return m.digester.Sum(append(parts, body)...)
+}

@@ -1,0 +1,102 @@
+package httpadapter_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter"
+)
+
+// What must be the same when a key comes again. The route is one for all, so that only the
+// fingerprint tells these apart.
+func TestFingerprint(t *testing.T) {
+	cfg := httpadapter.Config{Route: func(*http.Request) string { return "" }, FingerprintHeaders: []string{"x-currency"}}
+	add := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Add(name, value) }
+	}
+	for _, row := range []struct {
+		name   string
+		body   string
+		change func(*http.Request)
+		same   bool
+	}{
+		{"the same", "{}", header("Accept", "*/*"), true},
+		{"another body", "{ }", add("A", "1"), false},
+		{"no body", "", add("A", "1"), false},
+		{"another path", "{}", target("/payments/7"), false},
+		{"a query", "{}", target("/payments?dry=1"), false},
+		{"another type", "{}", header("Content-Type", "text/json"), false},
+		{"an encoding", "{}", header("Content-Encoding", "gzip"), false},
+		{"no named header", "{}", func(r *http.Request) { r.Header.Del("X-Currency") }, false},
+		{"another named header", "{}", header("X-Currency", "USD"), false},
+		{"two named headers", "{}", add("X-Currency", "USD"), false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := newService(t, cfg, created())
+			s.post("k", "{}", header("X-Currency", "EUR"))
+			w := s.post("k", row.body, header("X-Currency", "EUR"), row.change)
+			if row.same {
+				wantAnswer(t, w, 201, "paid", replayed)
+			} else {
+				wantProblem(t, w, 422, "key-reused", map[string]string{"Idempotency-Window": "86400"})
+			}
+			s.wantRuns(t, 1)
+		})
+	}
+}
+
+func TestCanonical(t *testing.T) {
+	canonical := func(contentType string, body []byte) ([]byte, error) {
+		if contentType != "application/json" {
+			return nil, errors.New("not JSON")
+		}
+		var v any
+		if err := json.Unmarshal(body, &v); err != nil {
+			return nil, err
+		}
+		return json.Marshal(v)
+	}
+	s := newService(t, httpadapter.Config{Canonical: canonical}, func(w http.ResponseWriter, r *http.Request) {
+		var b bytes.Buffer
+		_, _ = b.ReadFrom(r.Body)
+		_, _ = w.Write(b.Bytes()) // the handler gets what was sent
+	})
+	const sent = `{"b": 2, "a": 1}`
+	wantAnswer(t, s.post("k", sent), 200, sent, firstTime)
+	wantAnswer(t, s.post("k", `{"a":1,"b":2}`), 200, sent, replayed)
+	wantProblem(t, s.post("k", `{"a":1,"b":3}`), 422, "key-reused", map[string]string{"Idempotency-Window": "86400"})
+	// What is not JSON is compared as it is.
+	wantAnswer(t, s.post("bad", `{"a"`), 200, `{"a"`, firstTime)
+	wantAnswer(t, s.post("bad", `{"a"`), 200, `{"a"`, replayed)
+	wantProblem(t, s.post("bad", `{"a" `), 422, "key-reused", map[string]string{"Idempotency-Window": "86400"})
+}
+
+func TestFingerprintKeys(t *testing.T) {
+	key := func(version int, b byte) httpadapter.Config {
+		return httpadapter.Config{FingerprintKey: &httpadapter.FingerprintKey{Version: version, Key: bytes.Repeat([]byte{b}, 32)}}
+	}
+	versions := map[byte]dedup.Fingerprint{}
+	for _, cfg := range []httpadapter.Config{{}, key(1, 1), key(127, 1)} {
+		run := &fake{do: func(_ context.Context, _ string, _ httpadapter.Effect, req dedup.Request) (dedup.Result[[]byte], error) {
+			versions[req.Fingerprint[0]] = req.Fingerprint
+			return dedup.Result[[]byte]{}, errors.New("no")
+		}}
+		send(newMiddleware(t, run, byHeader, cfg).Handler(status(200)), post("k", "{}"))
+	}
+	if len(versions) != 3 || versions[1] == versions[129] || versions[129] == versions[255] || versions[255][0] != 255 {
+		t.Errorf("%x", versions)
+	}
+	t.Run("a new version is not compared with the old", func(t *testing.T) {
+		d := newDeduper(t, nil)
+		newServiceOver(t, d, key(1, 1), created()).post("k", "{}")
+		w := newServiceOver(t, d, key(2, 2), created()).post("k", "another")
+		wantAnswer(t, w, 201, "paid", replayed)
+		w = newServiceOver(t, d, key(1, 1), created()).post("k", "another")
+		wantProblem(t, w, 422, "key-reused", map[string]string{"Idempotency-Window": "86400"})
+	})
+}

@@ -1,0 +1,178 @@
+package httpadapter_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter"
+)
+
+// byHeader takes the principal from a header, as a test may.
+func byHeader(r *http.Request) (string, error) { return r.Header.Get("X-Account"), nil }
+
+func newMiddleware(t *testing.T, run httpadapter.Runner, scope httpadapter.Scope, cfg httpadapter.Config) *httpadapter.Middleware {
+	t.Helper()
+	m, err := httpadapter.New(run, scope, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// service is a handler behind the middleware over a Deduper in memory.
+type service struct {
+	d    *dedup.Deduper
+	m    *httpadapter.Middleware
+	h    http.Handler
+	runs atomic.Int64
+}
+
+func newService(t *testing.T, cfg httpadapter.Config, handle http.HandlerFunc) *service {
+	t.Helper()
+	return newServiceOver(t, newDeduper(t, nil), cfg, handle)
+}
+
+func newServiceOver(t *testing.T, d *dedup.Deduper, cfg httpadapter.Config, handle http.HandlerFunc) *service {
+	t.Helper()
+	s := &service{d: d, m: newMiddleware(t, newClaimed(t, d), byHeader, cfg)}
+	s.h = s.m.Handler(s.count(handle))
+	return s
+}
+
+func (s *service) count(handle http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		s.runs.Add(1)
+		handle(w, r)
+	}
+}
+
+func (s *service) wantRuns(t *testing.T, want int64) {
+	t.Helper()
+	if got := s.runs.Load(); got != want {
+		t.Errorf("the handler ran %d times, want %d", got, want)
+	}
+}
+
+// created answers with a number that tells runs apart.
+func created() http.HandlerFunc {
+	var n atomic.Int64
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", "/payments/"+strconv.FormatInt(n.Add(1), 10))
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte("paid"))
+	}
+}
+
+func status(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+// post is a request of account "acme" with the key, or none.
+func post(key, body string, change ...func(*http.Request)) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "http://api.example/payments", strings.NewReader(body))
+	r.Header.Set("X-Account", "acme")
+	r.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	for _, f := range change {
+		f(r)
+	}
+	return r
+}
+
+func header(name, value string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set(name, value) }
+}
+
+func with(ctx context.Context) func(*http.Request) {
+	return func(r *http.Request) { *r = *r.WithContext(ctx) }
+}
+
+func send(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func (s *service) post(key, body string, change ...func(*http.Request)) *httptest.ResponseRecorder {
+	return send(s.h, post(key, body, change...))
+}
+
+// wantProblem checks an answer in the middleware's own name.
+func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, name string, headers map[string]string) {
+	t.Helper()
+	var got struct {
+		Type, Title, Detail string
+		Status              int
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Fatalf("status %d, no problem: %v: %q", w.Code, err, w.Body)
+	}
+	if w.Code != status || got.Status != status || !strings.HasSuffix(got.Type, "/docs/http.md#"+name) || got.Title == "" {
+		t.Errorf("got %d, %+v; want %d %s", w.Code, got, status, name)
+	}
+	want := map[string]string{"Content-Type": "application/problem+json", "Cache-Control": "no-store", "Idempotent-Replayed": "", "Retry-After": "", "Do-Not-Retry": ""}
+	for name, value := range headers {
+		want[name] = value
+	}
+	wantHeaders(t, w, want)
+}
+
+func wantHeaders(t *testing.T, w *httptest.ResponseRecorder, want map[string]string) {
+	t.Helper()
+	for name, value := range want {
+		if got := w.Result().Header.Get(name); got != value {
+			t.Errorf("%s: %q, want %q", name, got, value)
+		}
+	}
+}
+
+func wantAnswer(t *testing.T, w *httptest.ResponseRecorder, status int, body string, headers map[string]string) {
+	t.Helper()
+	if w.Code != status || w.Body.String() != body {
+		t.Errorf("got %d %q, want %d %q", w.Code, w.Body, status, body)
+	}
+	wantHeaders(t, w, headers)
+}
+
+var (
+	retryInOne = map[string]string{"Retry-After": "1", "Idempotency-Window": "86400"}
+	final      = map[string]string{"Do-Not-Retry": "1", "Idempotency-Window": "86400"}
+	firstTime  = map[string]string{"Idempotent-Replayed": "", "Idempotency-Window": "86400"}
+	replayed   = map[string]string{"Idempotent-Replayed": "true", "Idempotency-Window": "86400"}
+)
+
+// fake is a Runner that does what a test says.
+type fake struct {
+	do     func(ctx context.Context, key string, effect httpadapter.Effect, req dedup.Request) (dedup.Result[[]byte], error)
+	window time.Duration
+	atomic bool
+}
+
+func (f *fake) Run(ctx context.Context, key string, effect httpadapter.Effect, opts ...dedup.Option) (dedup.Result[[]byte], error) {
+	var req dedup.Request
+	for _, opt := range opts {
+		opt(&req)
+	}
+	return f.do(ctx, key, effect, req)
+}
+
+func (f *fake) Window() time.Duration { return f.window }
+func (f *fake) ResultLimit() int      { return 1 << 20 }
+func (f *fake) Atomic() bool          { return f.atomic }
+
+// answering is a Runner that runs nothing.
+func answering(res dedup.Result[[]byte], err error) *fake {
+	return &fake{do: func(context.Context, string, httpadapter.Effect, dedup.Request) (dedup.Result[[]byte], error) {
+		return res, err
+	}}
+}

@@ -1,0 +1,433 @@
+package httpadapter_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter"
+)
+
+// A handler that gives up because its context has ended has answered nothing: net/http would
+// make an empty 200 of it, which must not be kept, nor sent.
+func TestAbortedHandlerIsNoEmptySuccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := true
+		s := newService(t, httpadapter.Config{Timeout: 3 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
+			if hang {
+				start := time.Now()
+				<-r.Context().Done()
+				if took := time.Since(start); took != 3*time.Second || !errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+					t.Errorf("%v after %v", r.Context().Err(), took)
+				}
+				return
+			}
+			w.WriteHeader(201)
+		})
+		wantProblem(t, s.post("k", ""), 503, "cancelled", retryInOne)
+		hang = false
+		wantAnswer(t, s.post("k", ""), 201, "", firstTime) // the key is free
+		wantAnswer(t, s.post("k", ""), 201, "", replayed)
+	})
+}
+
+// The timeout cancels and does not answer: who answers nevertheless is believed.
+func TestHandlerThatAnswersAfterItsTimeoutIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(t, httpadapter.Config{Timeout: time.Second}, func(w http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			time.Sleep(time.Minute)
+			w.WriteHeader(201)
+		})
+		wantAnswer(t, s.post("k", ""), 201, "", firstTime)
+		wantAnswer(t, s.post("k", ""), 201, "", replayed)
+		s.wantRuns(t, 1)
+	})
+}
+
+// An empty handler is a 200, as everywhere, when nothing has ended its context.
+func TestHandlerThatWritesNothing(t *testing.T) {
+	s := newService(t, httpadapter.Config{}, func(http.ResponseWriter, *http.Request) {})
+	wantAnswer(t, s.post("k", ""), 200, "", firstTime)
+	wantAnswer(t, s.post("k", ""), 200, "", replayed)
+	s.wantRuns(t, 1)
+}
+
+func TestClientThatHasGoneCancelsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, hangUp := context.WithCancel(t.Context())
+		s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
+			hangUp()
+			synctest.Wait()
+			if r.Context().Err() != nil {
+				t.Errorf("the handler is told: %v", context.Cause(r.Context()))
+			}
+			created()(w, r)
+		})
+		s.post("k", "{}", with(ctx))
+		wantAnswer(t, s.post("k", "{}"), 201, "paid", replayed)
+		s.wantRuns(t, 1)
+	})
+}
+
+func TestCancelWithClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, hangUp := context.WithCancel(t.Context())
+		s := newService(t, httpadapter.Config{CancelWithClient: true}, func(w http.ResponseWriter, r *http.Request) {
+			hangUp()
+			if _, ok := r.Context().Deadline(); !ok {
+				t.Error("no timeout")
+			}
+			if r.Header.Get("X-Stay") == "" {
+				<-r.Context().Done()
+				return
+			}
+			created()(w, r)
+		})
+		wantProblem(t, s.post("k", "{}", with(ctx)), 503, "cancelled", retryInOne)
+		wantAnswer(t, s.post("k", "{}", header("X-Stay", "1")), 201, "paid", firstTime)
+	})
+}
+
+// Who waits for a key in flight and hangs up waits no longer; and a client that has gone
+// before the handler began has it begin for nobody.
+func TestWaitingGoesWithTheClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeduper(t, func(c *dedup.Config) { c.Wait = time.Hour })
+		free := make(chan struct{})
+		s := newServiceOver(t, d, httpadapter.Config{Timeout: 2 * time.Hour}, func(w http.ResponseWriter, r *http.Request) {
+			<-free
+			created()(w, r)
+		})
+		go s.post("k", "{}")
+		synctest.Wait()
+		ctx, hangUp := context.WithCancel(t.Context())
+		start, gone := time.Now(), make(chan struct{})
+		go func() {
+			s.post("k", "{}", with(ctx))
+			close(gone)
+		}()
+		time.Sleep(time.Minute)
+		hangUp()
+		<-gone
+		if took := time.Since(start); took > time.Minute+time.Second {
+			t.Errorf("waited for %v", took)
+		}
+		close(free)
+		wantAnswer(t, s.post("k", "{}"), 201, "paid", replayed)   // waits, and gets it
+		if w := s.post("other", "{}", with(ctx)); w.Code != 503 { // of a client that has gone
+			t.Errorf("status %d", w.Code)
+		}
+		s.wantRuns(t, 1)
+	})
+}
+
+// Between claim and handler the client goes: nothing begins.
+func TestClientGoneBeforeTheHandlerBegins(t *testing.T) {
+	ctx, hangUp := context.WithCancel(t.Context())
+	run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+		hangUp()
+		<-ctx.Done()
+		_, _, err := effect(context.WithoutCancel(ctx))
+		return dedup.Result[[]byte]{}, err
+	}}
+	m := newMiddleware(t, run, byHeader, httpadapter.Config{})
+	h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("began") }))
+	wantProblem(t, send(h, post("k", "{}", with(ctx))), 503, "cancelled", map[string]string{"Retry-After": "1"})
+}
+
+func TestInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		s := newService(t, httpadapter.Config{RetryAfter: 7 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
+			<-free
+			created()(w, r)
+		})
+		first := make(chan *httptest.ResponseRecorder)
+		go func() { first <- s.post("k", "{}") }()
+		synctest.Wait()
+		wantProblem(t, s.post("k", "{}"), 409, "in-flight", map[string]string{"Retry-After": "7", "Idempotency-Window": "86400"})
+		time.Sleep(30 * time.Second) // three leases: it is renewed
+		wantProblem(t, s.post("k", "{}"), 409, "in-flight", map[string]string{"Retry-After": "7"})
+		close(free)
+		wantAnswer(t, <-first, 201, "paid", firstTime)
+		wantAnswer(t, s.post("k", "{}"), 201, "paid", replayed)
+		s.wantRuns(t, 1)
+	})
+}
+
+// The lease is lost under a running handler: it is told so, whatever its client does, and
+// nothing that it says gets out as a success.
+func TestLeaseLostUnderTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &deaf{Store: dedup.Memory(10)}
+		ctx, hangUp := context.WithCancel(t.Context())
+		s := newServiceOver(t, newDeduperOver(t, store, nil), httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
+			hangUp()
+			synctest.Wait()
+			store.silent = true
+			<-r.Context().Done()
+			if cause := context.Cause(r.Context()); !errors.Is(cause, dedup.ErrLeaseLost) {
+				t.Errorf("the handler is told %v", cause)
+			}
+			store.silent = false
+			created()(w, r)
+		})
+		wantProblem(t, s.post("k", "{}", with(ctx)), 503, "outcome-unknown", retryInOne)
+	})
+}
+
+// deaf does not renew while it is silent.
+type deaf struct {
+	dedup.Store
+	silent bool
+}
+
+func (s *deaf) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	if !s.silent {
+		return s.Store.Renew(ctx, changes)
+	}
+	answers := make([]dedup.Answer, len(changes))
+	for i := range answers {
+		answers[i].Err = errors.New("deaf")
+	}
+	return answers
+}
+
+func TestPanicReleasesAndGoesOn(t *testing.T) {
+	for name, value := range map[string]any{"a panic": "boom", "ErrAbortHandler": http.ErrAbortHandler} {
+		t.Run(name, func(t *testing.T) {
+			angry := true
+			s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(201)
+				if angry {
+					panic(value)
+				}
+			})
+			w := httptest.NewRecorder()
+			func() {
+				defer func() {
+					if got := recover(); got != value {
+						t.Errorf("recovered %v", got)
+					}
+				}()
+				s.h.ServeHTTP(w, post("k", ""))
+			}()
+			if w.Body.Len() > 0 || len(w.Result().Header["Content-Type"]) > 0 {
+				t.Errorf("something got out: %v %s", w.Result().Header, w.Body)
+			}
+			angry = false
+			wantAnswer(t, s.post("k", ""), 201, "", firstTime)
+			s.wantRuns(t, 2)
+		})
+	}
+}
+
+func TestGoexitReleases(t *testing.T) {
+	exit := true
+	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		if exit {
+			runtime.Goexit()
+		}
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.post("k", "")
+		t.Error("it has an answer")
+	}()
+	<-done
+	exit = false
+	wantAnswer(t, s.post("k", ""), 200, "", firstTime)
+}
+
+// twice is a Runner that begins anew once, as one over SQL does after a deadlock.
+func twice(t *testing.T) *fake {
+	return &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+		if _, _, err := effect(ctx); err != nil {
+			t.Error(err)
+		}
+		value, _, err := effect(ctx)
+		return dedup.Result[[]byte]{Outcome: dedup.Acquired, Value: value}, err
+	}}
+}
+
+// Every run gets the request as it came in, and nothing of an earlier run gets out.
+func TestHandlerThatIsRunAgain(t *testing.T) {
+	var first http.ResponseWriter
+	runs := 0
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		runs++
+		if got := r.FormValue("amount"); got != "1" {
+			t.Errorf("run %d: amount is %q", runs, got)
+		}
+		if r.ContentLength != 8 || len(r.TransferEncoding) != 0 || r.Header.Get("X-Seen") != "" || r.PathValue("id") != "7" {
+			t.Errorf("run %d: length %d, %v, seen %q", runs, r.ContentLength, r.TransferEncoding, r.Header.Get("X-Seen"))
+		}
+		r.Header.Set("X-Seen", "1")
+		r.Form.Set("amount", "2")
+		if runs == 1 {
+			first = w
+			w.Header().Set("X-First", "1")
+			w.WriteHeader(500)
+			_, _ = w.Write([]byte("first"))
+			return
+		}
+		if n, err := first.Write([]byte("late")); n != 0 || err == nil {
+			t.Errorf("the first writer took %d bytes, %v", n, err)
+		}
+		first.WriteHeader(200)
+		w.WriteHeader(201)
+		_, _ = w.Write([]byte("second"))
+	})
+	run := twice(t)
+	do := run.do
+	run.do = func(ctx context.Context, key string, effect httpadapter.Effect, req dedup.Request) (dedup.Result[[]byte], error) {
+		return do(ctx, key, func(ctx context.Context) ([]byte, bool, error) {
+			value, undo, err := effect(ctx)
+			if runs == 1 {
+				return value, undo, nil // its 500 is not kept; begun anew all the same
+			}
+			return value, undo, err
+		}, req)
+	}
+	m := newMiddleware(t, run, byHeader, httpadapter.Config{})
+	r := post("k", "amount=1", header("Content-Type", "application/x-www-form-urlencoded"), func(r *http.Request) {
+		r.ContentLength, r.TransferEncoding = -1, []string{"chunked"}
+		r.SetPathValue("id", "7")
+	})
+	w := send(m.Handler(h), r)
+	wantAnswer(t, w, 201, "second", map[string]string{"X-First": ""})
+	if runs != 2 {
+		t.Errorf("%d runs", runs)
+	}
+}
+
+func TestWriterAfterTheHandlerHasReturned(t *testing.T) {
+	var kept http.ResponseWriter
+	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		kept = w
+		created()(w, r)
+	})
+	wantAnswer(t, s.post("k", ""), 201, "paid", firstTime)
+	if n, err := kept.Write([]byte("late")); n != 0 || err == nil {
+		t.Errorf("took %d bytes, %v", n, err)
+	}
+	if n, err := io.WriteString(kept, "late"); n != 0 || err == nil {
+		t.Errorf("took %d bytes, %v", n, err)
+	}
+	kept.WriteHeader(103)
+	wantAnswer(t, s.post("k", ""), 201, "paid", replayed)
+}
+
+// The handler's answer is undone beside its record when it is a failure.
+func TestFailuresAskForUndo(t *testing.T) {
+	for code, want := range map[int]bool{200: false, 302: false, 400: true, 409: true, 422: true} {
+		run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+			value, undo, err := effect(ctx)
+			if undo != want || err != nil {
+				t.Errorf("status %d: undo %v, %v", code, undo, err)
+			}
+			return dedup.Result[[]byte]{Outcome: dedup.Acquired, Value: value}, nil
+		}}
+		m := newMiddleware(t, run, byHeader, httpadapter.Config{})
+		wantAnswer(t, send(m.Handler(status(code)), post("k", "")), code, "", nil)
+	}
+}
+
+func TestAnswerThatIsTooLarge(t *testing.T) {
+	cfg := httpadapter.Config{ResponseLimit: 1000}
+	t.Run("Write says so", func(t *testing.T) {
+		s := newService(t, cfg, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "/a")
+			if n, err := w.Write(make([]byte, 1000)); n != 1000 || err != nil {
+				t.Errorf("%d, %v", n, err)
+			}
+			for range 2 {
+				if n, err := w.Write([]byte{1}); n != 0 || !errors.Is(err, httpadapter.ErrResponseTooLarge) {
+					t.Errorf("%d, %v", n, err)
+				}
+			}
+		})
+		wantProblem(t, s.post("k", ""), 500, "response-too-large", final)
+		wantProblem(t, s.post("k", ""), 410, "response-not-kept", final)
+		s.wantRuns(t, 1)
+	})
+	t.Run("with its headers", func(t *testing.T) {
+		s := newService(t, cfg, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", strings.Repeat("a", 600))
+			_, _ = w.Write(make([]byte, 600))
+		})
+		wantProblem(t, s.post("k", ""), 500, "response-too-large", final)
+		wantProblem(t, s.post("k", ""), 410, "response-not-kept", final)
+		s.wantRuns(t, 1)
+	})
+	t.Run("not kept", func(t *testing.T) {
+		s := newService(t, cfg, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(404)
+			_, _ = w.Write(make([]byte, 1001))
+		})
+		wantProblem(t, s.post("k", ""), 404, "response-too-large", map[string]string{"Idempotency-Window": "86400"})
+		s.post("k", "")
+		s.wantRuns(t, 2)
+	})
+}
+
+// A handler that announces more than it writes has broken off: net/http would have the
+// client know. The effect has happened, and a part of an answer is not replayed as the whole.
+func TestAnswerThatBreaksOff(t *testing.T) {
+	half := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "10")
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte("half"))
+			if _, err := w.Write(make([]byte, 7)); !errors.Is(err, http.ErrContentLength) {
+				t.Errorf("more than announced: %v", err)
+			}
+		}
+	}
+	s := newService(t, httpadapter.Config{}, half(200))
+	wantProblem(t, s.post("k", ""), 500, "response-incomplete", final)
+	wantProblem(t, s.post("k", ""), 410, "response-not-kept", final)
+	s.wantRuns(t, 1)
+
+	s = newService(t, httpadapter.Config{}, half(404))
+	wantProblem(t, s.post("k", ""), 404, "response-incomplete", nil)
+	s.post("k", "")
+	s.wantRuns(t, 2)
+}
+
+// The body of a handler is its own, and the answer of one does not change the next.
+func TestBodiesAreReplayedByteForByte(t *testing.T) {
+	body := make([]byte, 256)
+	for i := range body {
+		body[i] = byte(i)
+	}
+	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		in, err := io.ReadAll(r.Body)
+		if err != nil || !bytes.Equal(in, body) {
+			t.Errorf("got %x, %v", in, err)
+		}
+		for _, b := range body {
+			_, _ = w.Write([]byte{b})
+		}
+	})
+	first := s.post("k", string(body))
+	for range 3 {
+		again := s.post("k", string(body))
+		wantAnswer(t, again, 200, string(body), replayed)
+		if got, want := again.Header()["Content-Type"], first.Header()["Content-Type"]; len(want) != 1 || got[0] != want[0] {
+			t.Errorf("type %v, then %v", want, got)
+		}
+	}
+	s.wantRuns(t, 1)
+}

@@ -1,0 +1,103 @@
+package httpadapter
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+const (
+	replayedHeader = "Idempotent-Replayed"
+	windowHeader   = "Idempotency-Window"
+)
+
+// DefaultHeaders returns the names of the response headers that are kept and replayed when
+// the handler has set them.
+func DefaultHeaders() []string {
+	return []string{
+		"Content-Type", "Content-Language", "Content-Encoding", "Content-Disposition", "Location",
+		"Etag", "Last-Modified", "Link", "Vary", "Retry-After", "Cache-Control",
+	}
+}
+
+// denied are never stored and never replayed: they speak of one client, one connection or
+// one moment.
+var denied = nameSet(
+	"Set-Cookie", "Set-Cookie2", "Authorization", "Proxy-Authorization", "WWW-Authenticate", "Proxy-Authenticate",
+	"Authentication-Info", "Proxy-Authentication-Info", "Clear-Site-Data", "Connection", "Keep-Alive",
+	"Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Date", "Content-Length", "Age", replayedHeader,
+)
+
+func nameSet(names ...string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[http.CanonicalHeaderKey(name)] = true
+	}
+	return set
+}
+
+// keptHeaders is the set of the headers that are kept.
+func keptHeaders(more []string) (map[string]bool, error) {
+	set := nameSet(DefaultHeaders()...)
+	for _, name := range more {
+		canonical := http.CanonicalHeaderKey(name)
+		switch {
+		case !validName(name):
+			return nil, &dedup.InputError{Field: "httpadapter.Config.Headers", Reason: fmt.Sprintf("has %q, which is no header", name)}
+		case denied[canonical]:
+			return nil, &dedup.InputError{Field: "httpadapter.Config.Headers", Reason: "has " + canonical + ", which is never replayed"}
+		}
+		set[canonical] = true
+	}
+	return set, nil
+}
+
+// validName reports whether name is a token of RFC 9110.
+func validName(name string) bool {
+	_, bad := span(name, tchars)
+	return name != "" && bad == ""
+}
+
+// mayReplay reports whether a header of a record goes out with its replay. The record may
+// be of an older version, or of another writer.
+func mayReplay(name string) bool {
+	return validName(name) && !denied[textproto.CanonicalMIMEHeaderKey(name)]
+}
+
+// kept are the headers to store of an answer: those that are kept at all, and that the
+// handler has set or changed. What outer middleware had set before belongs to its own
+// request, and is set again by it.
+func kept(names map[string]bool, before, sent http.Header) map[string][]string {
+	out := map[string][]string{}
+	for name, values := range sent {
+		canonical := http.CanonicalHeaderKey(name)
+		if !names[canonical] || denied[canonical] {
+			continue
+		}
+		if had, ok := before[name]; ok && slices.Equal(had, values) {
+			continue
+		}
+		out[canonical] = append(out[canonical], values...)
+	}
+	return out
+}
+
+// replace makes the headers of w those that the handler has left, without what is not its
+// own to say: net/http frames the answer.
+func replace(w http.ResponseWriter, sent http.Header) {
+	h := w.Header()
+	clear(h)
+	maps.Copy(h, sent)
+	for name := range h {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			delete(h, name)
+		}
+	}
+	h.Del("Trailer")
+	h.Del("Transfer-Encoding")
+}

@@ -1,0 +1,287 @@
+package httpadapter_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter"
+	"github.com/onceward/onceward/internal/sealed"
+)
+
+var never = []string{
+	"Set-Cookie", "Set-Cookie2", "Authorization", "Proxy-Authorization", "WWW-Authenticate", "Proxy-Authenticate",
+	"Authentication-Info", "Proxy-Authentication-Info", "Clear-Site-Data", "Connection", "Keep-Alive", "Proxy-Connection",
+	"TE", "Trailer", "Transfer-Encoding", "Upgrade", "Date", "Content-Length", "Age", "Idempotent-Replayed",
+}
+
+// noted is a store that shows the results it was given.
+type noted struct {
+	dedup.Store
+	results [][]byte
+}
+
+func (s *noted) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	for _, c := range changes {
+		s.results = append(s.results, bytes.Clone(c.Result))
+	}
+	return s.Store.Finish(ctx, changes)
+}
+
+func TestHeadersThatAreKept(t *testing.T) {
+	store := &noted{Store: dedup.Memory(10)}
+	keep := httpadapter.Config{Headers: []string{"x-request-cost", "ETag"}}
+	s := newServiceOver(t, newDeduperOver(t, store, nil), keep, func(w http.ResponseWriter, _ *http.Request) {
+		h := w.Header()
+		for _, name := range httpadapter.DefaultHeaders() {
+			h.Set(name, "kept-"+name)
+		}
+		for _, name := range never {
+			if name != "Content-Length" && name != "Transfer-Encoding" && name != "Trailer" {
+				h.Set(name, "secret")
+			}
+		}
+		h.Set("X-Request-Cost", "7")
+		h.Set("X-Other", "secret")
+		h["vary"] = []string{"Accept", "Origin"} // not canonical, and of two lines
+		h.Del("Vary")
+		h["Link"] = []string{"<a>", "<b>"}
+		h.Set(http.TrailerPrefix+"X-Sum", "secret")
+		w.WriteHeader(201)
+		h.Set("Etag", "too late")
+	})
+	first := s.post("k", "")
+	for _, name := range never {
+		if name == "Content-Length" || name == "Transfer-Encoding" || name == "Trailer" {
+			continue // net/http's
+		}
+		if first.Header().Get(name) != "secret" {
+			t.Errorf("%s is not in the first answer", name)
+		}
+	}
+	again := s.post("k", "")
+	wantHeaders(t, again, replayed)
+	wantHeaders(t, again, map[string]string{"X-Request-Cost": "7", "X-Other": "", "Etag": "kept-Etag", "Location": "kept-Location"})
+	for name, want := range map[string][]string{"Vary": {"Accept", "Origin"}, "Link": {"<a>", "<b>"}} {
+		if got := again.Header()[name]; !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	for _, name := range never {
+		if name != "Idempotent-Replayed" && again.Header().Get(name) == "secret" {
+			t.Errorf("%s is replayed", name)
+		}
+	}
+	if len(store.results) != 1 || bytes.Contains(store.results[0], []byte("secret")) {
+		t.Errorf("stored: %q", store.results)
+	}
+}
+
+// A record of an older version, or of a foreign writer, may hold what is denied today.
+func TestDeniedHeadersOfARecordAreNotReplayed(t *testing.T) {
+	h := map[string][]string{"Location": {"/a"}, "bad name": {"x"}}
+	for _, name := range never {
+		h[name], h[strings.ToLower(name)] = []string{"secret"}, []string{"secret"}
+	}
+	stored := sealed.Encode(&sealed.Response{Status: 201, Header: h, Body: []byte("paid")})
+	m := newMiddleware(t, answering(dedup.Result[[]byte]{Outcome: dedup.Duplicate, Value: stored}, nil), byHeader, httpadapter.Config{})
+	w := send(m.Handler(status(200)), post("k", ""))
+	wantAnswer(t, w, 201, "paid", map[string]string{"Location": "/a", "Idempotent-Replayed": "true", "Content-Length": "4"})
+	for name, values := range w.Header() {
+		if slices.Contains(values, "secret") || name == "bad name" {
+			t.Errorf("%s is replayed", name)
+		}
+	}
+}
+
+func TestDeniedHeadersAreRefusedInConfig(t *testing.T) {
+	run := newClaimed(t, newDeduper(t, nil))
+	for _, name := range append([]string{"", "a b", "set-cookie", "a\nb"}, never...) {
+		_, err := httpadapter.New(run, byHeader, httpadapter.Config{Headers: []string{"X-Good", name}})
+		wantInputError(t, err, "httpadapter.Config.Headers")
+	}
+}
+
+// What outer middleware has set belongs to its own request: a replay carries that of its
+// own, and a kept name that the handler did not touch is not stored.
+func TestHeadersOfOuterMiddlewareAreNotStored(t *testing.T) {
+	request := 0
+	keep := httpadapter.Config{Headers: []string{"X-Request-Id", "X-Cost"}}
+	s := newService(t, keep, func(w http.ResponseWriter, r *http.Request) {
+		if w.Header().Get("X-Request-Id") == "" {
+			t.Error("the handler does not see what is outside")
+		}
+		w.Header().Set("X-Cost", "7")
+		w.Header().Add("Vary", "Accept")
+		w.Header().Del("Cache-Control")
+	})
+	inner := s.h
+	s.h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		request++
+		w.Header().Set("X-Request-Id", fmt.Sprint(request))
+		w.Header().Set("X-Cost", "0")
+		w.Header().Set("Cache-Control", "private")
+		w.Header().Set("Vary", "Origin")
+		inner.ServeHTTP(w, r)
+	})
+	first := s.post("k", "")
+	wantHeaders(t, first, map[string]string{"X-Request-Id": "1", "X-Cost": "7", "Cache-Control": ""})
+	again := s.post("k", "")
+	wantHeaders(t, again, map[string]string{"X-Request-Id": "2", "X-Cost": "7", "Cache-Control": "private"})
+	if got := again.Header()["Vary"]; !slices.Equal(got, []string{"Origin", "Accept"}) {
+		t.Errorf("Vary: %q", got)
+	}
+}
+
+// A suppressed type stays suppressed, and one that net/http would have found by looking at
+// the body is stored.
+func TestContentTypes(t *testing.T) {
+	for name, row := range map[string]struct {
+		set  func(http.Header)
+		want []string
+	}{
+		"found":      {func(http.Header) {}, []string{"text/html; charset=utf-8"}},
+		"set":        {func(h http.Header) { h.Set("Content-Type", "a/b") }, []string{"a/b"}},
+		"suppressed": {func(h http.Header) { h["Content-Type"] = nil }, nil},
+		"encoded":    {func(h http.Header) { h.Set("Content-Encoding", "br") }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, _ *http.Request) {
+				row.set(w.Header())
+				_, _ = w.Write([]byte("<html>"))
+			})
+			for range 2 {
+				w := &plain{header: http.Header{}}
+				s.h.ServeHTTP(w, post("k", ""))
+				if got := w.header["Content-Type"]; !slices.Equal(got, row.want) {
+					t.Errorf("got %q, want %q", got, row.want)
+				}
+				if _, ok := w.header["Content-Type"]; name == "suppressed" && !ok {
+					t.Error("not suppressed")
+				}
+			}
+		})
+	}
+}
+
+// plain is a ResponseWriter that adds nothing.
+type plain struct {
+	header   http.Header
+	statuses []int
+}
+
+func (p *plain) Header() http.Header         { return p.header }
+func (p *plain) WriteHeader(s int)           { p.statuses = append(p.statuses, s) }
+func (p *plain) Write(b []byte) (int, error) { return len(b), nil }
+
+// The writer of a handler is not to lead to the one behind it.
+func TestWriterKeepsToItself(t *testing.T) {
+	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		if _, ok := w.(interface{ Unwrap() http.ResponseWriter }); ok {
+			t.Error("it unwraps")
+		}
+		if _, ok := w.(http.Hijacker); ok {
+			t.Error("it claims to be hijacked")
+		}
+		if _, ok := w.(interface{ ReadFrom() }); ok {
+			t.Error("it reads")
+		}
+		c := http.NewResponseController(w)
+		if _, _, err := c.Hijack(); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("Hijack: %v", err)
+		}
+		if err := c.EnableFullDuplex(); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("EnableFullDuplex: %v", err)
+		}
+		w.Header().Set("Location", "/a")
+		if err := c.Flush(); err != nil {
+			t.Errorf("Flush: %v", err)
+		}
+		w.(http.Flusher).Flush()
+		w.Header().Set("Location", "/b") // after what Flush has decided, as in net/http
+		w.WriteHeader(500)               // likewise
+	})
+	front := &plain{header: http.Header{}}
+	inner := s.h
+	s.h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inner.ServeHTTP(flushing{front, t}, r)
+		inner.ServeHTTP(w, r)
+	})
+	wantAnswer(t, s.post("k", ""), 200, "", map[string]string{"Location": "/a", "Idempotent-Replayed": "true"})
+	if !slices.Equal(front.statuses, []int{200}) {
+		t.Errorf("the first answer has %v", front.statuses)
+	}
+}
+
+type flushing struct {
+	*plain
+	t *testing.T
+}
+
+func (f flushing) Flush()                               { f.t.Error("flushed") }
+func (f flushing) Push(string, *http.PushOptions) error { f.t.Error("pushed"); return nil }
+func (f flushing) Hijack() (conn any, buf any, err error) {
+	f.t.Error("hijacked")
+	return nil, nil, nil
+}
+func (f flushing) ReadFrom(interface{ Read([]byte) (int, error) }) (int64, error) {
+	f.t.Error("read from")
+	return 0, nil
+}
+
+// Early hints go out at once, with what is set then; the answer afterwards has its own.
+func TestInformationalAnswersPass(t *testing.T) {
+	w := &plain{header: http.Header{"X-Outer": {"1"}}}
+	s := newService(t, httpadapter.Config{}, func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Link", "</style.css>")
+		rw.WriteHeader(103)
+		if !slices.Equal(w.statuses, []int{103}) || w.header.Get("Link") != "" || w.header.Get("X-Outer") != "1" {
+			t.Errorf("%v, headers left are %v", w.statuses, w.header)
+		}
+		rw.Header().Del("Link")
+		rw.WriteHeader(102)
+		rw.WriteHeader(201)
+		rw.WriteHeader(103)
+		rw.WriteHeader(500)
+	})
+	s.h.ServeHTTP(w, post("k", ""))
+	if !slices.Equal(w.statuses, []int{103, 102, 201}) || w.header.Get("Link") != "" {
+		t.Errorf("%v, %v", w.statuses, w.header)
+	}
+	wantAnswer(t, s.post("k", ""), 201, "", replayed)
+}
+
+func TestStatusThatHasNoBody(t *testing.T) {
+	for _, code := range []int{204, 304} {
+		s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(code)
+			if _, err := w.Write([]byte("x")); !errors.Is(err, http.ErrBodyNotAllowed) {
+				t.Errorf("%d: %v", code, err)
+			}
+		})
+		for range 2 {
+			w := s.post("k", "")
+			wantAnswer(t, w, code, "", map[string]string{"Content-Length": "", "Content-Type": ""})
+		}
+	}
+}
+
+func TestImpossibleStatusPanics(t *testing.T) {
+	for _, code := range []int{0, 99, 1000} {
+		s := newService(t, httpadapter.Config{}, status(code))
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%d was taken", code)
+				}
+			}()
+			s.post("k", "")
+		}()
+	}
+}

@@ -1,0 +1,41 @@
+package httpadapter
+
+import (
+	"net/http"
+	"reflect"
+)
+
+// KeepIETF keeps every answer but those that say that nothing began, or may end: 401, 403,
+// 404, 405, 408, 413, 415, 425, 429 and 5xx.
+func KeepIETF(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
+		http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
+		http.StatusTooEarly, http.StatusTooManyRequests:
+		return false
+	}
+	return status < 500
+}
+
+// KeepStripeV1 keeps every answer of a request that has begun, the 500 of a failure
+// included, as version 1 of Stripe's interface does: all but 400, 401, 403, 404, 405, 409
+// and 429.
+func KeepStripeV1(status int) bool {
+	switch status {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
+		http.StatusMethodNotAllowed, http.StatusConflict, http.StatusTooManyRequests:
+		return false
+	}
+	return true
+}
+
+// KeepStripeV2 keeps 2xx and 3xx, as version 2 of Stripe's interface does: a failure is
+// released, and its retry goes on with the next attempt and the steps that are finished
+// ([dedup.Step]).
+func KeepStripeV2(status int) bool { return status < 400 }
+
+// goesOn reports whether keep is KeepStripeV2. Another one that keeps no failure does not
+// promise that its retry goes on.
+func goesOn(keep func(int) bool) bool {
+	return reflect.ValueOf(keep).Pointer() == reflect.ValueOf(KeepStripeV2).Pointer()
+}

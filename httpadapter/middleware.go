@@ -1,0 +1,209 @@
+package httpadapter
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/sealed"
+)
+
+// Handler returns next behind the middleware. It fits what takes middleware of net/http
+// (chi: r.Use(m.Handler)), and goes around a whole gin or echo engine: m.Handler(engine).
+// Inside of a router that keeps its position in the request's context, as chi does, and over
+// a Runner that may run a handler again (a SQL one), it goes around the router as well.
+//
+// Outside of it belongs what authenticates, for the [Scope], and http.TimeoutHandler: inside
+// it would answer 503 while the handler runs on, and the key would be free for a second one.
+// Routes that stream, upgrade or send trailers belong elsewhere: an answer is kept back until
+// it is complete and recorded.
+func (m *Middleware) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
+}
+
+func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	lines := r.Header[KeyHeader]
+	if !m.methods[r.Method] || len(lines) == 0 && m.cfg.Optional {
+		next.ServeHTTP(w, r)
+		return
+	}
+	c := &call{m: m, w: w, r: r, next: next}
+	if c.readKey(lines) && c.readScope() && c.readBody() {
+		c.answer(c.run())
+	}
+}
+
+// call is one request with a key, on its way. The steps before it runs answer and report
+// false where it ends.
+type call struct {
+	m    *Middleware
+	w    http.ResponseWriter
+	r    *http.Request
+	next http.Handler
+
+	key   string
+	scope string
+	body  []byte
+
+	left    bool // the client's context
+	last    *recorder
+	landed  bool // last ended with a result
+	tooMuch bool // and that is a tombstone
+	short   bool // likewise
+}
+
+func (c *call) readKey(lines []string) bool {
+	if len(lines) == 0 {
+		keyMissing.Write(c.w)
+		return false
+	}
+	key, reason := parseKey(lines, c.m.cfg.Strict)
+	if reason != "" {
+		c.say(keyMalformed, "The "+KeyHeader+" header "+reason+".")
+		return false
+	}
+	if c.m.cfg.CheckKey != nil {
+		if err := c.m.cfg.CheckKey(key); err != nil {
+			c.say(keyMalformed, err.Error())
+			return false
+		}
+	}
+	c.key = key
+	c.tellWindow()
+	return true
+}
+
+func (c *call) readScope() bool {
+	principal, err := c.m.principal(c.r)
+	switch {
+	case errors.Is(err, errUnscoped):
+		principal = ""
+	case err != nil:
+		c.m.cfg.Logger.Warn("httpadapter: principal not found out", "error", err)
+		c.later(scopeUnavailable)
+		return false
+	case principal == "":
+		noPrincipal.Write(c.w)
+		return false
+	}
+	c.scope = c.m.scope(principal, c.r.Method, c.m.cfg.Route(c.r))
+	return true
+}
+
+func (c *call) readBody() bool {
+	body, err := readBody(c.w, c.r, c.m.cfg.RequestLimit)
+	switch {
+	case err == nil:
+		c.body = body
+		return true
+	case errors.Is(err, errRequestTooLarge):
+		requestTooLarge.Write(c.w)
+	case errors.Is(err, errBodyTaken):
+		c.m.cfg.Logger.Error(err.Error())
+		bodyTaken.Write(c.w)
+	default:
+		bodyIncomplete.Write(c.w)
+	}
+	return false
+}
+
+// run claims the key and has the handler run under it. The Runner goes with the client
+// until the handler begins, so that who waits for a key in flight, and leaves, waits no
+// longer; then it has left the client, or the answer would be lost with it.
+func (c *call) run() (dedup.Result[[]byte], error) {
+	fingerprint := c.m.fingerprint(c.r, c.body)
+	ctx, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(c.r.Context()), callKey{}, c))
+	defer cancel(nil)
+	leave := context.AfterFunc(c.r.Context(), func() { cancel(context.Cause(c.r.Context())) })
+	defer leave()
+	effect := func(ctx context.Context) ([]byte, bool, error) {
+		if !c.left && !leave() {
+			return nil, false, errCancelled // nothing has begun
+		}
+		c.left = true
+		return c.effect(ctx)
+	}
+	return c.m.run.Run(ctx, c.key, effect, dedup.WithScope(c.scope),
+		func(r *dedup.Request) { r.Fingerprint = fingerprint })
+}
+
+// callKey is that of the call in the context that a Runner gets.
+type callKey struct{}
+
+// Identities of handlers' ends that keep nothing.
+var (
+	errCancelled    = errors.New("httpadapter: cancelled before an answer was begun")
+	errNotKept      = errors.New("httpadapter: the answer is not kept")
+	errNotSupported = errors.New("httpadapter: switching protocols is not supported")
+)
+
+// effect is one run of the handler.
+func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
+	c.landed, c.tooMuch, c.short = false, false, false
+	c.last = newRecorder(c.w, c.r.Method, c.m.cfg.ResponseLimit)
+	defer c.last.close() // also when the handler panics
+
+	run := &handlerRun{}
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, runKey{}, run), c.m.cfg.Timeout)
+	defer cancel()
+	if c.m.cfg.CancelWithClient {
+		defer context.AfterFunc(c.r.Context(), cancel)()
+	}
+	c.next.ServeHTTP(c.last, withBody(ctx, c.r, c.body))
+
+	if err := c.verdict(ctx.Err() != nil, run.forgo.Load()); err != nil {
+		return nil, false, err
+	}
+	result := c.result()
+	c.landed = true
+	return result, c.last.status >= 400, nil
+}
+
+// verdict is why the answer of a handler that has returned is not to be kept.
+func (c *call) verdict(ended, forgo bool) error {
+	err := error(nil)
+	if !c.last.wrote() && ended {
+		err = errCancelled
+	} else {
+		c.last.close()
+		c.last.finish()
+		err = c.notKept(forgo)
+	}
+	if forgo {
+		return dedup.NotBegun(err)
+	}
+	return err
+}
+
+func (c *call) notKept(forgo bool) error {
+	status := c.last.status
+	switch success := status >= 200 && status < 300; {
+	case status == http.StatusSwitchingProtocols:
+		return errNotSupported
+	case forgo && success:
+		c.m.cfg.Logger.Error("httpadapter: Forgo with a success is ignored", "status", status)
+	case forgo, !c.m.cfg.Keep(status):
+		return errNotKept
+	}
+	return nil
+}
+
+// result is what to store of an answer that is kept. What cannot be replayed leaves a
+// tombstone: the effect has happened.
+func (c *call) result() []byte {
+	rec := c.last
+	c.tooMuch, c.short = rec.over, rec.incomplete()
+	if !c.tooMuch && !c.short {
+		stored := c.encode(&sealed.Response{
+			Status: rec.status, Header: kept(c.m.headers, c.w.Header(), rec.sent), Body: rec.body,
+		})
+		if len(stored) <= c.m.cfg.ResponseLimit {
+			return stored
+		}
+		c.tooMuch = true
+	}
+	return c.encode(&sealed.Response{Tombstone: true, Status: rec.status})
+}
+
+func (c *call) encode(r *sealed.Response) []byte { return c.m.box.Encode(c.scope, c.key, r) }

@@ -1,0 +1,48 @@
+package httpadapter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+)
+
+var (
+	errRequestTooLarge = errors.New("httpadapter: request is larger than Config.RequestLimit")
+	errBodyTaken       = errors.New("httpadapter: the body was read before the middleware: put what reads it inside")
+)
+
+// readBody reads the whole body. An error that is none of ours is one of the connection.
+func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error) {
+	if r.ContentLength > int64(limit) {
+		return nil, errRequestTooLarge // unread: who asked with 100-continue sends nothing
+	}
+	var buf bytes.Buffer
+	if r.Body != nil {
+		buf.Grow(int(min(max(r.ContentLength, 0), 64<<10)) + bytes.MinRead)
+		_, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, int64(limit)))
+		var tooLarge *http.MaxBytesError
+		switch {
+		case errors.As(err, &tooLarge):
+			return nil, errRequestTooLarge
+		case err != nil:
+			return nil, err
+		}
+	}
+	if buf.Len() == 0 && (r.ContentLength > 0 || len(r.PostForm) > 0 || r.MultipartForm != nil) {
+		return nil, errBodyTaken // two requests would look the same
+	}
+	return buf.Bytes(), nil
+}
+
+// withBody is the request for one run of the handler: as it came in, with a body of its own,
+// and nothing that an earlier run may have parsed or changed.
+func withBody(ctx context.Context, r *http.Request, body []byte) *http.Request {
+	c := r.Clone(ctx)
+	c.Body = io.NopCloser(bytes.NewReader(body))
+	c.ContentLength = int64(len(body))
+	c.TransferEncoding = nil
+	c.Form, c.PostForm, c.MultipartForm = nil, nil, nil
+	return c
+}

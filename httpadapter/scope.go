@@ -1,0 +1,45 @@
+package httpadapter
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/onceward/onceward/internal/sealed"
+)
+
+// Scope names the principal of a request: the account that its key belongs to, as whoever
+// authenticated the request has found out. Two principals with one key are two requests.
+// An empty principal is answered with 401, an error with 503, both before the body is read.
+// It must not come from what a client can choose freely.
+type Scope func(r *http.Request) (principal string, err error)
+
+var errUnscoped = errors.New("httpadapter: unscoped")
+
+// Unscoped is the [Scope] of a service with one client, or whose keys are secret and never
+// guessed: everybody who sends the same key, method and route gets the same answer. A Scope
+// may return what it returns, for the routes where that is so.
+func Unscoped(*http.Request) (string, error) { return "", errUnscoped }
+
+// scope is the scope of a key: a digest, so that nothing of the principal is in clear.
+func (m *Middleware) scope(principal, method, route string) string {
+	return sealed.ScopeOf("http", "1", m.cfg.Name, principal, method, route)
+}
+
+// defaultRoute is the host and the path of the request as it was sent.
+func defaultRoute(r *http.Request) string { return strings.ToLower(r.Host) + requestPath(r) }
+
+// requestPath is the path of the request line: http.StripPrefix does not change it, and
+// what is escaped stays so.
+func requestPath(r *http.Request) string {
+	target := r.RequestURI
+	if target == "" { // a request that no server has read
+		return r.URL.EscapedPath()
+	}
+	target, _, _ = strings.Cut(target, "?")
+	if _, rest, ok := strings.Cut(target, "://"); ok && !strings.HasPrefix(target, "/") {
+		_, path, _ := strings.Cut(rest, "/") // absolute-form: what a proxy is sent
+		return "/" + path
+	}
+	return target
+}

@@ -1,0 +1,194 @@
+package httpadapter
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// ErrResponseTooLarge is what Write of a handler's ResponseWriter answers beyond
+// Config.ResponseLimit. What the handler has done stands; its answer is lost.
+var ErrResponseTooLarge = errors.New("httpadapter: response is larger than Config.ResponseLimit")
+
+// errRunEnded is what a writer answers once its handler has returned.
+var errRunEnded = errors.New("httpadapter: write after the handler has returned")
+
+// recorder is the ResponseWriter of one run of a handler. It keeps everything to itself: the
+// first byte of an answer leaves after its record. Therefore it has no Unwrap, ReadFrom, Push
+// or Hijack, by which a handler would reach the writer behind it.
+type recorder struct {
+	w      http.ResponseWriter
+	method string
+	limit  int
+
+	mu     sync.Mutex // goroutines of a handler may write after it has returned
+	header http.Header
+	sent   http.Header // header as it was when the status was
+	status int         // 0: nothing was written
+	body   []byte
+	over   bool // more was written than the limit
+	closed bool
+}
+
+func newRecorder(w http.ResponseWriter, method string, limit int) *recorder {
+	return &recorder{w: w, method: method, limit: limit, header: w.Header().Clone()}
+}
+
+// Header implements [http.ResponseWriter]: it begins as outer middleware has left it.
+func (r *recorder) Header() http.Header {
+	if r.header == nil { // w had none
+		r.header = http.Header{}
+	}
+	return r.header
+}
+
+// WriteHeader implements [http.ResponseWriter], and as there the first one counts. 1xx but
+// 101 go out at once.
+func (r *recorder) WriteHeader(status int) {
+	if status < 100 || status > 999 {
+		panic(fmt.Sprintf("httpadapter: invalid status %d", status)) // as net/http does
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || r.status != 0 {
+		return
+	}
+	if status < 200 && status != http.StatusSwitchingProtocols {
+		r.inform(status)
+		return
+	}
+	r.begin(status)
+}
+
+func (r *recorder) begin(status int) {
+	r.status, r.sent = status, r.Header().Clone()
+}
+
+// inform passes a 1xx on, with the headers as they are now, and leaves those of the writer
+// as they were.
+func (r *recorder) inform(status int) {
+	h := r.w.Header()
+	before := maps.Clone(h)
+	clear(h)
+	maps.Copy(h, r.header)
+	r.w.WriteHeader(status)
+	clear(h)
+	maps.Copy(h, before)
+}
+
+// Write implements [http.ResponseWriter].
+func (r *recorder) Write(p []byte) (int, error) { return write(r, p) }
+
+// WriteString implements [io.StringWriter].
+func (r *recorder) WriteString(s string) (int, error) { return write(r, s) }
+
+func write[T []byte | string](r *recorder, p T) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return 0, errRunEnded
+	}
+	if r.status == 0 {
+		r.begin(http.StatusOK)
+	}
+	switch {
+	case !bodyAllowed(r.status):
+		return 0, http.ErrBodyNotAllowed
+	case r.declared() >= 0 && int64(len(r.body)+len(p)) > r.declared():
+		return 0, http.ErrContentLength
+	case r.over || len(p) > r.limit-len(r.body):
+		r.over, r.body = true, nil
+		return 0, ErrResponseTooLarge
+	}
+	r.body = append(r.body, p...)
+	return len(p), nil
+}
+
+// Flush implements [http.Flusher]: what net/http would send now is decided, and nothing is
+// sent.
+func (r *recorder) Flush() { _ = r.FlushError() }
+
+// FlushError is Flush for [http.ResponseController].
+func (r *recorder) FlushError() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.status == 0 && !r.closed {
+		r.begin(http.StatusOK)
+	}
+	return nil
+}
+
+// SetReadDeadline is for [http.ResponseController].
+func (r *recorder) SetReadDeadline(t time.Time) error {
+	return http.NewResponseController(r.w).SetReadDeadline(t)
+}
+
+// SetWriteDeadline is for [http.ResponseController].
+func (r *recorder) SetWriteDeadline(t time.Time) error {
+	return http.NewResponseController(r.w).SetWriteDeadline(t)
+}
+
+// close ends the run: what is written later is an error.
+func (r *recorder) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+}
+
+// wrote reports whether the handler has begun an answer.
+func (r *recorder) wrote() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.status != 0
+}
+
+// finish makes a whole answer of what a handler has left that has returned: net/http would
+// send a 200, and look at the body for its type.
+func (r *recorder) finish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.status == 0 {
+		r.begin(http.StatusOK)
+	}
+	_, typed := r.sent["Content-Type"]
+	if !typed && len(r.body) > 0 && r.sent.Get("Content-Encoding") == "" {
+		r.sent["Content-Type"] = []string{http.DetectContentType(r.body)}
+	}
+}
+
+// declared is the Content-Length that the handler has announced, and -1 without one.
+func (r *recorder) declared() int64 {
+	if values := r.sent["Content-Length"]; len(values) == 1 {
+		if n, err := strconv.ParseInt(values[0], 10, 64); err == nil && n >= 0 {
+			return n
+		}
+	}
+	return -1
+}
+
+// incomplete reports whether the handler wrote less than it had announced: net/http would
+// break the connection off, and the client would know.
+func (r *recorder) incomplete() bool {
+	return !r.over && r.method != http.MethodHead && bodyAllowed(r.status) && r.declared() > int64(len(r.body))
+}
+
+// send writes the answer to the real writer, with the headers that tell adds.
+func (r *recorder) send(tell func()) {
+	replace(r.w, r.sent)
+	tell()
+	if bodyAllowed(r.status) && r.method != http.MethodHead {
+		r.w.Header().Set("Content-Length", strconv.Itoa(len(r.body)))
+	}
+	r.w.WriteHeader(r.status)
+	_, _ = r.w.Write(r.body) // the client may have gone; its retry gets the replay
+}
+
+// bodyAllowed is RFC 9110, 6.4.1.
+func bodyAllowed(status int) bool {
+	return status >= 200 && !slices.Contains([]int{http.StatusNoContent, http.StatusNotModified}, status)
+}
