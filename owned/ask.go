@@ -1,8 +1,10 @@
 package owned
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/onceward/onceward/internal/redisscript"
 )
@@ -12,8 +14,9 @@ type ask struct {
 	o     *Ownership
 	items []sought
 
-	epoch uint64
-	reply redisscript.OwnReply
+	epoch  uint64
+	unread []int64 // generations of which no buckets were named
+	reply  redisscript.OwnReply
 }
 
 // sought is an ID that is asked for, and the generations in which it may be: bit i of in says that
@@ -27,52 +30,86 @@ type sought struct {
 // anywhere are the generations of one that the filter knows nothing of.
 const anywhere = ^uint64(0)
 
-// call names the sets. The fresh ones are looked in for all IDs, which is one command each; a bucket for
-// those that it may have. Until take no folding begins: members would move to buckets that were not named.
+// maybe reports whether it may be in a generation.
+func (s *sought) maybe(gen int64) bool {
+	return s.in == anywhere || gen >= s.oldest && gen <= s.oldest+63 && s.in>>(gen-s.oldest)&1 == 1
+}
+
+// call names the sets, newest first. The fresh ones are looked in for all IDs, which is one command each; a
+// bucket for those that it may have, once its generation is being folded. It keeps no fold waiting: the
+// answer tells of sets that were folded meanwhile.
 func (a *ask) call() redisscript.Call {
 	o := a.o
-	o.folds.RLock()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	q := redisscript.OwnAsk{Epoch: o.epoch, IDs: make([]int64, len(a.items))}
-	a.epoch = o.epoch
+	q := redisscript.OwnAsk{IDs: make([]int64, len(a.items))}
 	for i := range a.items {
 		q.IDs[i] = a.items[i].member
 	}
-	for gen, g := range o.sets {
-		for n := g.Folded + 1; n <= g.Newest; n++ {
+	a.unread = a.unread[:0]
+	var folding []int64
+	o.mu.Lock()
+	q.Epoch, a.epoch = o.epoch, o.epoch
+	gens := make([]int64, 0, len(o.sets))
+	for gen := range o.sets {
+		gens = append(gens, gen)
+	}
+	slices.Sort(gens)
+	slices.Reverse(gens)
+	for _, gen := range gens {
+		g := o.sets[gen]
+		for n := g.Newest; n > g.Folded; n-- {
 			q.Fresh = append(q.Fresh, o.names.fresh(gen, n))
 		}
+		q.FoldedTo = append(q.FoldedTo, redisscript.OwnFoldedTo{Gen: gen, N: g.Folded})
 		if g.folding {
-			q.Buckets = a.buckets(q.Buckets, gen)
+			folding = append(folding, gen)
+		} else {
+			a.unread = append(a.unread, gen)
 		}
 	}
+	o.mu.Unlock()
+	q.Buckets = a.buckets(folding)
 	return redisscript.NewOwnAsk(o.keys(), &q)
 }
 
-// buckets appends those of a generation that the IDs may be in.
-func (a *ask) buckets(to []redisscript.OwnBucket, gen int64) []redisscript.OwnBucket {
-	of := make(map[int]int) // index in to, by bucket
-	for i := range a.items {
-		item := &a.items[i]
-		if item.in != anywhere && (gen < item.oldest || gen > item.oldest+63 || item.in>>(gen-item.oldest)&1 == 0) {
-			continue
+// buckets are those of some generations that the IDs may be in.
+func (a *ask) buckets(gens []int64) (all []redisscript.OwnBucket) {
+	type at struct{ bucket, item int }
+	var in []at
+	of := make([]int, 0, len(gens)*len(a.items))
+	for _, gen := range gens {
+		in = in[:0]
+		for i := range a.items {
+			if item := &a.items[i]; item.maybe(gen) {
+				in = append(in, at{a.o.s.members.bucket(item.member), i})
+			}
 		}
-		b := a.o.s.members.bucket(item.member)
-		at, known := of[b]
-		if !known {
-			at = len(to)
-			of[b] = at
-			to = append(to, redisscript.OwnBucket{Key: a.o.names.bucket(gen, b)})
+		slices.SortFunc(in, func(a, b at) int { return cmp.Compare(a.bucket, b.bucket) })
+		for from := 0; from < len(in); {
+			first := len(of)
+			to := from
+			for ; to < len(in) && in[to].bucket == in[from].bucket; to++ {
+				of = append(of, in[to].item)
+			}
+			all = append(all, redisscript.OwnBucket{Key: a.o.names.bucket(gen, in[from].bucket), Of: of[first:len(of):len(of)]})
+			from = to
 		}
-		to[at].Of = append(to[at].Of, i)
 	}
-	return to
+	return all
+}
+
+// again reports whether sets were folded into buckets that were not named. Whoever folds says so before: the
+// next time they are named.
+func (a *ask) again() bool {
+	if a.reply.Err != nil || !a.reply.Moved {
+		return false
+	}
+	a.o.mu.Lock()
+	defer a.o.mu.Unlock()
+	return slices.ContainsFunc(a.unread, func(gen int64) bool { g := a.o.sets[gen]; return g == nil || g.folding })
 }
 
 // take takes in the answer.
 func (a *ask) take(r *redisscript.OwnReply) {
-	a.o.folds.RUnlock()
 	a.reply = *r
 	a.o.heard(r)
 	switch {

@@ -84,10 +84,9 @@ func (o *Ownership) foldSet(ctx context.Context, gen int64, n uint64) (bool, err
 	return false, errors.New("owned: fold: keys are forgotten all the time")
 }
 
-// beginFolding waits for who has named no buckets because there were none: members move there from now on.
+// beginFolding has asks name the buckets: members move there from now on. An ask that has named none, and is
+// answered after the fold, is told that sets were folded, and asks again.
 func (o *Ownership) beginFolding(gen int64) {
-	o.folds.Lock()
-	defer o.folds.Unlock()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if g := o.sets[gen]; g != nil {

@@ -37,8 +37,8 @@ const (
 	// leaseRequests is how many of a request's leases the partition's lease must hold: an answer may
 	// come two of them late and still be a grant.
 	leaseRequests = 3
-	// keysPerBucket is how many members a bucket is planned to have: Lua hashes all of it for a look at
-	// one, and at 400 that took twice as long.
+	// keysPerBucket is how many members a bucket is planned to have: all of it is sent for a look at one,
+	// and Lua, which looks in it for others than the owner, hashes all of it.
 	keysPerBucket = 128
 	// foldsPerSlice is how many fresh sets a generation is planned to fill: each fold then brings a bucket
 	// some twenty members, and those of one set take 56 bytes each, which is 2.5 for each key of a window

@@ -76,10 +76,6 @@ type Ownership struct {
 
 	foldAtOnce int // other than the constant in tests
 
-	// folds is held to read while sets are named for an ask that is under way, and taken to begin the
-	// folding of a set: whoever named no buckets has his answer before members move there.
-	folds sync.RWMutex
-
 	again  sync.Mutex // one acquires again at a time
 	gaveUp bool       // under again: Release was sent
 	given  uint64     // under again: the last epoch that was given to us again, also where it was not used

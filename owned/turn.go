@@ -2,6 +2,7 @@ package owned
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -133,9 +134,37 @@ func (o *Ownership) forgetSets() {
 	}
 }
 
-// trip sends turns and asks in one pipeline, and turns again that were named for another generation or
-// whose lease had lapsed.
+// trip sends turns and asks in one pipeline. Turns go again that were named for another generation or
+// whose lease had lapsed, and asks whose sets have moved to buckets that were not named.
 func (s *Store) trip(ctx context.Context, turns []*turn, asks []*ask) {
+	for n := 1; ; n++ {
+		s.round(ctx, turns, asks)
+		asks = some(asks, (*ask).again)
+		if n == resends {
+			break
+		}
+		turns = some(turns, func(t *turn) bool { return t.again(ctx) })
+		if len(turns)+len(asks) == 0 {
+			return
+		}
+	}
+	for _, a := range asks {
+		a.reply = redisscript.OwnReply{Err: errors.New("owned: ask: sets are folded all the time")}
+	}
+}
+
+// some returns those that are, in a list of its own.
+func some[T any](all []T, are func(T) bool) (list []T) {
+	for _, one := range all {
+		if are(one) {
+			list = append(list, one)
+		}
+	}
+	return list
+}
+
+// round is one pipeline.
+func (s *Store) round(ctx context.Context, turns []*turn, asks []*ask) {
 	calls := make([]redisscript.Call, 0, len(turns)+len(asks))
 	for _, t := range turns {
 		calls = append(calls, t.call())
@@ -150,31 +179,6 @@ func (s *Store) trip(ctx context.Context, turns []*turn, asks []*ask) {
 	}
 	for i, a := range asks {
 		a.take(&replies[len(turns)+i])
-	}
-	for range resends - 1 {
-		again := turns[:0:0]
-		for _, t := range turns {
-			if t.again(ctx) {
-				again = append(again, t)
-			}
-		}
-		if len(again) == 0 {
-			return
-		}
-		s.resend(ctx, again)
-		turns = again
-	}
-}
-
-func (s *Store) resend(ctx context.Context, turns []*turn) {
-	calls := make([]redisscript.Call, len(turns))
-	for i, t := range turns {
-		calls[i] = t.call()
-	}
-	sent := s.now()
-	replies := s.send(ctx, calls...)
-	for i, t := range turns {
-		t.take(&replies[i], sent)
 	}
 }
 

@@ -148,45 +148,6 @@ func turnCall(script *Script, k OwnKeys, self OwnSelf, t *OwnTurn, begin []OwnFi
 	return ownCall(script, keys, args)
 }
 
-// OwnAsk asks for ids.
-type OwnAsk struct {
-	// Epoch of head: the owner's, or as it was read.
-	Epoch uint64
-	// Foreign is for who does not hold the partition: it also looks in run, and needs Gen
-	// and Newest as they were read in head: the newest fresh set of generation Gen, or 0.
-	Foreign bool
-	Gen     int64
-	Newest  uint64
-	IDs     []int64
-	// Fresh sets are looked in for all ids, a bucket for those that may be in it, after all
-	// of them. Those in which most will be found stand first: who is found is not looked for
-	// again.
-	Fresh   []string
-	Buckets []OwnBucket
-}
-
-// OwnBucket is a bucket and which of the ids to look for: indexes, from 0.
-type OwnBucket struct {
-	Key string
-	Of  []int
-}
-
-// NewOwnAsk looks for ids in the sets that are named. It writes nothing.
-func NewOwnAsk(k OwnKeys, q *OwnAsk) Call {
-	keys := []string{k.Head}
-	if q.Foreign {
-		keys = append(keys, k.Own, k.Run)
-	}
-	keys = append(keys, q.Fresh...)
-	args := make([]any, 0, 7+len(q.Buckets))
-	args = append(args, q.Epoch, bit(q.Foreign), q.Gen, q.Newest, ownMembers(q.IDs, done), ownMembers(q.IDs, touched), len(q.Fresh))
-	for _, b := range q.Buckets {
-		keys = append(keys, b.Key)
-		args = append(args, ownIndexes(b.Of))
-	}
-	return ownCall(ownAskScript, keys, args)
-}
-
 // OwnFold moves members of a fresh set into buckets.
 type OwnFold struct {
 	// Fresh is the key of fresh set N of generation Gen: the oldest that is not folded.
@@ -293,18 +254,6 @@ func ownMembers(ids []int64, member func(int64) int64) string {
 	b := make([]byte, 0, 8*len(ids))
 	for _, id := range ids {
 		b = binary.BigEndian.AppendUint64(b, uint64(member(id))) //nolint:gosec // 64 bits either way
-	}
-	return string(b)
-}
-
-// ownIndexes is a list of indexes, from 1 and with commas.
-func ownIndexes(of []int) string {
-	var b []byte
-	for i, at := range of {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, int64(at)+1, 10)
 	}
 	return string(b)
 }

@@ -16,12 +16,10 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// ownBatch is the number of keys of a batch, ownSet of a fresh set, and ownPer of those that
-// one fold brings into a bucket.
+// ownBatch is the number of keys of a batch, and ownSet of a fresh set.
 const (
 	ownBatch = 256
 	ownSet   = 16 << 10
-	ownPer   = 20
 )
 
 // BenchmarkOwn tells what a key costs a Redis of its own: exec-ns is the time of the
@@ -38,10 +36,15 @@ func BenchmarkOwn(b *testing.B) {
 	b.Run("begin", o.begin)
 	b.Run("mark", o.mark)
 	b.Run("mark and begin", o.both)
-	b.Run("fold", o.fold)
+	for _, per := range []int{20, 40} {
+		b.Run(fmt.Sprintf("fold, %d a bucket", per), func(b *testing.B) { o.fold(b, per) })
+	}
 	b.Run("ask, all done", o.ask(ownBatch))
 	b.Run("ask, none done", o.ask(0))
-	b.Run("ask, in buckets", o.askBuckets)
+	for _, full := range []int{128, 256, 400} {
+		b.Run(fmt.Sprintf("ask, in buckets of %d", full), func(b *testing.B) { o.askBuckets(b, full, false) })
+		b.Run(fmt.Sprintf("ask, in buckets of %d, foreign", full), func(b *testing.B) { o.askBuckets(b, full, true) })
+	}
 }
 
 type ownBench struct {
@@ -70,7 +73,7 @@ func (o *ownBench) perKey(b *testing.B, keys int, before, f func()) {
 	var cpu, exec float64
 	look := func(sign float64) {
 		cpu += sign * (o.info(b, "cpu", "used_cpu_user:") + o.info(b, "cpu", "used_cpu_sys:"))
-		for _, command := range []string{"evalsha", "set"} {
+		for _, command := range []string{"evalsha", "set", "getrange"} {
 			exec += sign * o.info(b, "commandstats", "cmdstat_"+command+":calls=")
 		}
 	}
@@ -180,11 +183,11 @@ func (o *ownBench) both(b *testing.B) {
 	})
 }
 
-// fold folds whole fresh sets by calls of 102 buckets, 20 members each, until a bucket
-// has 120.
-func (o *ownBench) fold(b *testing.B) {
-	const buckets, each = ownSet / ownPer, 2048 / ownPer
-	const calls = (buckets + each - 1) / each
+// fold folds whole fresh sets by calls of 2048 members, so many for a bucket, until a bucket
+// was folded to six times.
+func (o *ownBench) fold(b *testing.B, per int) {
+	buckets, each := ownSet/per, 2048/per
+	calls := (buckets + each - 1) / each
 	folded := o.n + 1
 	o.n++ // the older ones stay
 	o.poke(b, "fold:", o.n-1)
@@ -202,11 +205,11 @@ func (o *ownBench) fold(b *testing.B) {
 		for c := range calls {
 			f := &redisscript.OwnFold{Fresh: o.fresh(folded), Gen: o.g, N: folded, Count: ownSet, Last: c == calls-1}
 			for i := c * each; i < min((c+1)*each, buckets); i++ {
-				to := min(ownPer*(i+1), ownSet)
+				to := min(per*(i+1), ownSet)
 				if i == buckets-1 {
 					to = ownSet
 				}
-				f.Buckets = append(f.Buckets, redisscript.OwnFill{Key: fmt.Sprintf("{own}:b:%d:%d:%d", o.g, i, folded/(120/ownPer)), Members: members[ownPer*i : to]})
+				f.Buckets = append(f.Buckets, redisscript.OwnFill{Key: fmt.Sprintf("{own}:b%d:%d:%d:%d", per, o.g, i, folded/6), Members: members[per*i : to]})
 			}
 			o.call(b, redisscript.NewOwnFold(o.keys, o.self, f))
 		}
@@ -245,15 +248,15 @@ func (o *ownBench) ask(done int) func(b *testing.B) {
 	}
 }
 
-// askBuckets looks for a batch whose ids are each in a bucket of its own.
-func (o *ownBench) askBuckets(b *testing.B) {
-	const full = 128
+// askBuckets looks for a batch whose ids are each in a bucket of its own, in the middle of
+// it.
+func (o *ownBench) askBuckets(b *testing.B, full int, foreign bool) {
 	n := o.n + 1
 	o.poke(b, "fold:", o.n)
-	q := &redisscript.OwnAsk{Epoch: o.self.Epoch}
+	q := &redisscript.OwnAsk{Epoch: o.self.Epoch, Foreign: foreign, FoldedTo: []redisscript.OwnFoldedTo{{Gen: o.g, N: o.n}}}
 	o.call(b, redisscript.NewOwnTurn(o.keys, o.self, &redisscript.OwnTurn{Fresh: o.fresh(n), Gen: o.g, N: n, Marks: ownRandom(1)}))
 	for i := range ownBatch {
-		fill := redisscript.OwnFill{Key: fmt.Sprintf("{own}:asked:%d", i), Members: ownRandom(full)}
+		fill := redisscript.OwnFill{Key: fmt.Sprintf("{own}:asked:%d:%d", n, i), Members: ownRandom(full)}
 		for m := range fill.Members {
 			fill.Members[m] &^= 1
 		}
@@ -262,5 +265,13 @@ func (o *ownBench) askBuckets(b *testing.B) {
 		q.Buckets = append(q.Buckets, redisscript.OwnBucket{Key: fill.Key, Of: []int{i}})
 	}
 	o.n = n
-	o.perKey(b, ownBatch, nil, func() { o.call(b, redisscript.NewOwnAsk(o.keys, q)) })
+	q.Gen, q.Newest = o.g, n
+	o.perKey(b, ownBatch, nil, func() {
+		r := o.call(b, redisscript.NewOwnAsk(o.keys, q))
+		for _, f := range r.Found {
+			if !f.Done() {
+				b.Fatal("not found")
+			}
+		}
+	})
 }

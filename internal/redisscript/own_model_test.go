@@ -222,6 +222,7 @@ func (m *model) ask(q *redisscript.OwnAsk, now time.Duration) redisscript.OwnRep
 		r.Found[i] += redisscript.Found(8 * runs)
 	}
 	r.Live = q.Foreign && m.own != ""
+	r.Moved = !q.Foreign && slices.ContainsFunc(q.FoldedTo, func(f redisscript.OwnFoldedTo) bool { return h.Gens[f.Gen].Folded != f.N })
 	return r
 }
 

@@ -36,6 +36,8 @@ type OwnReply struct {
 	Found []Found
 	// Live tells a foreign query that somebody holds the partition.
 	Live bool
+	// Moved tells an owner that asks that a generation was folded further than it knew.
+	Moved bool
 	// Err is set when the script was refused, or may or may not have run.
 	Err error
 }
@@ -95,9 +97,14 @@ func (r *Runner) answersOwn(ctx context.Context, calls []Call) []OwnReply {
 		return nil
 	}
 	replies := make([]OwnReply, len(calls))
-	for i, cmd := range r.evaluate(ctx, calls, nil, nil) {
+	var read []redis.Cmder
+	for i := range calls {
+		read = append(read, calls[i].reads.read(ctx)...)
+	}
+	for i, cmd := range r.evaluate(ctx, calls, read, nil) {
 		replies[i] = parseOwn(cmd)
 	}
+	r.readBuckets(ctx, calls, replies, read)
 	return replies
 }
 
@@ -133,6 +140,6 @@ func parseOwn(cmd *redis.Cmd) OwnReply {
 	return OwnReply{
 		Answer: answer, Now: FromMillis(n[0]), Left: FromMillis(n[1]), SharedUntil: FromMillis(n[2]), Gen: n[3], Newest: uint64(n[4]),
 		Epoch: uint64(n[5]), Before: uint64(n[6]), Seq: uint64(n[7]), Fence: uint64(n[8]), Forgets: uint64(n[9]),
-		MapVersion: uint64(n[10]), Live: n[11] != 0, Found: []Found(found), //nolint:gosec // the scripts count from 0
+		MapVersion: uint64(n[10]), Live: n[11] == 1, Moved: n[11] == 2, Found: []Found(found), //nolint:gosec // the scripts count from 0
 	}
 }

@@ -144,6 +144,9 @@ func (w *walk) askOp() op {
 	for _, s := range w.unfolded() {
 		q.Fresh = append(q.Fresh, s.Key)
 	}
+	for g, of := range h.Gens {
+		q.FoldedTo = append(q.FoldedTo, redisscript.OwnFoldedTo{Gen: g, N: of.Folded})
+	}
 	of := make(map[string][]int)
 	for i, id := range q.IDs {
 		for g := range h.Gens {

@@ -48,7 +48,7 @@ func TestOwnWalk(t *testing.T) {
 func (w *walk) missing() string {
 	for _, answer := range []string{
 		"acquire held", "acquire acquired", "acquire mine", "acquire remapped", "acquire amnesia", "turn done", "turn stale", "turn edge",
-		"turn lapsed", "turn shared", "turn behind", "ask found", "ask stale", "ask amnesia", "fold folded", "fold forgot",
+		"turn lapsed", "turn shared", "turn behind", "ask found", "ask moved", "ask stale", "ask amnesia", "fold folded", "fold forgot",
 		"fold stale", "release released", "release stale", "remap mapped", "forget forgotten", "forget stale", "forget in_flight",
 	} {
 		if w.answers[answer] == 0 {
@@ -130,6 +130,9 @@ func (w *walk) step() {
 	want := o.model(r.Now)
 	w.log = append(w.log, fmt.Sprintf("\n%s %v -> %+v", o.name, o.call.Args, r))
 	w.answers[o.name+" "+r.Answer]++
+	if r.Moved {
+		w.answers["ask moved"]++
+	}
 	if diff := want.Left - r.Left; diff >= -2*time.Millisecond && diff < time.Minute {
 		want.Left = r.Left
 	}

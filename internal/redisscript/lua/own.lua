@@ -27,7 +27,7 @@
 --
 --   answer, ms of this server's clock, ms left of another's lease, shared, g, newest fresh
 --   set, epoch, the epoch before, seq, fence, forgets, mapver, 1 if a foreign query finds
---   somebody holding the partition, a byte for each id that was asked for
+--   somebody holding the partition and 2 if an owner's finds that sets were folded, a byte for each id that was asked for
 --
 -- Without a head that is amnesia, the clock, and nothing else. A head of another version
 -- is unreadable (in the place of ms left: its version), and nothing is done.

@@ -2,14 +2,16 @@
 -- own_ask looks for ids in sets of a partition. Who does not hold the partition also looks
 -- for them in run, in the same script: a begin and its mark change places in one turn, and
 -- whoever looks first in one and then in the other may miss both. That holds only while
--- the newest fresh set is among those that are looked in.
+-- the newest fresh set is among those that are looked in. The owner reads the buckets
+-- himself, which is cheaper: NewOwnAsk says why he may.
 --
--- KEYS     head; own and run when foreign; fresh sets; buckets
+-- KEYS     head; own and run when foreign; fresh sets; buckets when foreign
 -- ARGV     1 epoch, the owner's or as it was read  2 1 when foreign  3 g and 4 the number
 --          of its newest fresh set, as they were read, when foreign  5 the members done of
 --          all ids, which are the ids, and 6 the members touched, of 8 bytes each
---          7 number of fresh sets; then for each bucket which ids to look for in it: their
---          indexes, from 1, with commas
+--          7 number of fresh sets; then when foreign for each bucket which ids to look for in
+--          it: their indexes, from 1, with commas; else generations, each with the last set
+--          of it that was folded, as far as the owner knows
 -- Returns  as own.lua says, where answer is one of
 --          found    with a byte for each id: 1 done, 2 touched and not done, 4 begun in
 --                   an epoch from since on, and 8 for each further epoch in which it was
@@ -19,7 +21,11 @@
 
 local n, sets, foreign = #ARGV[5] / 8, tonumber(ARGV[7]), ARGV[2] == '1'
 local now = clock()
-local h, bad = read(now, 'lost', 'since')
+local fields = {'lost', 'since'}
+for i = 8, foreign and 0 or #ARGV, 2 do
+  fields[#fields + 1] = 'fold:' .. ARGV[i]
+end
+local h, bad = read(now, unpack(fields))
 if bad then
   return bad
 end
@@ -136,6 +142,12 @@ if foreign then
     end
   end
   h.live = redis.call('EXISTS', KEYS[2])
+else
+  for i = 3, #fields do
+    if h.more[i] ~= tonumber(ARGV[3 + 2 * i]) then
+      h.live = 2
+    end
+  end
 end
 for i = 1, n do
   all[i] = string.char(marked[i] + 2 * touched[i] + begun[i])
