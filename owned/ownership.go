@@ -85,6 +85,7 @@ type Ownership struct {
 	renewing atomic.Bool  // a renewal is under way
 	tending  atomic.Bool  // sets are folded, or snapshots saved
 	tended   time.Duration
+	reported time.Duration // when the observer was told last
 
 	mu          sync.Mutex // taken inside a shard's, never around it
 	epoch       uint64

@@ -16,6 +16,8 @@ const (
 	triesOf  = 20
 	// tendEvery is how often snapshots are looked at.
 	tendEvery = time.Minute
+	// tellEvery is how often the observer is told how a filter is.
+	tellEvery = time.Minute
 )
 
 // loadBackoff is the wait between two tries to load a filter.
@@ -79,9 +81,10 @@ func (s *Store) keepRenewing(over chan struct{}) {
 // renewDue renews what is due and returns how long to wait for the next.
 func (s *Store) renewDue(now time.Duration) time.Duration {
 	lease := s.opts.Lease
-	next := lease / renewals
+	next := min(lease/renewals, tellEvery)
 	var due []*Ownership
 	for _, o := range s.sorted() {
+		o.report(now)
 		o.tend(now)
 		at := time.Duration(o.valid.Load()) - lease + lease/renewals + margin(lease)
 		switch {
@@ -116,6 +119,24 @@ func (s *Store) renew(all []*Ownership) {
 		_ = all[i].recall(ctx) // likewise
 		all[i].renewing.Store(false)
 	}
+}
+
+// report tells the observer how the filter is, once a minute.
+func (o *Ownership) report(now time.Duration) {
+	if o.s.opts.Observer.FilterState == nil || now-o.reported < tellEvery {
+		return
+	}
+	o.reported = now
+	o.beside(func() {
+		st, reason := o.filter.Stats(), ""
+		switch {
+		case !o.loaded.Load():
+			reason = "loading"
+		case o.isShared():
+			reason = "shared"
+		}
+		o.tellState(st.Fill, st.Estimated, reason, nil)
+	})
 }
 
 // tend folds sets and saves snapshots beside the work of the partition.
