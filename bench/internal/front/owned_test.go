@@ -176,7 +176,7 @@ func TestTimingFolds(t *testing.T) {
 }
 
 func TestLoad(t *testing.T) {
-	e := &Env{Rounds: 2, Redis: embedded(t), Marks: 2*freshMembers + marksAtOnce}
+	e := &Env{Rounds: 2, Redis: embedded(t), Marks: freshMembers + marksAtOnce}
 	rows, err := e.measureLoad(t.Context())
 	if err != nil {
 		t.Fatal(err)
