@@ -106,6 +106,7 @@ var table = map[string]rule{
 		tests:   []string{"dedup/deduptest"},
 	},
 	"httpadapter/internal/problem": {},
+	"retry":                        {imports: []string{"internal/backoff"}},
 
 	"internal/backoff":     {},
 	"internal/sealed":      {imports: []string{"dedup"}},

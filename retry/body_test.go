@@ -1,0 +1,146 @@
+package retry_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/onceward/onceward/retry"
+)
+
+func TestBodiesAreSentAgain(t *testing.T) {
+	key := []string{retry.KeyHeader, `"k"`}
+	long := strings.Repeat("long", 1000)
+	for _, row := range []struct {
+		name    string
+		method  string
+		body    string
+		getBody bool
+		length  int64 // what the request says
+		limit   int64
+		sends   int
+	}{
+		{"GetBody", "POST", long, true, 4000, 10, 3},
+		{"kept", "POST", "short", false, -1, 10, 3},
+		{"kept, to the limit", "POST", "0123456789", false, 10, 10, 3},
+		{"kept, default limit", "POST", long, false, -1, 0, 3},
+		{"too long, by its length", "POST", long, false, 4000, 10, 1},
+		{"too long, as it turns out", "POST", long, false, -1, 10, 1},
+		{"never kept", "POST", "short", false, 5, -1, 1},
+		{"PUT without a key", "PUT", "short", false, -1, 10, 3},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := &script{steps: []step{broken, answer(503, ""), answer(200, "")}}
+				body := &closing{Reader: strings.NewReader(row.body)}
+				req := request(t, row.method, "", key...)
+				req.Body, req.ContentLength = body, row.length
+				if row.getBody {
+					req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(row.body)), nil }
+				}
+				resp, err := transport(t, base, retry.TransportConfig{BodyLimit: row.limit}).RoundTrip(req)
+				if row.sends == 3 {
+					text(t, resp, err)
+				} else {
+					gaveUp(t, err, retry.NotRepeatable)
+				}
+				sent := base.requests()
+				if len(sent) != row.sends || !body.closed || req.Body != body {
+					t.Fatalf("sent %d times, want %d; body closed: %v", len(sent), row.sends, body.closed)
+				}
+				for i, s := range sent {
+					if s.body != row.body || s.request.ContentLength != row.length {
+						t.Errorf("attempt %d: body %.20q of %d, length %d", i+1, s.body, len(s.body), s.request.ContentLength)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestPostWithoutBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, body := range []io.ReadCloser{nil, http.NoBody} {
+			base := &script{steps: []step{broken, broken, answer(200, "")}}
+			req := request(t, "POST", "")
+			req.Body = body
+			resp, err := transport(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(req)
+			text(t, resp, err)
+			if sent := base.requests(); len(sent) != 3 || sent[2].request.Body != body {
+				t.Errorf("body %v: sent %d times", body, len(sent))
+			}
+		}
+	})
+}
+
+// What is not going to be sent again is not read into memory, and goes out as it comes.
+func TestUnkeyedBodyIsNotRead(t *testing.T) {
+	r, w := io.Pipe()
+	base := roundTrip(func(req *http.Request) (*http.Response, error) {
+		go func() { _, _ = w.Write([]byte("x")); _ = w.Close() }() // begins when the request is under way
+		got, err := io.ReadAll(req.Body)
+		if string(got) != "x" || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+		_ = req.Body.Close()
+		return answer(200, "")(req)
+	})
+	req := request(t, "POST", "")
+	req.Body, req.ContentLength = r, -1
+	resp, err := transport(t, base, retry.TransportConfig{}).RoundTrip(req)
+	text(t, resp, err)
+}
+
+func TestBodiesThatFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unreadable := errors.New("disk failed")
+		body := &closing{Reader: readFunc(func([]byte) (int, error) { return 0, unreadable })}
+		req := request(t, "PUT", "")
+		req.Body, req.ContentLength = body, -1
+		base := &script{steps: []step{broken}}
+		if err := refused(t, transport(t, base, retry.TransportConfig{}), req); !errors.Is(err, unreadable) || !body.closed || len(base.requests()) != 0 {
+			t.Errorf("%v; body closed: %v, %d requests", err, body.closed, len(base.requests()))
+		}
+		req = request(t, "PUT", "x")
+		req.GetBody = func() (io.ReadCloser, error) { return nil, unreadable }
+		err := refused(t, transport(t, base, retry.TransportConfig{}), req)
+		gaveUp(t, err, retry.NotRepeatable)
+		if !errors.Is(err, unreadable) || !errors.Is(err, errNetwork) || len(base.requests()) != 1 {
+			t.Errorf("%v after %d requests", err, len(base.requests()))
+		}
+	})
+}
+
+// The body of 101 Switching Protocols can be written to, and is the caller's until it is closed.
+func TestUpgradedConnection(t *testing.T) {
+	conn := &duplex{}
+	base := roundTrip(func(req *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: conn}, nil
+	})
+	resp, err := transport(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", "", "Connection", "Upgrade", "Upgrade", "echo")) //nolint:bodyclose // it is w, and closed below
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, ok := resp.Body.(io.ReadWriteCloser)
+	if !ok {
+		t.Fatal("the connection cannot be written to")
+	}
+	if _, err := w.Write([]byte("hello")); err != nil || conn.written.String() != "hello" {
+		t.Errorf("wrote %q, %v", conn.written.String(), err)
+	}
+	if err := w.Close(); err != nil || !conn.closed {
+		t.Errorf("closed: %v, %v", conn.closed, err)
+	}
+}
+
+type duplex struct {
+	written strings.Builder
+	closed  bool
+}
+
+func (d *duplex) Read([]byte) (int, error)    { return 0, io.EOF }
+func (d *duplex) Write(p []byte) (int, error) { return d.written.Write(p) }
+func (d *duplex) Close() error                { d.closed = true; return nil }

@@ -1,0 +1,168 @@
+package retry_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/retry"
+)
+
+// breaker opens after limit failures in a row, lets one request through after delay, and closes
+// when that succeeds.
+type breaker struct {
+	mu        sync.Mutex
+	limit     int
+	delay     time.Duration
+	failures  int // in a row
+	permits   int // that are out
+	successes int
+	opened    time.Time // zero: closed
+	probing   bool
+}
+
+func (b *breaker) TryAcquirePermit() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.opened.IsZero() {
+		if b.probing || time.Since(b.opened) < b.delay {
+			return false
+		}
+		b.probing = true
+	}
+	b.permits++
+	return true
+}
+
+func (b *breaker) RecordSuccess() { b.record(true) }
+func (b *breaker) RecordFailure() { b.record(false) }
+
+func (b *breaker) record(ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.permits--
+	b.probing = false
+	if ok {
+		b.failures, b.opened = 0, time.Time{}
+		b.successes++
+		return
+	}
+	if b.failures++; b.failures >= b.limit {
+		b.opened = time.Now()
+	}
+}
+
+// releasing is a breaker that takes a permit back without a verdict.
+type releasing struct{ *breaker }
+
+func (r releasing) ReleasePermit() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.permits--
+	r.probing = false
+}
+
+func TestBreakerOpensAndRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &breaker{limit: 5, delay: 10 * time.Second}
+		up := time.Now().Add(60 * time.Second)
+		base := &script{steps: []step{func(req *http.Request) (*http.Response, error) {
+			if time.Now().Before(up) {
+				return answer(503, "down")(req)
+			}
+			return answer(200, "up")(req)
+		}}}
+		tr := transport(t, base, retry.TransportConfig{Breaker: b})
+		refused, served := 0, time.Duration(0)
+		start := time.Now()
+		for range 100 {
+			resp, err := tr.RoundTrip(request(t, "GET", ""))
+			switch {
+			case errors.Is(err, retry.ErrOpen):
+				gaveUp(t, err, retry.BreakerOpen)
+				refused++
+			case text(t, resp, err) == "up" && served == 0:
+				served = time.Since(start)
+			}
+			time.Sleep(time.Second)
+		}
+		down := 0
+		for _, s := range base.requests() {
+			if s.at.Before(up) {
+				down++
+			}
+		}
+		// Five failures open it; then one probe each ten seconds of the minute.
+		if down < 5 || down > 11 || refused < 40 {
+			t.Errorf("%d requests reached a server that was down, %d were refused", down, refused)
+		}
+		if served < 60*time.Second || served > 72*time.Second || b.successes < 25 || b.permits != 0 {
+			t.Errorf("served again after %v; %d successes, %d permits out", served, b.successes, b.permits)
+		}
+	})
+}
+
+func TestWhatABreakerIsTold(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		do       step
+		failures int
+	}{
+		{"200", answer(200, ""), 0}, {"404", answer(404, ""), 0}, {"429", answer(429, ""), 0},
+		{"500", answer(500, ""), 1}, {"501", answer(501, ""), 1}, {"network", broken, 1}, {"timeout", slow(time.Hour, answer(200, "")), 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &breaker{limit: 100}
+			cfg := retry.TransportConfig{Breaker: b}
+			cfg.Policy.Attempts, cfg.Policy.AttemptTimeout = 1, time.Second
+			if resp, err := transport(t, &script{steps: []step{row.do}}, cfg).RoundTrip(request(t, "GET", "")); err == nil {
+				text(t, resp, nil)
+			}
+			if b.failures != row.failures || b.permits != 0 || b.successes+b.failures != 1 {
+				t.Errorf("%s: %+v", row.name, b)
+			}
+		})
+	}
+}
+
+// A half-open breaker whose probe was cancelled must get its permit back.
+func TestCancelledProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plain := &breaker{limit: 1}
+		able := &breaker{limit: 1}
+		for name, b := range map[string]retry.Breaker{"plain": plain, "able": releasing{able}} {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, cancel)
+			cfg := retry.TransportConfig{Breaker: b}
+			err := refused(t, transport(t, &script{steps: []step{slow(time.Hour, answer(200, ""))}}, cfg), request(t, "GET", "").WithContext(ctx))
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if plain.permits != 0 || plain.failures != 1 || able.permits != 0 || able.failures != 0 || able.successes != 0 {
+			t.Errorf("plain %+v, able %+v", plain, able)
+		}
+	})
+}
+
+// A request that is not sent closes its body and pays nothing in.
+func TestRefusedRequest(t *testing.T) {
+	b := &breaker{limit: 1, delay: time.Hour, opened: time.Now()}
+	budget, err := retry.NewBudget(retry.BudgetConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := retry.TransportConfig{Policy: retry.Policy{Budget: budget}, Breaker: b}
+	body := &closing{}
+	req := request(t, "POST", "")
+	req.Body = body
+	base := &script{steps: []step{broken}}
+	err = refused(t, transport(t, base, cfg), req)
+	if e := gaveUp(t, err, retry.BreakerOpen); e.Attempts != 0 || !body.closed || budget.Tokens() != retry.DefaultFloor || len(base.requests()) != 0 {
+		t.Errorf("%v; body closed: %v, %v tokens, %d requests", e, body.closed, budget.Tokens(), len(base.requests()))
+	}
+}

@@ -1,0 +1,111 @@
+package retry
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+)
+
+// Defaults of the zero [BudgetConfig].
+const (
+	DefaultRatio = 0.1
+	DefaultFloor = 3.0
+	DefaultMost  = 10.0
+)
+
+// BudgetConfig says how many retries a [Budget] pays for.
+type BudgetConfig struct {
+	// Ratio is the part of a retry that each request pays in. Default: [DefaultRatio], one retry for ten requests.
+	Ratio float64
+	// Floor is the number of retries in hand before the first request, for those who send few.
+	// Default: [DefaultFloor]; a very small number for none.
+	Floor float64
+	// Most is the number of retries that good times can save up, and so the burst that an
+	// outage begins with on top of Ratio. Who sends thousands of requests a second sets it to some
+	// seconds of Ratio times that rate. Default: [DefaultMost], or Floor where that is larger.
+	Most float64
+}
+
+// Budget is a bucket of tokens that bounds retries to a part of the requests: each request puts
+// Ratio of a token in, each retry and each hedge takes one out. So of n requests at most Floor +
+// Ratio*n are sent again, whatever fails. It is the per-client retry budget of "Handling Overload" in Google's "Site
+// Reliability Engineering", whose share is 10 % as well.
+//
+// A Budget is safe for concurrent use, keeps no goroutine and is counted in millionths. One Budget
+// is for one service: two that share it pay for each other's outage.
+type Budget struct {
+	tokens       atomic.Int64 // millionths
+	ratio, limit int64
+	unlimited    bool
+}
+
+const token = 1_000_000
+
+// NewBudget returns a budget with Floor tokens. A negative or infinite field, one that is not a
+// number, and a Most below Floor is an error that names it.
+func NewBudget(cfg BudgetConfig) (*Budget, error) {
+	for name, v := range map[string]float64{"Ratio": cfg.Ratio, "Floor": cfg.Floor, "Most": cfg.Most} {
+		if !(v >= 0 && v <= 1e9) { // not a number is neither
+			return nil, fmt.Errorf("retry: %s is not from 0 to a thousand million: %v", name, v)
+		}
+	}
+	if cfg.Ratio == 0 {
+		cfg.Ratio = DefaultRatio
+	}
+	if cfg.Floor == 0 {
+		cfg.Floor = DefaultFloor
+	}
+	if cfg.Most == 0 {
+		cfg.Most = max(DefaultMost, cfg.Floor)
+	}
+	if cfg.Most < cfg.Floor {
+		return nil, fmt.Errorf("retry: Most %v is below Floor %v", cfg.Most, cfg.Floor)
+	}
+	b := &Budget{ratio: millionths(cfg.Ratio), limit: millionths(cfg.Most)}
+	b.tokens.Store(millionths(cfg.Floor))
+	return b, nil
+}
+
+func millionths(v float64) int64 { return int64(math.Round(v * token)) }
+
+// Unlimited returns a budget that pays for everything: for tests, and for who bounds retries in
+// another way.
+func Unlimited() *Budget { return &Budget{unlimited: true} }
+
+// Deposit puts the share of one request in. [Do] and [Transport] call it once for each call; loops of your
+// own that share the budget do so too. On nil it does nothing.
+func (b *Budget) Deposit() {
+	if b == nil || b.unlimited {
+		return
+	}
+	for {
+		old := b.tokens.Load()
+		if b.tokens.CompareAndSwap(old, min(old+b.ratio, b.limit)) {
+			return
+		}
+	}
+}
+
+// Take takes one token and reports whether there was one. Nil and [Unlimited] always have one.
+func (b *Budget) Take() bool {
+	if b == nil || b.unlimited {
+		return true
+	}
+	for {
+		old := b.tokens.Load()
+		if old < token {
+			return false
+		}
+		if b.tokens.CompareAndSwap(old, old-token) {
+			return true
+		}
+	}
+}
+
+// Tokens returns the number of retries in hand, for a gauge. It is infinite for nil and [Unlimited].
+func (b *Budget) Tokens() float64 {
+	if b == nil || b.unlimited {
+		return math.Inf(1)
+	}
+	return float64(b.tokens.Load()) / token
+}

@@ -1,0 +1,114 @@
+package retry
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+)
+
+// Class is what a response means for the request that it answers.
+type Class uint8
+
+const (
+	// Usual is what [TransportConfig].Statuses returns for a status that it does not decide.
+	Usual Class = iota
+	// Final: return the response.
+	Final
+	// Again: another attempt, if the request may be repeated.
+	Again
+	// Wait: a request with the same key is in flight; ask again for its answer. It costs neither an
+	// attempt nor a token of the budget, but [TransportConfig].MaxWait of time at most.
+	Wait
+)
+
+// StatusClass is the usual class of a status: Again for 408 Request Timeout, 425 Too Early, 429 Too Many Requests
+// and 5xx but 501 Not Implemented and 505 HTTP Version Not Supported; Final for all others. A 409
+// is decided by more than its status; see [TransportConfig].Statuses.
+func StatusClass(status int) Class {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return Again
+	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
+		return Final
+	}
+	if status >= 500 && status <= 599 {
+		return Again
+	}
+	return Final
+}
+
+// idempotent are the methods of RFC 9110, 9.2.2, whose repetition asks for nothing new.
+func idempotent(method string) bool {
+	return safe(method) || method == http.MethodPut || method == http.MethodDelete
+}
+
+// safe are the methods of RFC 9110, 9.2.1. An empty one is GET to net/http.
+func safe(method string) bool {
+	switch method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
+}
+
+// replayedHeader marks a stored answer: to ask again would bring the same.
+const replayedHeader = "Idempotent-Replayed"
+
+// class decides about a response. A keyed 409 with the problem in-flight comes from a layer like
+// httpadapter's.
+func (t *Transport) class(resp *http.Response, keyed bool) Class {
+	if signalled(resp.Header) || resp.Header.Get(replayedHeader) == "true" {
+		return Final
+	}
+	if t.cfg.Statuses != nil {
+		if c := t.cfg.Statuses(resp.StatusCode); c != Usual {
+			return c
+		}
+	}
+	if resp.StatusCode != http.StatusConflict || !keyed {
+		return StatusClass(resp.StatusCode)
+	}
+	if inFlight(resp) {
+		return Wait
+	}
+	return Final
+}
+
+// sniffLimit is as much of a problem's text as is read for its type.
+const sniffLimit = 64 << 10
+
+// inFlight reports whether resp is problem+json (RFC 9457) whose type ends in "in-flight". What it
+// reads of the body is put back.
+func inFlight(resp *http.Response) bool {
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil || media != "application/problem+json" || resp.Body == nil {
+		return false
+	}
+	head, err := io.ReadAll(io.LimitReader(resp.Body, sniffLimit))
+	rest := io.Reader(resp.Body)
+	if err != nil {
+		rest = failing{err}
+	}
+	resp.Body = joined{io.MultiReader(bytes.NewReader(head), rest), resp.Body}
+	var problem struct {
+		Type string `json:"type"`
+	}
+	if json.Unmarshal(head, &problem) != nil {
+		return false
+	}
+	return problem.Type[strings.LastIndexAny(problem.Type, "/#:")+1:] == "in-flight"
+}
+
+// joined reads from one and closes the other.
+type joined struct {
+	io.Reader
+	io.Closer
+}
+
+// failing is the rest of a body that could not be read.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }

@@ -1,0 +1,133 @@
+package retry
+
+import (
+	"context"
+	"math"
+	"time"
+)
+
+// failure is what an attempt ended with that is worth another.
+type failure struct {
+	err    error         // never nil
+	status int           // of a response; 0 without
+	after  time.Duration // not before
+	wait   bool          // in flight elsewhere
+}
+
+// course is the way of one call through its attempts. It belongs to one goroutine.
+type course struct {
+	Policy              // complete
+	limit     Reason    // why there is one send only; 0 if there may be more
+	deadline  time.Time // of the context; zero: none
+	latest    time.Time // that an attempt may begin
+	sends     int       // attempts and repeats of a wait
+	waits     int       // of sends: those that are no attempt
+	prev      time.Duration
+	waitUntil time.Time     // zero: has not waited
+	longest   time.Duration // of all waits for what is in flight elsewhere
+}
+
+// newCourse begins a call under a complete policy.
+func newCourse(ctx context.Context, p Policy) *course {
+	c := &course{Policy: p}
+	c.deadline, _ = ctx.Deadline()
+	c.latest = time.Now().Add(p.Elapsed)
+	if !Allowed(ctx) {
+		c.once(NotAllowed)
+	}
+	return c
+}
+
+// once leaves one send, whatever it is answered. The first reason stays.
+func (c *course) once(why Reason) {
+	if c.limit == 0 {
+		c.Attempts, c.limit = 1, why
+	}
+}
+
+// retries reports whether this call may send again by itself.
+func (c *course) retries() bool { return c.Attempts > 1 }
+
+// late is why no attempt may begin d from now; 0 if one may.
+func (c *course) late(d time.Duration) Reason {
+	switch {
+	case !c.deadline.IsZero() && time.Until(c.deadline) <= d:
+		return DeadlineNear
+	case time.Until(c.latest) < d:
+		return ElapsedNear
+	}
+	return 0
+}
+
+// timeout is that of the attempt which begins now; 0 for none. Where there is a deadline each of the
+// attempts that are left may use an equal part of what is left.
+func (c *course) timeout() time.Duration {
+	if c.deadline.IsZero() {
+		return c.AttemptTimeout
+	}
+	left := max(1, c.Attempts-(c.sends-c.waits))
+	if left == 1 && c.AttemptTimeout == 0 {
+		return 0 // the context itself is the bound, and its error the clearer one
+	}
+	share := max(1, time.Until(c.deadline)/time.Duration(left))
+	if c.AttemptTimeout > 0 {
+		return min(c.AttemptTimeout, share)
+	}
+	return share
+}
+
+// pause returns how long to wait after f, or why there is no next attempt. A token is taken last,
+// when nothing else stands in the way.
+func (c *course) pause(f failure) (time.Duration, Reason) {
+	if c.limit != 0 {
+		return 0, c.limit
+	}
+	if !f.wait && c.sends-c.waits >= c.Attempts {
+		return 0, AttemptsUsed
+	}
+	delay := c.Backoff.Delay(c.sends-1, c.prev)
+	c.prev = delay
+	if f.wait {
+		f.after = max(f.after, c.Backoff.least())
+	}
+	delay = plus(f.after, delay)
+	if why := c.late(delay); why != 0 {
+		return 0, why
+	}
+	if f.wait {
+		if !c.patient(delay) {
+			return 0, WaitedTooLong
+		}
+		c.waits++
+		return delay, 0
+	}
+	if !c.Budget.Take() {
+		return 0, BudgetEmpty
+	}
+	return delay, 0
+}
+
+// patient reports whether a wait of d for what is in flight elsewhere ends in time.
+func (c *course) patient(d time.Duration) bool {
+	if c.waitUntil.IsZero() {
+		c.waitUntil = time.Now().Add(c.longest)
+	}
+	return d <= time.Until(c.waitUntil)
+}
+
+// event is what OnRetry is told of f.
+func (c *course) event(f failure, delay time.Duration, gaveUp Reason) Event {
+	return Event{Attempt: c.sends, Err: f.err, Status: f.status, Delay: delay, Wait: f.wait, GaveUp: gaveUp}
+}
+
+func (c *course) gaveUp(why Reason, err error) error {
+	return &GaveUpError{Attempts: c.sends, Reason: why, Err: err}
+}
+
+// plus adds durations that are not negative; a sum that would overflow is the longest one.
+func plus(a, b time.Duration) time.Duration {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

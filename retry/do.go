@@ -1,0 +1,91 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/internal/backoff"
+)
+
+// Do calls fn until it returns no error, an error that is not worth another attempt, or the policy
+// ends it.
+//
+// The context of fn is bounded by the timeout of its attempt and cancelled when fn returns: what fn returns
+// must not depend on it. It carries [NoRetry] if Do itself retries, so that no layer below does.
+// Attempt counts from 1. An Idempotency-Key belongs to the operation and not to the attempt: make
+// it before Do, not in fn, and not with [TransportConfig].GenerateKeys below.
+//
+// Errors: one that is not worth another attempt comes back as fn returned it. One that was and got none
+// is wrapped in a [*GaveUpError] with the reason; under [NoRetry] that is the first. An end of ctx before the
+// first attempt is the context's error and its cause; one during a wait is a GaveUpError as well. A
+// bad policy, or a nil fn, is an error that names it. With an error comes the zero T.
+//
+// Do is safe for concurrent use, starts no goroutine, and lets panics of fn pass.
+func Do[T any](ctx context.Context, p Policy, fn func(ctx context.Context, attempt int) (T, error)) (T, error) {
+	var zero T
+	p, err := p.complete()
+	if err != nil {
+		return zero, err
+	}
+	if fn == nil {
+		return zero, errors.New("retry: fn is nil")
+	}
+	if ctx.Err() != nil {
+		return zero, ended(ctx)
+	}
+	c := newCourse(ctx, p)
+	p.Budget.Deposit()
+	for {
+		v, err := try(ctx, c, fn)
+		if err == nil {
+			return v, nil
+		}
+		worth, after := p.worth(err)
+		if !worth || ctx.Err() != nil {
+			return zero, err
+		}
+		if err := c.rest(ctx, failure{err: err, after: after}); err != nil {
+			return zero, err
+		}
+	}
+}
+
+// try is one attempt.
+func try[T any](ctx context.Context, c *course, fn func(context.Context, int) (T, error)) (T, error) {
+	inner := ctx
+	if c.retries() {
+		inner = NoRetry(ctx)
+	}
+	if d := c.timeout(); d > 0 {
+		var cancel context.CancelFunc
+		inner, cancel = context.WithTimeoutCause(inner, d, &timeoutError{d})
+		defer cancel()
+	}
+	c.sends++
+	return fn(inner, c.sends)
+}
+
+// rest tells of f and waits. Its error is why there is no next attempt.
+func (c *course) rest(ctx context.Context, f failure) error {
+	delay, why := c.pause(f)
+	if c.OnRetry != nil {
+		c.OnRetry(c.event(f, delay, why))
+	}
+	if why != 0 {
+		return c.gaveUp(why, f.err)
+	}
+	return c.sleep(ctx, delay, f)
+}
+
+// sleep waits between two attempts.
+func (c *course) sleep(ctx context.Context, delay time.Duration, f failure) error {
+	if backoff.Sleep(ctx, delay) != nil {
+		return c.gaveUp(ContextEnded, fmt.Errorf("%w; last failure: %w", ended(ctx), f.err))
+	}
+	if why := c.late(0); why != 0 { // it took long to wake up
+		return c.gaveUp(why, f.err)
+	}
+	return nil
+}

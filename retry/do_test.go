@@ -1,0 +1,296 @@
+package retry_test
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/retry"
+)
+
+// failing returns a function that fails n times with err, and the times at which it was called.
+func failing(n int, err error) (func(context.Context, int) (string, error), *[]time.Duration) {
+	start, calls := time.Now(), new([]time.Duration)
+	return func(_ context.Context, attempt int) (string, error) {
+		*calls = append(*calls, time.Since(start))
+		if attempt != len(*calls) {
+			return "", retry.Permanent(fmt.Errorf("attempt %d is the %d. call", attempt, len(*calls)))
+		}
+		if attempt <= n {
+			return "partial", err
+		}
+		return "done", nil
+	}, calls
+}
+
+func TestDoTriesAgainAfterJitteredWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fn, calls := failing(3, errNetwork)
+		p := retry.Policy{Attempts: 4, Backoff: retry.Backoff{Base: time.Second, Cap: 10 * time.Second, Jitter: retry.Equal}}
+		if v, err := retry.Do(t.Context(), p, fn); v != "done" || err != nil {
+			t.Fatalf("%q, %v", v, err)
+		}
+		for i, window := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+			if gap := (*calls)[i+1] - (*calls)[i]; gap < window/2 || gap > window {
+				t.Errorf("wait %d: %v, want half of %v or more", i+1, gap, window)
+			}
+		}
+	})
+}
+
+func TestDoGivesUp(t *testing.T) {
+	empty, _ := retry.NewBudget(retry.BudgetConfig{Ratio: 0.01, Floor: 0.5})
+	for _, row := range []struct {
+		name   string
+		policy retry.Policy
+		ctx    func(context.Context) (context.Context, context.CancelFunc)
+		err    error
+		calls  int
+		reason retry.Reason
+	}{
+		{name: "attempts", err: errNetwork, calls: 3, reason: retry.AttemptsUsed},
+		{name: "one attempt", policy: retry.Policy{Attempts: 1}, err: errNetwork, calls: 1, reason: retry.AttemptsUsed},
+		{name: "budget", policy: retry.Policy{Budget: empty}, err: errNetwork, calls: 1, reason: retry.BudgetEmpty},
+		{name: "elapsed", policy: retry.Policy{Attempts: 100, Elapsed: 10 * time.Second, Backoff: retry.Backoff{Base: 4 * time.Second, Cap: 4 * time.Second, Jitter: retry.Equal}},
+			err: errNetwork, calls: 0, reason: retry.ElapsedNear},
+		{name: "asked too long", err: retry.After(errNetwork, 5*time.Minute), calls: 1, reason: retry.ElapsedNear},
+		{name: "deadline", err: retry.After(errNetwork, time.Minute), calls: 1, reason: retry.DeadlineNear,
+			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithTimeout(ctx, 30*time.Second)
+			}},
+		{name: "not allowed", err: errNetwork, calls: 1, reason: retry.NotAllowed,
+			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return retry.NoRetry(ctx), func() {}
+			}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				if row.ctx != nil {
+					c, cancel := row.ctx(ctx)
+					defer cancel()
+					ctx = c
+				}
+				start := time.Now()
+				var last retry.Event
+				row.policy.OnRetry = func(e retry.Event) { last = e }
+				fn, calls := failing(1000, row.err)
+				v, err := retry.Do(ctx, row.policy, fn)
+				e := gaveUp(t, err, row.reason)
+				if v != "" || !errors.Is(err, errNetwork) || e.Attempts != len(*calls) {
+					t.Errorf("%q, %v after %d calls", v, err, len(*calls))
+				}
+				if row.calls != 0 && len(*calls) != row.calls {
+					t.Errorf("%d calls, want %d", len(*calls), row.calls)
+				}
+				if last.GaveUp != row.reason || last.Attempt != len(*calls) || last.Delay != 0 || !errors.Is(last.Err, errNetwork) {
+					t.Errorf("told of %+v", last)
+				}
+				if (row.reason == retry.DeadlineNear || row.reason == retry.ElapsedNear) && time.Since(start) >= 10*time.Second {
+					t.Errorf("gave up after %v: it slept into the deadline", time.Since(start))
+				}
+			})
+		})
+	}
+}
+
+func TestDoReturnsWhatIsFinalAsItIs(t *testing.T) {
+	custom := errors.New("custom")
+	cert := fmt.Errorf("dial: %w", x509.UnknownAuthorityError{})
+	permanent := retry.Permanent(errNetwork)
+	for _, row := range []struct {
+		name  string
+		err   error
+		retry func(error) bool
+		calls int
+	}{
+		{"permanent", permanent, nil, 1},
+		{"permanent wins over the policy's word", permanent, func(error) bool { return true }, 1},
+		{"permanent around after", retry.Permanent(retry.After(errNetwork, time.Second)), nil, 1},
+		{"after around permanent", retry.After(permanent, time.Second), nil, 1},
+		{"certificate", cert, nil, 1},
+		{"cancelled by somebody else", context.Canceled, nil, 1},
+		{"no permit", retry.ErrOpen, nil, 1},
+		{"the policy's word", custom, func(err error) bool { return !errors.Is(err, custom) }, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			fn, calls := failing(1000, row.err)
+			_, err := retry.Do(t.Context(), retry.Policy{Retryable: row.retry}, fn)
+			if err != row.err || len(*calls) != row.calls { //nolint:errorlint // the very error
+				t.Errorf("%v after %d calls", err, len(*calls))
+			}
+		})
+	}
+}
+
+func TestAfterIsTheLeastWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fn, calls := failing(1, retry.After(errNetwork, 20*time.Second))
+		p := retry.Policy{Backoff: steady, Retryable: func(error) bool { return false }}
+		if _, err := retry.Do(t.Context(), p, fn); err != nil {
+			t.Fatal(err)
+		}
+		if at := (*calls)[1]; at < 20*time.Second+steady.Cap/2 || at > 20*time.Second+steady.Cap {
+			t.Errorf("tried again after %v, want 20 s and the jitter on top", at)
+		}
+		fn, calls = failing(1, retry.After(errNetwork, -time.Hour))
+		if _, err := retry.Do(t.Context(), retry.Policy{Backoff: steady}, fn); err != nil {
+			t.Fatal(err)
+		}
+		if at := (*calls)[1]; at < steady.Cap/2 || at > steady.Cap {
+			t.Errorf("a negative wait: tried again after %v", at)
+		}
+	})
+}
+
+// Each attempt has its part of the time that is left, so the last one has some too.
+func TestTimeoutsShrinkInward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const none = time.Nanosecond
+		for _, row := range []struct {
+			name   string
+			policy retry.Policy
+			within time.Duration
+			want   []time.Duration
+		}{
+			{"shares of the deadline", retry.Policy{Attempts: 3}, 9 * time.Second, []time.Duration{3 * time.Second, 3 * time.Second, 3 * time.Second}},
+			{"Elapsed cuts nothing short", retry.Policy{Attempts: 3, Elapsed: 5 * time.Second, AttemptTimeout: 4 * time.Second}, 0, []time.Duration{4 * time.Second, 4 * time.Second}},
+			{"the smaller", retry.Policy{Attempts: 2, AttemptTimeout: time.Second}, 8 * time.Second, []time.Duration{time.Second, time.Second}},
+			{"AttemptTimeout alone", retry.Policy{Attempts: 2, AttemptTimeout: time.Second}, 0, []time.Duration{time.Second, time.Second}},
+			{"an hour is cut", retry.Policy{Attempts: 4, AttemptTimeout: time.Hour}, 8 * time.Second, []time.Duration{2 * time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second}},
+		} {
+			row.policy.Backoff = retry.Backoff{Base: none, Cap: none}
+			ctx, cancel := t.Context(), context.CancelFunc(func() {})
+			if row.within > 0 {
+				ctx, cancel = context.WithTimeout(ctx, row.within)
+			}
+			var got []time.Duration
+			_, err := retry.Do(ctx, row.policy, func(ctx context.Context, _ int) (int, error) {
+				begin := time.Now()
+				<-ctx.Done()
+				got = append(got, time.Since(begin).Round(time.Millisecond))
+				return 0, context.Cause(ctx)
+			})
+			if !errors.Is(err, context.DeadlineExceeded) || fmt.Sprint(got) != fmt.Sprint(row.want) {
+				t.Errorf("%s: attempts lasted %v, want %v; %v", row.name, got, row.want, err)
+			}
+			cancel()
+		}
+	})
+}
+
+func TestDoEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := errors.New("asked to stop")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		fn, calls := failing(1000, errNetwork)
+		time.AfterFunc(time.Second, func() { cancel(asked) })
+		start := time.Now()
+		_, err := retry.Do(ctx, retry.Policy{Elapsed: 24 * time.Hour, Backoff: retry.Backoff{Base: time.Hour, Cap: time.Hour, Jitter: retry.Equal}}, fn)
+		gaveUp(t, err, retry.ContextEnded)
+		if !errors.Is(err, asked) || !errors.Is(err, context.Canceled) || !errors.Is(err, errNetwork) || time.Since(start) != time.Second {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		if _, err = retry.Do(ctx, retry.Policy{}, fn); !errors.Is(err, asked) || len(*calls) != 1 {
+			t.Errorf("a context that is over: %v, %d calls", err, len(*calls))
+		}
+		// An attempt that fails because its caller has gone is not tried again.
+		ctx, cancel = context.WithCancelCause(t.Context())
+		tries := 0
+		_, err = retry.Do(ctx, retry.Policy{}, func(context.Context, int) (int, error) {
+			tries++
+			cancel(nil)
+			return 0, errNetwork
+		})
+		if tries != 1 || err != errNetwork { //nolint:errorlint // the very error
+			t.Errorf("%d attempts, %v", tries, err)
+		}
+	})
+}
+
+// Only the outermost Do retries: three layers make 3 calls and not 27.
+func TestDoTellsInnerLayers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		var layer func(context.Context, int) (int, error)
+		layer = func(ctx context.Context, depth int) (int, error) {
+			if depth == 0 {
+				calls++
+				return 0, errNetwork
+			}
+			return retry.Do(ctx, retry.Policy{}, func(ctx context.Context, _ int) (int, error) { return layer(ctx, depth-1) })
+		}
+		if _, err := layer(t.Context(), 3); err == nil || calls != 3 {
+			t.Errorf("%d calls, %v; want 3", calls, err)
+		}
+		if retry.Allowed(retry.NoRetry(t.Context())) || !retry.Allowed(t.Context()) {
+			t.Error("Allowed does not see NoRetry")
+		}
+		// Who makes one attempt leaves the retrying to the layer below.
+		_, _ = retry.Do(t.Context(), retry.Policy{Attempts: 1}, func(ctx context.Context, _ int) (int, error) {
+			if !retry.Allowed(ctx) {
+				t.Error("a Do that does not retry forbids it to others")
+			}
+			return 0, nil
+		})
+	})
+}
+
+func TestDoLetsPanicsPass(t *testing.T) {
+	var inner context.Context
+	defer func() {
+		if recover() != "boom" || inner.Err() == nil {
+			t.Error("the panic was changed, or the attempt's context goes on")
+		}
+	}()
+	_, _ = retry.Do(t.Context(), retry.Policy{AttemptTimeout: time.Hour}, func(ctx context.Context, _ int) (int, error) {
+		inner = ctx
+		panic("boom")
+	})
+}
+
+func TestBadPolicies(t *testing.T) {
+	for field, p := range map[string]retry.Policy{
+		"Attempts":       {Attempts: -1},
+		"Elapsed":        {Elapsed: -1},
+		"AttemptTimeout": {AttemptTimeout: -1},
+		"Base":           {Backoff: retry.Backoff{Base: 2, Cap: 1}},
+		"Kind":           {Backoff: retry.Backoff{Jitter: 9}},
+	} {
+		fn, calls := failing(0, nil)
+		if _, err := retry.Do(t.Context(), p, fn); err == nil || !strings.Contains(err.Error(), field) || len(*calls) != 0 {
+			t.Errorf("Do: %v after %d calls, want an error that names %s", err, len(*calls), field)
+		}
+		if _, err := retry.NewTransport(nil, retry.TransportConfig{Policy: p}); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("NewTransport: %v, want an error that names %s", err, field)
+		}
+	}
+	if _, err := retry.Do[int](t.Context(), retry.Policy{}, nil); err == nil {
+		t.Error("a nil fn is called")
+	}
+}
+
+func TestMarksOfNil(t *testing.T) {
+	if retry.Permanent(nil) != nil || retry.After(nil, time.Second) != nil || retry.Retryable(nil) {
+		t.Error("nil became an error")
+	}
+	if !retry.Retryable(context.DeadlineExceeded) || !retry.Retryable(errNetwork) {
+		t.Error("a timeout or a network error is not tried again")
+	}
+}
+
+func TestReasonsHaveWords(t *testing.T) {
+	for r := retry.AttemptsUsed; r <= retry.ContextEnded; r++ {
+		if s := r.String(); s == "" || strings.HasPrefix(s, "Reason(") {
+			t.Errorf("reason %d: %q", r, s)
+		}
+	}
+	if retry.Reason(99).String() != "Reason(99)" || retry.Decorrelated.String() != "decorrelated" {
+		t.Error("an unknown reason or a jitter has no name")
+	}
+}

@@ -1,0 +1,125 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// flight is one send. One goroutine at a time has it: whoever calls fly, then who gets it from there.
+type flight struct {
+	req     *http.Request
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	caller  context.Context // of the request that is sent
+	breaker Breaker         // nil: none
+	timer   *time.Timer     // nil: none
+
+	resp     *http.Response // exactly one of resp and err is set after fly
+	err      error
+	panicked any
+	claimed  atomic.Bool // of a race: by its goroutine, to report, or by the racer, to leave it behind
+}
+
+var (
+	errLost     = errors.New("retry: another copy of the request was answered first")
+	errNothing  = errors.New("retry: the base RoundTripper returned neither a response nor an error")
+	errVanished = errors.New("retry: the base RoundTripper ended its goroutine")
+)
+
+// fly sends and waits for the answer's header. If the base panics the flight is closed.
+func (f *flight) fly(base http.RoundTripper) {
+	back := false
+	defer func() {
+		if !back {
+			f.err = errVanished
+			if f.req.Body != nil {
+				_ = f.req.Body.Close() // the base may not have come to it
+			}
+			f.record()
+			f.close()
+		}
+	}()
+	resp, err := base.RoundTrip(f.req)
+	back = true
+	switch {
+	case err != nil && resp != nil: // against the contract
+		if resp.Body != nil {
+			_ = resp.Body.Close()
+		}
+		resp = nil
+	case err == nil && resp == nil: // likewise
+		err = errNothing
+	}
+	f.resp, f.err = resp, err
+	f.record()
+}
+
+// record answers the breaker's permit.
+func (f *flight) record() {
+	if f.breaker == nil {
+		return
+	}
+	cancelled := f.err != nil && errors.Is(f.caller.Err(), context.Canceled)
+	switch release, ok := f.breaker.(interface{ ReleasePermit() }); {
+	case f.err == nil && f.resp.StatusCode < 500, f.err != nil && errors.Is(context.Cause(f.ctx), errLost):
+		f.breaker.RecordSuccess()
+	case cancelled && ok:
+		release.ReleasePermit()
+	default:
+		f.breaker.RecordFailure()
+	}
+}
+
+// land stops the clock of the attempt. One that has run out has cancelled the request, and what arrived at the
+// same moment cannot be read any more.
+func (f *flight) land() {
+	if f.timer != nil {
+		f.timer.Stop()
+	}
+	var timeout *timeoutError
+	if errors.As(context.Cause(f.ctx), &timeout) && f.caller.Err() == nil {
+		f.close()
+		f.resp, f.err = nil, timeout
+	}
+}
+
+// deliver hands the outcome to the caller, whose the body now is.
+func (f *flight) deliver() (*http.Response, error) {
+	if f.err != nil {
+		f.close()
+		return nil, f.err
+	}
+	hold(f.resp, func() { f.cancel(nil) })
+	return f.resp, nil
+}
+
+// What is read of a response that nobody wants, so that its connection can be used again.
+const (
+	drainLimit = 64 << 10
+	drainTime  = time.Second
+)
+
+// drain reads what is left of a short body and closes it.
+func (f *flight) drain() {
+	if f.resp != nil && f.resp.Body != nil && f.resp.ContentLength <= drainLimit {
+		slow := time.AfterFunc(drainTime, func() { f.cancel(nil) })
+		_, _ = io.CopyN(io.Discard, f.resp.Body, drainLimit)
+		slow.Stop()
+	}
+	f.close()
+}
+
+// close ends the send and whatever came of it.
+func (f *flight) close() {
+	if f.timer != nil {
+		f.timer.Stop()
+	}
+	if f.resp != nil && f.resp.Body != nil {
+		_ = f.resp.Body.Close()
+	}
+	f.cancel(nil)
+}

@@ -1,0 +1,226 @@
+package retry_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/retry"
+)
+
+func hedged(t *testing.T, base http.RoundTripper, cfg retry.TransportConfig) *retry.Transport {
+	t.Helper()
+	cfg.HedgeAfter = 100 * time.Millisecond
+	return transport(t, base, cfg)
+}
+
+// The second copy answers, the first is cancelled, its body closed, and no goroutine stays: the
+// bubble would not end.
+func TestHedgeWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &script{steps: []step{slow(time.Hour, answer(200, "slow")), slow(10*time.Millisecond, answer(200, "fast"))}}
+		b := &breaker{limit: 1}
+		var told []retry.Event
+		cfg := retry.TransportConfig{GenerateKeys: everybody, Breaker: b}
+		cfg.Policy.OnRetry = func(e retry.Event) { told = append(told, e) }
+		start := time.Now()
+		resp, err := hedged(t, base, cfg).RoundTrip(request(t, "POST", "x"))
+		if took := time.Since(start); took != 110*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+		synctest.Wait()
+		sent := base.requests()
+		if len(sent) != 2 || sent[0].key != sent[1].key || sent[0].key == "" || sent[1].body != "x" {
+			t.Fatalf("sent %d copies", len(sent))
+		}
+		if sent[0].ctx.Err() == nil || sent[1].ctx.Err() != nil {
+			t.Error("the copy that lost goes on, or the one that won was cancelled")
+		}
+		if text(t, resp, err) != "fast" || base.open.Load() != 0 || sent[1].ctx.Err() == nil {
+			t.Errorf("%d bodies open", base.open.Load())
+		}
+		if b.permits != 0 || b.failures != 0 || b.successes != 2 {
+			t.Errorf("the breaker was told %+v", b)
+		}
+		if len(told) != 1 || !told[0].Hedge || told[0].GaveUp != 0 || told[0].Attempt != 1 {
+			t.Errorf("told of %+v", told)
+		}
+	})
+}
+
+func TestFirstCopyWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// The loser answers although it was cancelled: its body is closed all the same.
+		deaf := func(req *http.Request) (*http.Response, error) {
+			time.Sleep(time.Minute)
+			return answer(200, "late")(req)
+		}
+		base := &script{steps: []step{slow(150*time.Millisecond, answer(200, "first")), deaf}}
+		resp, err := hedged(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", ""))
+		if text(t, resp, err) != "first" {
+			t.Error("not the first answer")
+		}
+		time.Sleep(2 * time.Minute)
+		if base.open.Load() != 0 || len(base.requests()) != 2 {
+			t.Errorf("%d bodies open after %d requests", base.open.Load(), len(base.requests()))
+		}
+	})
+}
+
+func TestWhatIsHedged(t *testing.T) {
+	empty := func() *retry.Budget {
+		b, _ := retry.NewBudget(retry.BudgetConfig{Ratio: 0.1, Floor: 0.5})
+		return b
+	}
+	key := []string{retry.KeyHeader, "k"}
+	for _, row := range []struct {
+		name, method string
+		header       []string
+		change       func(*http.Request) *http.Request
+		budget       *retry.Budget
+		open         bool // the breaker, after the first copy
+		copies       int
+	}{
+		{name: "safe", method: "GET", copies: 2},
+		{name: "keyed", method: "POST", header: key, copies: 2},
+		{name: "keyed, for a target that does not honour it", method: "POST", header: key, copies: 1, change: func(r *http.Request) *http.Request {
+			r.URL.Host = "stranger"
+			return r
+		}},
+		{name: "unkeyed", method: "POST", copies: 1, change: func(r *http.Request) *http.Request {
+			r.URL.Host = "stranger"
+			return r
+		}},
+		{name: "idempotent, unkeyed", method: "PUT", copies: 1},
+		{name: "no token", method: "GET", budget: empty(), copies: 1},
+		{name: "no permit", method: "GET", open: true, copies: 1},
+		{name: "upgrade", method: "GET", header: []string{"Upgrade", "websocket"}, copies: 1},
+		{name: "under NoRetry", method: "GET", copies: 1, change: func(r *http.Request) *http.Request {
+			return r.WithContext(retry.NoRetry(r.Context()))
+		}},
+		{name: "a body that can be read once", method: "POST", header: key, copies: 1, change: func(r *http.Request) *http.Request {
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader("x")), 1<<40
+			return r
+		}},
+		{name: "trailers", method: "POST", header: key, copies: 1, change: func(r *http.Request) *http.Request {
+			r.Trailer = http.Header{"Digest": nil}
+			return r
+		}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			base := &script{steps: []step{slow(time.Second, answer(200, ""))}}
+			b := &breaker{limit: 100, delay: time.Hour}
+			cfg := retry.TransportConfig{Breaker: b, GenerateKeys: func(r *http.Request) bool { return r.URL.Host != "stranger" }}
+			cfg.Policy.Budget, cfg.Policy.Attempts = row.budget, 1
+			if row.open {
+				time.AfterFunc(time.Millisecond, func() { b.mu.Lock(); b.opened = time.Now(); b.mu.Unlock() })
+			}
+			req := request(t, row.method, "", row.header...)
+			if row.change != nil {
+				req = row.change(req)
+			}
+			resp, err := hedged(t, base, cfg).RoundTrip(req)
+			text(t, resp, err)
+			synctest.Wait()
+			if n := len(base.requests()); n != row.copies || b.permits != 0 {
+				t.Errorf("%s: %d copies, want %d; %d permits out", row.name, n, row.copies, b.permits)
+			}
+		})
+	}
+}
+
+// A keyed hedge meets its own first copy at the server: the 409 does not win, and what the first
+// copy brings counts.
+func TestHedgeThatMeetsItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &script{steps: []step{slow(time.Second, answer(201, "charged")), answer(409, inFlight, "Content-Type", problem)}}
+		resp, err := hedged(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, "POST", "x"))
+		if body := text(t, resp, err); body != "charged" || len(base.requests()) != 2 || base.open.Load() != 0 {
+			t.Errorf("%q after %d requests, %d bodies open", body, len(base.requests()), base.open.Load())
+		}
+	})
+}
+
+func TestBothCopiesFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, row := range map[string]struct {
+			first, second step
+			status        int // of the answer when no attempt is left; 0: an error
+		}{
+			"an answer, then an error":  {slow(time.Second, broken), answer(503, ""), 503},
+			"an error, then an answer":  {slow(time.Second, answer(503, "")), broken, 503},
+			"two answers":               {slow(time.Second, answer(502, "")), answer(503, ""), 502},
+			"two errors":                {slow(time.Second, broken), broken, 0},
+			"a failure, then a success": {slow(time.Second, answer(200, "")), answer(503, ""), 200},
+			"final after a failure":     {slow(time.Second, answer(404, "")), broken, 404},
+		} {
+			base := &script{steps: []step{row.first, row.second}}
+			resp, err := hedged(t, base, retry.TransportConfig{Policy: retry.Policy{Attempts: 1}}).RoundTrip(request(t, "GET", ""))
+			if row.status == 0 {
+				gaveUp(t, err, retry.AttemptsUsed)
+			} else if text(t, resp, err); resp.StatusCode != row.status {
+				t.Errorf("%s: %d, want %d", name, resp.StatusCode, row.status)
+			}
+			synctest.Wait()
+			if base.open.Load() != 0 {
+				t.Errorf("%s: %d bodies open", name, base.open.Load())
+			}
+			for i, s := range base.requests() {
+				if s.ctx.Err() == nil {
+					t.Errorf("%s: copy %d goes on", name, i+1)
+				}
+			}
+		}
+	})
+}
+
+// A failure before it is time for a hedge is an ordinary failure; each attempt may have a hedge.
+func TestHedgesAndRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &script{steps: []step{broken, slow(time.Hour, broken), slow(time.Hour, broken), answer(200, "third")}}
+		cfg := retry.TransportConfig{Policy: retry.Policy{AttemptTimeout: time.Second}}
+		start := time.Now()
+		resp, err := hedged(t, base, cfg).RoundTrip(request(t, "GET", ""))
+		if body := text(t, resp, err); body != "third" || len(base.requests()) != 4 {
+			t.Errorf("%q after %d requests", body, len(base.requests()))
+		}
+		if took := time.Since(start); took > 3*steady.Cap+time.Second {
+			t.Errorf("took %v: the hedge had more time than its attempt", took)
+		}
+	})
+}
+
+func TestHedgesEndWithTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		base := &script{steps: []step{slow(time.Hour, answer(200, ""))}}
+		start := time.Now()
+		err := refused(t, hedged(t, base, retry.TransportConfig{}), request(t, "GET", "").WithContext(ctx))
+		synctest.Wait()
+		if !errors.Is(err, context.Canceled) || time.Since(start) != time.Second || len(base.requests()) != 2 {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+	})
+}
+
+// A hedge that panics, or whose base ends the goroutine, is not lost in silence and hangs nobody.
+func TestHedgePanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &script{steps: []step{
+			slow(time.Hour, answer(200, "")), func(*http.Request) (*http.Response, error) { panic("boom") },
+		}}
+		defer func() {
+			synctest.Wait()
+			if got := recover(); got != "boom" || base.requests()[0].ctx.Err() == nil {
+				t.Errorf("recovered %v; the other copy goes on: %v", got, base.requests()[0].ctx.Err() == nil)
+			}
+		}()
+		_ = refused(t, hedged(t, base, retry.TransportConfig{}), request(t, "GET", ""))
+	})
+}

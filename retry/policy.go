@@ -1,0 +1,93 @@
+package retry
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/onceward/onceward/internal/backoff"
+)
+
+// Defaults of the zero [Policy] and the zero [Backoff].
+const (
+	DefaultAttempts = 3
+	DefaultBase     = backoff.DefaultBase
+	DefaultCap      = backoff.DefaultCap
+	DefaultElapsed  = 5 * time.Minute
+)
+
+// Policy says how often, when and for how long something is tried again. The zero value is three
+// attempts within five minutes, with full jitter from 100 ms up to 30 s. A Policy is a
+// plain value; it may be shared between goroutines, and then shares its Budget.
+type Policy struct {
+	// Attempts is the number of all attempts, the first included. 1 never retries. Default:
+	// [DefaultAttempts].
+	Attempts int
+	// Backoff is the wait between two attempts.
+	Backoff Backoff
+	// Elapsed is the time from the call on after which no attempt begins. A wait that would end later
+	// is not begun: so it is also the longest that a Retry-After can ask for. It does not cut an
+	// attempt short. Default: [DefaultElapsed].
+	Elapsed time.Duration
+	// AttemptTimeout bounds one attempt. Where the context has a deadline, an attempt gets no more than
+	// the time that is left, divided by the attempts that are left: so that a later one has time,
+	// and that every layer below has less than the one above. Default: that share alone.
+	AttemptTimeout time.Duration
+	// Budget pays for retries; one that is empty ends them. Give one Budget to all who call the
+	// same service. Default: for [Do] none, for [NewTransport] one of its own with the defaults of
+	// [BudgetConfig].
+	Budget *Budget
+	// Retryable says which errors are worth another attempt. [Permanent] and [After] overrule it,
+	// and so does the end of the caller's context. It may be called concurrently. Default:
+	// [Retryable].
+	Retryable func(error) bool
+	// OnRetry is told of every failure that was worth another attempt: before the wait, or with the
+	// reason for giving up. It is called on the caller's goroutine and may be called concurrently
+	// by several of them; the call waits for it. Default: none.
+	OnRetry func(Event)
+}
+
+// Event is what [Policy].OnRetry is told.
+type Event struct {
+	// Request is the caller's request, not to be changed; nil in [Do].
+	Request *http.Request
+	// Attempt counts what was sent, from 1, waits for another's answer included and hedges not.
+	Attempt int
+	// Err is the failure. For a response it names the status. For a hedge it is nil.
+	Err error
+	// Status is the response's; 0 without one.
+	Status int
+	// Delay is the wait before the next attempt; 0 when giving up and for a hedge.
+	Delay time.Duration
+	// Wait: another request with the key is in flight, and its answer is waited for.
+	Wait bool
+	// Hedge: nothing has failed; the attempt is slow, and a second copy is sent beside it.
+	Hedge bool
+	// GaveUp is why there is no next attempt; 0 if there is one.
+	GaveUp Reason
+}
+
+// complete checks p and fills in defaults.
+func (p Policy) complete() (Policy, error) {
+	switch {
+	case p.Attempts < 0:
+		return p, fmt.Errorf("retry: Attempts is negative: %d", p.Attempts)
+	case p.Elapsed < 0:
+		return p, fmt.Errorf("retry: Elapsed is negative: %v", p.Elapsed)
+	case p.AttemptTimeout < 0:
+		return p, fmt.Errorf("retry: AttemptTimeout is negative: %v", p.AttemptTimeout)
+	}
+	if err := p.Backoff.Validate(); err != nil {
+		return p, err
+	}
+	if p.Attempts == 0 {
+		p.Attempts = DefaultAttempts
+	}
+	if p.Elapsed == 0 {
+		p.Elapsed = DefaultElapsed
+	}
+	if p.Retryable == nil {
+		p.Retryable = Retryable
+	}
+	return p, nil
+}

@@ -1,0 +1,122 @@
+package retry_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/retry"
+)
+
+// layer is a server that calls the next with a transport of three attempts and passes its answer on.
+func layer(t *testing.T, next string, wrap func(http.Handler) http.Handler) *httptest.Server {
+	t.Helper()
+	client := quick(t)
+	srv := httptest.NewServer(wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, next, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		defer func() { _ = resp.Body.Close() }()
+		w.WriteHeader(resp.StatusCode)
+		_, _ = io.Copy(w, resp.Body)
+	})))
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// quick waits so short that real time does not matter.
+func quick(t *testing.T) *http.Client {
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	t.Cleanup(base.CloseIdleConnections)
+	return &http.Client{Transport: transport(t, base, retry.TransportConfig{
+		Policy: retry.Policy{Backoff: retry.Backoff{Base: time.Microsecond, Cap: time.Microsecond}},
+	})}
+}
+
+// Four clients of three attempts in a row: 81 calls of the last server if nobody tells the next, 3 if
+// the outermost does.
+func TestFourLayersDoNotMultiply(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		wrap func(http.Handler) http.Handler
+		want int64
+	}{
+		{"header ignored", func(h http.Handler) http.Handler { return h }, 81},
+		{"header obeyed", func(h http.Handler) http.Handler { return retry.Handler(h, nil) }, 3},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var calls atomic.Int64
+			last := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				calls.Add(1)
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}))
+			t.Cleanup(last.Close)
+			url := last.URL
+			for range 3 {
+				url = layer(t, url, row.wrap).URL
+			}
+			resp, err := quick(t).Get(url)
+			text(t, resp, err)
+			t.Logf("%s: %d calls of the last server", row.name, calls.Load())
+			if resp.StatusCode != http.StatusServiceUnavailable || calls.Load() != row.want {
+				t.Errorf("status %d, %d calls, want %d", resp.StatusCode, calls.Load(), row.want)
+			}
+		})
+	}
+}
+
+func TestWhoCarriesTheSignal(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		method   string
+		attempts int
+		noRetry  bool
+		foreign  func(*http.Request) bool
+		want     string
+		allowed  bool // below
+	}{
+		{"retries itself", "GET", 3, false, nil, "1", false},
+		{"told from above", "GET", 3, true, nil, "1", false},
+		{"told from above, one attempt", "GET", 1, true, nil, "1", false},
+		{"does not retry", "GET", 1, false, nil, "", true},
+		{"cannot retry", "POST", 3, false, nil, "", true},
+		{"a host that is not told", "GET", 3, false, everybody, "", false},
+	} {
+		base := &script{steps: []step{answer(200, "")}}
+		req := request(t, row.method, "")
+		if row.noRetry {
+			req = req.WithContext(retry.NoRetry(req.Context()))
+		}
+		resp, err := transport(t, base, retry.TransportConfig{Policy: retry.Policy{Attempts: row.attempts}, Foreign: row.foreign}).RoundTrip(req)
+		text(t, resp, err)
+		if s := base.requests()[0]; s.signal != row.want || retry.Allowed(s.ctx) != row.allowed || req.Header.Get(retry.SignalHeader) != "" {
+			t.Errorf("%s: header %q, allowed below: %v", row.name, s.signal, retry.Allowed(s.ctx))
+		}
+	}
+}
+
+func TestHandlerReadsTheSignal(t *testing.T) {
+	nobody := func(*http.Request) bool { return false }
+	for value, allowed := range map[string]bool{"": true, "0": true, "?0": true, " 0 ": true, "1": false, "?1": false, "true": false} {
+		for _, trust := range []func(*http.Request) bool{nil, everybody, nobody} {
+			var got bool
+			h := retry.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = retry.Allowed(r.Context()) }), trust)
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.Header.Set(retry.SignalHeader, value)
+			h.ServeHTTP(httptest.NewRecorder(), r)
+			if want := allowed || trust != nil && !trust(r); got != want {
+				t.Errorf("%q: allowed %v, want %v", value, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,366 @@
+package retry_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/retry"
+)
+
+func TestClasses(t *testing.T) {
+	again := map[int]bool{408: true, 425: true, 429: true, 501: false, 505: false}
+	for status := 100; status < 700; status++ {
+		want, decided := again[status]
+		if !decided {
+			want = status >= 500 && status < 600
+		}
+		if got := retry.StatusClass(status) == retry.Again; got != want {
+			t.Errorf("%d: tried again: %v, want %v", status, got, want)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			if status < 200 {
+				return // informational: not an answer
+			}
+			base := &script{steps: []step{answer(status, "first"), answer(200, "second")}}
+			resp, err := transport(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", ""))
+			body := text(t, resp, err)
+			if (body == "second") != want || base.open.Load() != 0 {
+				t.Errorf("%d: got the %s answer; %d bodies open", status, body, base.open.Load())
+			}
+		})
+	}
+}
+
+// Who is asked again without a key may do again what it has done already.
+func TestWhatMayBeRepeated(t *testing.T) {
+	key := []string{retry.KeyHeader, `"k"`}
+	for _, row := range []struct {
+		method string
+		header []string
+		want   int
+	}{
+		{"GET", nil, 3}, {"", nil, 3}, {"HEAD", nil, 3}, {"OPTIONS", nil, 3}, {"TRACE", nil, 3}, {"PUT", nil, 3}, {"DELETE", nil, 3},
+		{"POST", nil, 1}, {"PATCH", nil, 1}, {"CONNECT", nil, 1}, {"MERGE", nil, 1}, {"get", nil, 1},
+		{"POST", key, 3}, {"PATCH", key, 3}, {"MERGE", key, 3}, {"CONNECT", key, 1},
+		{"POST", []string{retry.KeyHeader, ""}, 1},
+	} {
+		for name, fail := range map[string]step{"network": broken, "503": answer(503, "")} {
+			synctest.Test(t, func(t *testing.T) {
+				var last retry.Event
+				base := &script{steps: []step{fail}}
+				req := request(t, "GET", "", row.header...)
+				req.Method = row.method
+				tr := transport(t, base, retry.TransportConfig{Policy: retry.Policy{OnRetry: func(e retry.Event) { last = e }}})
+				resp, err := tr.RoundTrip(req)
+				if name == "network" {
+					gaveUp(t, err, last.GaveUp)
+				} else if text(t, resp, err); resp.StatusCode != http.StatusServiceUnavailable {
+					t.Errorf("status %d", resp.StatusCode)
+				}
+				if n := len(base.requests()); n != row.want {
+					t.Errorf("%s %v, %s: sent %d times, want %d", row.method, row.header, name, n, row.want)
+				}
+				want := map[int]retry.Reason{1: retry.NotRepeatable, 3: retry.AttemptsUsed}[row.want]
+				if last.GaveUp != want || last.Request != req || last.Attempt != row.want {
+					t.Errorf("%s %v, %s: told of %+v", row.method, row.header, name, last)
+				}
+			})
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		// net/http's own way to say that a request is idempotent: the header without a value.
+		base := &script{steps: []step{broken}}
+		req := request(t, "POST", "x")
+		req.Header[retry.KeyHeader] = nil
+		_ = refused(t, transport(t, base, retry.TransportConfig{GenerateKeys: everybody}), req)
+		if sent := base.requests(); len(sent) != 3 || sent[0].key != "" {
+			t.Errorf("an idempotent POST was sent %d times", len(sent))
+		}
+	})
+}
+
+func TestTransportReturnsTheLastAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &script{steps: []step{answer(503, "one"), broken, answer(429, "three", "X-Request", "3")}}
+		var told []string
+		cfg := retry.TransportConfig{}
+		cfg.Policy.OnRetry = func(e retry.Event) {
+			told = append(told, fmt.Sprint(e.Attempt, " ", e.Status, " ", e.Err, " ", e.GaveUp))
+		}
+		resp, err := transport(t, base, cfg).RoundTrip(request(t, "GET", ""))
+		if body := text(t, resp, err); body != "three" || resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("X-Request") != "3" || base.open.Load() != 0 {
+			t.Errorf("%d %q; %d bodies open", resp.StatusCode, body, base.open.Load())
+		}
+		want := []string{
+			"1 503 retry: response 503 Service Unavailable not at all", "2 0 connection reset by peer not at all",
+			"3 429 retry: response 429 Too Many Requests attempts used up",
+		}
+		if fmt.Sprint(told) != fmt.Sprint(want) {
+			t.Errorf("told of %q", told)
+		}
+	})
+}
+
+func TestRetryAfterIsObeyed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, row := range []struct {
+			value string
+			date  time.Duration // from now, in place of a value
+			least time.Duration
+		}{
+			{value: "30", least: 30 * time.Second},
+			{date: 30 * time.Second, least: 30 * time.Second},
+			{value: "0"}, {value: "-5"}, {value: "soon"}, {date: -time.Hour},
+		} {
+			if row.date != 0 {
+				// Dates have whole seconds; so has the clock of this test, for a moment.
+				time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+				row.value = time.Now().Add(row.date).UTC().Format(http.TimeFormat)
+			}
+			base := &script{steps: []step{answer(503, "", "Retry-After", row.value), answer(200, "")}}
+			resp, err := transport(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", ""))
+			text(t, resp, err)
+			sent := base.requests()
+			gap := sent[1].at.Sub(sent[0].at)
+			if gap < row.least+steady.Cap/2 || gap > row.least+steady.Cap {
+				t.Errorf("Retry-After %q: tried again after %v", row.value, gap)
+			}
+		}
+	})
+}
+
+// A Retry-After that nobody can wait for ends the attempts at once, with the response.
+func TestRetryAfterTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, row := range []struct {
+			value   string
+			within  time.Duration
+			elapsed time.Duration
+			reason  retry.Reason
+		}{
+			{"60", 30 * time.Second, 0, retry.DeadlineNear},
+			{"300", 0, 0, retry.ElapsedNear},
+			{"6", 0, 6 * time.Second, retry.ElapsedNear},
+			{"99999999999999999999", 0, 0, retry.ElapsedNear},
+			{"99999999999999999999", time.Minute, 1<<63 - 1, retry.DeadlineNear},
+		} {
+			ctx, cancel := t.Context(), context.CancelFunc(func() {})
+			if row.within > 0 {
+				ctx, cancel = context.WithTimeout(ctx, row.within)
+			}
+			var why retry.Reason
+			cfg := retry.TransportConfig{Policy: retry.Policy{Elapsed: row.elapsed, OnRetry: func(e retry.Event) { why = e.GaveUp }}}
+			base := &script{steps: []step{answer(503, "come back", "Retry-After", row.value)}}
+			start := time.Now()
+			resp, err := transport(t, base, cfg).RoundTrip(request(t, "GET", "").WithContext(ctx))
+			if body := text(t, resp, err); body != "come back" || time.Since(start) != 0 || why != row.reason || len(base.requests()) != 1 {
+				t.Errorf("%+v: %q after %v, %v", row, body, time.Since(start), why)
+			}
+			cancel()
+		}
+	})
+}
+
+// The timeout of an attempt ends when the header is there: a body may take longer.
+func TestAttemptTimeoutIsForTheHeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return nil, context.Cause(req.Context())
+		}
+		base := &script{steps: []step{hang, slow(900*time.Millisecond, answer(200, "body"))}}
+		cfg := retry.TransportConfig{Policy: retry.Policy{AttemptTimeout: time.Second}}
+		resp, err := transport(t, base, cfg).RoundTrip(request(t, "GET", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		sent := base.requests()
+		if sent[1].ctx.Err() != nil {
+			t.Error("the request was cancelled while its body was not closed")
+		}
+		if sent[0].ctx.Err() == nil || sent[1].at.Sub(sent[0].at) > time.Second+steady.Cap {
+			t.Error("the attempt that hung was not ended in time")
+		}
+		text(t, resp, nil)
+		if sent[1].ctx.Err() == nil {
+			t.Error("the request goes on after its body was closed")
+		}
+	})
+}
+
+func TestTimeoutsLookLikeTimeouts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &script{steps: []step{slow(time.Hour, answer(200, ""))}}
+		client := &http.Client{Transport: transport(t, base, retry.TransportConfig{Policy: retry.Policy{AttemptTimeout: time.Second}})}
+		err := do(t, client)
+		var u *url.Error
+		if !errors.As(err, &u) || !u.Timeout() || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v is no timeout", err)
+		}
+		if e := gaveUp(t, err, retry.AttemptsUsed); e.Attempts != 3 {
+			t.Errorf("%d attempts", e.Attempts)
+		}
+		client.Timeout = 9 * time.Second // of the whole call: three seconds for each attempt
+		client.Transport = transport(t, base, retry.TransportConfig{})
+		start := time.Now()
+		err = do(t, client)
+		if !errors.As(err, &u) || !u.Timeout() || time.Since(start) > 9*time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		if n := len(base.requests()); n != 6 {
+			t.Errorf("%d requests, want 3 + 3", n)
+		}
+	})
+}
+
+// do is a GET that gets no response.
+func do(t *testing.T, client *http.Client) error {
+	resp, err := client.Do(request(t, "GET", ""))
+	if err == nil {
+		t.Errorf("got a response: %q", text(t, resp, nil))
+	}
+	return err
+}
+
+func TestFinalErrors(t *testing.T) {
+	for _, final := range []error{
+		&tls.CertificateVerificationError{Err: errors.New("expired")}, tls.RecordHeaderError{Msg: "not TLS"}, retry.Permanent(errNetwork),
+	} {
+		base := &script{steps: []step{func(*http.Request) (*http.Response, error) { return nil, final }}}
+		err := refused(t, transport(t, base, retry.TransportConfig{}), request(t, "GET", ""))
+		if fmt.Sprint(err) != final.Error() || len(base.requests()) != 1 {
+			t.Errorf("%v after %d requests", err, len(base.requests()))
+		}
+	}
+}
+
+func TestCancelledCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := errors.New("asked to stop")
+		for name, steps := range map[string][]step{"in flight": {slow(time.Hour, answer(200, ""))}, "between": {answer(503, "")}} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(100*time.Millisecond, func() { cancel(asked) })
+			base := &script{steps: steps}
+			start := time.Now()
+			err := refused(t, transport(t, base, retry.TransportConfig{}), request(t, "GET", "").WithContext(ctx))
+			if !errors.Is(err, asked) || time.Since(start) != 100*time.Millisecond || base.open.Load() != 0 {
+				t.Errorf("%s: %v after %v, %d bodies open", name, err, time.Since(start), base.open.Load())
+			}
+			body := &closing{Reader: strings.NewReader("x")}
+			req := request(t, "POST", "").WithContext(ctx)
+			req.Body = body
+			if err := refused(t, transport(t, base, retry.TransportConfig{}), req); !errors.Is(err, asked) || !body.closed || len(base.requests()) != 1 {
+				t.Errorf("%s: a request that was over is sent, or its body left open: %v", name, err)
+			}
+		}
+	})
+}
+
+// closing is a body that tells whether it has been closed.
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closing) Close() error { c.closed = true; return nil }
+
+func TestSlowAndLongBodiesAreNotDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var read int
+		endless := func(length int64) step {
+			return func(*http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: http.StatusServiceUnavailable, ContentLength: length, Body: io.NopCloser(readFunc(func(p []byte) (int, error) {
+					read += len(p)
+					return len(p), nil
+				}))}, nil
+			}
+		}
+		stuck := func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusServiceUnavailable, ContentLength: -1, Body: io.NopCloser(readFunc(func([]byte) (int, error) {
+				<-req.Context().Done()
+				return 0, context.Cause(req.Context())
+			}))}, nil
+		}
+		base := &script{steps: []step{endless(-1), endless(1 << 40), stuck, answer(200, "done")}}
+		start := time.Now()
+		resp, err := transport(t, base, retry.TransportConfig{Policy: retry.Policy{Attempts: 4}}).RoundTrip(request(t, "GET", ""))
+		if text(t, resp, err) != "done" || base.open.Load() != 0 {
+			t.Errorf("%d bodies open", base.open.Load())
+		}
+		if read == 0 || read > 128<<10 || time.Since(start) > 4*time.Second+time.Second {
+			t.Errorf("%d bytes read, %v", read, time.Since(start))
+		}
+	})
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
+func TestBasesThatBreakTheirContract(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		both := func(req *http.Request) (*http.Response, error) {
+			resp, _ := answer(200, "both")(req)
+			return resp, errNetwork
+		}
+		neither := func(*http.Request) (*http.Response, error) { return nil, nil }
+		bare := func(*http.Request) (*http.Response, error) { return &http.Response{StatusCode: http.StatusOK}, nil }
+		base := &script{steps: []step{both, neither, bare}}
+		resp, err := transport(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", "")) //nolint:bodyclose // there is none
+		if err != nil || resp.StatusCode != http.StatusOK || resp.Body != nil || base.open.Load() != 0 {
+			t.Errorf("%v, %v, %d bodies open", resp, err, base.open.Load())
+		}
+	})
+}
+
+func TestPanicOfTheBase(t *testing.T) {
+	for _, hedge := range []time.Duration{0, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			var ctx context.Context
+			body := &closing{Reader: strings.NewReader("x")}
+			brk := &breaker{limit: 1}
+			tr := transport(t, roundTrip(func(req *http.Request) (*http.Response, error) {
+				ctx = req.Context()
+				panic(http.ErrAbortHandler)
+			}), retry.TransportConfig{HedgeAfter: hedge, Breaker: brk})
+			req := request(t, "GET", "")
+			req.Body, req.GetBody = body, func() (io.ReadCloser, error) { return body, nil }
+			defer func() {
+				if got := recover(); got != http.ErrAbortHandler { //nolint:errorlint // the very value
+					t.Errorf("recovered %v", got)
+				}
+				if ctx.Err() == nil || !body.closed || brk.permits != 0 || brk.failures != 1 {
+					t.Errorf("after a panic: context %v, body closed %v, %+v", ctx.Err(), body.closed, brk)
+				}
+			}()
+			_ = refused(t, tr, req)
+		})
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+func TestBadTransports(t *testing.T) {
+	for field, cfg := range map[string]retry.TransportConfig{"HedgeAfter": {HedgeAfter: -1}, "MaxWait": {MaxWait: -1}} {
+		if _, err := retry.NewTransport(nil, cfg); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%v, want an error that names %s", err, field)
+		}
+	}
+	if tr, err := retry.NewTransport(nil, retry.TransportConfig{}); err != nil {
+		t.Error(err)
+	} else {
+		tr.CloseIdleConnections()
+	}
+}

@@ -1,0 +1,172 @@
+package retry_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/retry"
+)
+
+const (
+	problem  = "application/problem+json"
+	inFlight = `{"type":"https://example.com/problems#in-flight"}`
+)
+
+// What is in flight with the same key is our own request, or its twin: its answer is waited for, at the
+// cost of time alone.
+func TestConflictInFlightIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		empty, err := retry.NewBudget(retry.BudgetConfig{Ratio: 1e-6, Floor: 1e-6})
+		if err != nil {
+			t.Fatal(err)
+		}
+		busy := answer(409, inFlight, "Content-Type", problem, "Retry-After", "1")
+		base := &script{steps: []step{busy, busy, busy, busy, answer(201, "charged")}}
+		waits := 0
+		cfg := retry.TransportConfig{GenerateKeys: everybody, Policy: retry.Policy{Attempts: 1, Budget: empty, OnRetry: func(e retry.Event) {
+			if e.Wait && e.Status == 409 && e.Delay >= time.Second {
+				waits++
+			}
+		}}}
+		resp, err := transport(t, base, cfg).RoundTrip(request(t, "POST", "x"))
+		if body := text(t, resp, err); body != "charged" || waits != 4 || base.open.Load() != 0 {
+			t.Errorf("%q after %d waits, %d bodies open", body, waits, base.open.Load())
+		}
+	})
+}
+
+func TestWhichConflictsAreWaitedFor(t *testing.T) {
+	in, other := `{"type":"tag:x:in-flight","title":"busy"}`, `{"type":"https://x/uncertain"}`
+	for _, row := range []struct {
+		name, method, body string
+		header             []string
+		sends              int
+	}{
+		{"problem in-flight", "POST", in, []string{"Content-Type", problem}, 2},
+		{"problem in-flight, with a charset", "POST", in, []string{"Content-Type", problem + "; charset=utf-8"}, 2},
+		{"another problem", "POST", other, []string{"Content-Type", problem}, 1},
+		{"another problem with a time", "POST", other, []string{"Content-Type", problem, "Retry-After", "3"}, 1},
+		{"the type as plain JSON", "POST", in, []string{"Content-Type", "application/json"}, 1},
+		{"a broken problem", "POST", in[:20], []string{"Content-Type", problem}, 1},
+		{"a conflict of the application", "POST", "", nil, 1},
+		{"a conflict with a time", "POST", "", []string{"Retry-After", "3"}, 1},
+		{"a replayed problem", "POST", in, []string{"Content-Type", problem, "Idempotent-Replayed", "true"}, 1},
+		{"no key", "PUT", in, []string{"Content-Type", problem, "Retry-After", "3"}, 1},
+		{"asked not to", "POST", in, []string{"Content-Type", problem, "Retry-After", "3", retry.SignalHeader, "1"}, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			base := &script{steps: []step{answer(409, row.body, row.header...), answer(200, "done")}}
+			resp, err := transport(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, row.method, "x"))
+			want := "done"
+			if row.sends == 1 {
+				want = row.body // with what was read of it put back
+			}
+			if got := text(t, resp, err); got != want || len(base.requests()) != row.sends || base.open.Load() != 0 {
+				t.Errorf("%s: %q after %d requests, want %q after %d", row.name, got, len(base.requests()), want, row.sends)
+			}
+		})
+	}
+}
+
+// A server that says "in flight" for ever does not hold its client for ever.
+func TestWaitIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, limit := range []time.Duration{0, 10 * time.Second} {
+			var why retry.Reason
+			cfg := retry.TransportConfig{GenerateKeys: everybody, MaxWait: limit, Policy: retry.Policy{OnRetry: func(e retry.Event) { why = e.GaveUp }}}
+			base := &script{steps: []step{answer(409, inFlight, "Content-Type", problem, "Retry-After", "2")}}
+			start := time.Now()
+			resp, err := transport(t, base, cfg).RoundTrip(request(t, "POST", "x"))
+			text(t, resp, err)
+			if limit == 0 {
+				limit = retry.DefaultMaxWait
+			}
+			if took := time.Since(start); resp.StatusCode != http.StatusConflict || took > limit || took < limit-4*time.Second || why != retry.WaitedTooLong {
+				t.Errorf("%d after %v of %v: %v", resp.StatusCode, took, limit, why)
+			}
+		}
+	})
+}
+
+// After a wait the attempts that failed still count.
+func TestWaitsBetweenFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := answer(409, inFlight, "Content-Type", problem)
+		base := &script{steps: []step{broken, busy, broken, busy, broken}}
+		err := refused(t, transport(t, base, retry.TransportConfig{GenerateKeys: everybody}), request(t, "POST", "x"))
+		if e := gaveUp(t, err, retry.AttemptsUsed); e.Attempts != 5 || len(base.requests()) != 5 {
+			t.Errorf("%+v, %d requests: want three attempts and two waits", e, len(base.requests()))
+		}
+	})
+}
+
+func TestStatusesDecides(t *testing.T) {
+	for _, row := range []struct {
+		status int
+		sends  int
+	}{{404, 3}, {503, 1}, {202, 4}, {429, 3}, {200, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := retry.TransportConfig{GenerateKeys: everybody, MaxWait: 4 * time.Second, Statuses: func(status int) retry.Class {
+				return map[int]retry.Class{404: retry.Again, 503: retry.Final, 202: retry.Wait}[status]
+			}}
+			base := &script{steps: []step{
+				answer(row.status, "", "Retry-After", "1"), answer(row.status, "", "Retry-After", "1"), answer(row.status, "", "Retry-After", "1"),
+				answer(200, ""),
+			}}
+			resp, err := transport(t, base, cfg).RoundTrip(request(t, "POST", strings.Repeat("x", 10)))
+			text(t, resp, err)
+			if got := len(base.requests()); row.status != 202 && got != row.sends || row.status == 202 && got < 3 {
+				t.Errorf("%d: %d requests, want %d", row.status, got, row.sends)
+			}
+		})
+	}
+}
+
+// Without a time to come back a wait is Base at least, however the jitter falls.
+func TestWaitIsNotBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, b := range []retry.Backoff{{Base: 300 * time.Millisecond}, {Cap: 20 * time.Millisecond}, {}} {
+			least := max(b.Base, b.Cap)
+			if least == 0 {
+				least = retry.DefaultBase
+			}
+			base := &script{steps: []step{answer(409, inFlight, "Content-Type", problem)}}
+			cfg := retry.TransportConfig{GenerateKeys: everybody, MaxWait: 5 * time.Second, Policy: retry.Policy{Backoff: b, Budget: retry.Unlimited()}}
+			tr, err := retry.NewTransport(base, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := tr.RoundTrip(request(t, "POST", ""))
+			text(t, resp, err)
+			sent := base.requests()
+			for i := range sent[1:] {
+				if gap := sent[i+1].at.Sub(sent[i].at); gap < least {
+					t.Errorf("%+v: asked again after %v", b, gap)
+				}
+			}
+		}
+	})
+}
+
+// A stored answer is the same every time: also a 5xx is final when it was replayed.
+func TestReplayedAnswerIsFinal(t *testing.T) {
+	base := &script{steps: []step{answer(500, "kept", "Idempotent-Replayed", "true")}}
+	resp, err := transport(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, "POST", "x"))
+	if text(t, resp, err) != "kept" || len(base.requests()) != 1 {
+		t.Errorf("%d requests", len(base.requests()))
+	}
+}
+
+func TestForbiddenByTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &script{steps: []step{answer(503, "overloaded", retry.SignalHeader, "1", "Retry-After", "1")}}
+		resp, err := transport(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", ""))
+		if text(t, resp, err) != "overloaded" || len(base.requests()) != 1 || resp.Header.Get(retry.SignalHeader) != "1" {
+			t.Errorf("%d requests, header %v: want one, and its header", len(base.requests()), resp.Header)
+		}
+	})
+	var _ http.RoundTripper = (*retry.Transport)(nil)
+}
