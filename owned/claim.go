@@ -67,6 +67,8 @@ type item struct {
 	runs   int
 	sought sought
 	back   dedup.State // that the claim of the inner store is ended with
+	saved  int         // as an observer is told
+	over   bool        // it is answered, and the observer to be told
 	why    bloom.Reason
 	says   bloom.Answer
 }
@@ -174,12 +176,15 @@ func (c *claiming) part(o *Ownership) *part {
 }
 
 // gate keeps the partition from being released before its begins are answered. It is false when it was
-// released or lost meanwhile.
+// released or lost meanwhile, or is being released: it waits for nobody. Two batches that hold a gate each,
+// and wait for the other's behind a release of it, would wait for ever.
 func (p *part) gate() bool {
 	if p.gated {
 		return true
 	}
-	p.o.gate.RLock()
+	if !p.o.gate.TryRLock() {
+		return false
+	}
 	if p.o.released.Load() || p.o.lostFor() != nil {
 		p.o.gate.RUnlock()
 		return false

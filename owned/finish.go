@@ -80,17 +80,24 @@ func (s *Store) exchange(ctx context.Context, changes []dedup.Change, ended []de
 	f.s, f.ctx, f.now = s, ctx, c.now
 	f.plan(changes, ended)
 	f.mark(c)
+	c.gated(f, reqs, claimed)
+	c.found()
+	f.rest()
+	c.rest()
+	c.tell()
+	f.free()
+	c.free()
+}
+
+// gated is what keeps a release waiting. A hook of the filter's may panic here: the gates are opened all
+// the same.
+func (c *claiming) gated(f *finishing, reqs []dedup.ClaimRequest, claimed []dedup.Answer) {
+	defer c.ungate()
 	c.plan(reqs, claimed)
 	c.enter()
 	c.send()
 	f.marked(c)
 	c.grant()
-	c.ungate()
-	c.found()
-	f.rest()
-	c.rest()
-	f.free()
-	c.free()
 }
 
 // free keeps the arrays for the next call.

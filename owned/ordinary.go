@@ -346,14 +346,23 @@ func (c *claiming) giveBack(todo []*item, answers []dedup.Answer, of []int) {
 	}
 }
 
-// done tells the observer of one answer.
+// done counts one answer, of which the observer is told in the end.
 func (c *claiming) done(it *item, saved int) {
 	it.part.o.stats.count(it.says, saved)
+	it.saved, it.over = saved, true
+}
+
+// tell tells the observer of all answers. No lock is held: it may release a partition, and may panic.
+func (c *claiming) tell() {
 	hook := c.s.opts.Observer.Filtered
 	if hook == nil {
 		return
 	}
-	hook(dedup.Event{
-		ID: it.req.ID, Outcome: it.ans.Outcome, Verdict: it.says.String(), Reason: it.why.String(), Saved: saved, Err: it.ans.Err,
-	})
+	for i := range c.items {
+		if it := &c.items[i]; it.over {
+			hook(dedup.Event{
+				ID: it.req.ID, Outcome: it.ans.Outcome, Verdict: it.says.String(), Reason: it.why.String(), Saved: it.saved, Err: it.ans.Err,
+			})
+		}
+	}
 }

@@ -1,0 +1,108 @@
+package owned
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+)
+
+// twoParts is a source of two partitions.
+func twoParts(number int32) Partition {
+	return Partition{Source: only.Source, Number: number, Count: 2, Generation: 1}
+}
+
+// at is a request for a key of another partition.
+func at(r dedup.ClaimRequest, number int32) dedup.ClaimRequest {
+	r.Origin.Partition = number
+	return r
+}
+
+// TestABatchWaitsForNoRelease: two batches over the same partitions in opposite orders, and a release of each,
+// would wait in a ring: each batch holds one gate, and waits for the other behind a release that waits for
+// the first. So what is being released is elsewhere at once.
+func TestABatchWaitsForNoRelease(t *testing.T) {
+	b := redistest.Open(t, "miniredis")
+	o := storyOptions()
+	o.Prefix = b.Prefix
+	s := open(t, b, o)
+	first, second := ready(t, s, twoParts(0)), ready(t, s, twoParts(1))
+	first.gate.RLock() // by another batch, which is on its way
+	released := make(chan error)
+	go func() { released <- first.Release(t.Context()) }()
+	for first.gate.TryRLock() { // until the release waits
+		first.gate.RUnlock()
+		runtime.Gosched()
+	}
+	answers := make(chan []dedup.Answer)
+	go func() {
+		answers <- s.Claim(t.Context(), []dedup.ClaimRequest{at(request(1), 1), at(request(2), 0)})
+	}()
+	select {
+	case got := <-answers:
+		if got[0].Outcome != dedup.Acquired || got[1].Outcome != dedup.InFlight {
+			t.Errorf("want a claim, and one that is elsewhere: %+v", got)
+		}
+		if !second.gate.TryLock() {
+			t.Error("the gate of the partition that is not released is still held")
+		} else {
+			second.gate.Unlock()
+		}
+		first.gate.RUnlock()
+	case <-time.After(10 * time.Second):
+		t.Error("a batch waits for a release")
+		first.gate.RUnlock()
+		<-answers
+	}
+	must(t, <-released)
+}
+
+// TestNobodyIsCalledUnderTheGate: a hook may release the partition, and may panic.
+func TestNobodyIsCalledUnderTheGate(t *testing.T) {
+	story(t, func(w *world) {
+		var o *Ownership
+		told, fatal := 0, false
+		w.opts.Observer = dedup.Observer{Filtered: func(dedup.Event) {
+			told++
+			if !o.gate.TryLock() {
+				w.Error("the hook was called under the gate")
+				return
+			}
+			o.gate.Unlock()
+			if fatal {
+				panic("of a hook")
+			}
+		}}
+		s := w.process()
+		o = w.own(s)
+		w.wants("a new key", w.claim(s, request(1)), dedup.Acquired, 1)
+		w.wants("the same key", w.claim(s, request(1)), dedup.InFlight, 1)
+		if told != 1 {
+			w.Errorf("told %d times, want once", told)
+		}
+		panics := func(claim func()) {
+			defer func() {
+				if recover() == nil {
+					w.Error("the panic was swallowed")
+				}
+				if !o.gate.TryLock() {
+					w.Error("a panic has left the gate locked")
+					o.gate.RUnlock()
+					return
+				}
+				o.gate.Unlock()
+			}()
+			claim()
+		}
+		fatal = true
+		panics(func() { w.claim(s, request(2)) })
+		fatal = false
+		s.between = func() { panic("on the way, as of a hook of the filter's") }
+		panics(func() { w.claim(s, request(3)) })
+		s.between = nil
+		w.wants("the next key", w.claim(s, request(4)), dedup.Acquired, 1)
+		must(w, o.Release(w.Context()))
+	})
+}
