@@ -51,7 +51,7 @@ func (s *Store) Acquire(ctx context.Context, p Partition) (*Ownership, error) {
 func (s *Store) newOwnership(p Partition) (*Ownership, error) {
 	o := &Ownership{
 		s: s, part: p, names: newNames(s.opts.Prefix, p.Source, p.Number),
-		sets: make(map[int64]*generation), suspects: make(map[int64]*suspect),
+		sets: make(map[int64]*generation), suspects: make(map[int64]*suspect), begins: make(map[*begin]struct{}),
 	}
 	if _, err := rand.Read(o.token[:]); err != nil {
 		return nil, fmt.Errorf("owned: token: %w", err)
@@ -165,10 +165,12 @@ func newGeneration(sets redisscript.OwnGen, full int) *generation {
 
 // takeOver makes suspects of what was begun before. The mutex is held.
 func (o *Ownership) takeOver(b *redisscript.OwnBegun) {
-	batch := &begin{name: b.Name, left: len(b.IDs), from: b.Epoch}
+	batch := &begin{name: b.Name, from: b.Epoch}
+	batch.fill(len(b.IDs))
+	batch.ready.Store(true)
 	batch.at.Store(b.At.Milliseconds())
-	for _, member := range b.IDs {
-		o.suspect(member, batch)
+	for place, member := range b.IDs {
+		o.suspect(member, share{of: batch, place: place})
 	}
 }
 

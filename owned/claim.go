@@ -62,7 +62,8 @@ type item struct {
 	e      *entry // that was made for it, or found; nil when it is only put in if the inner store grants
 	member int64
 	way    way
-	listed bool // e is in the table
+	place  int32 // in its part's begin
+	listed bool  // e is in the table
 	found  redisscript.Found
 	runs   int
 	sought sought
@@ -76,13 +77,14 @@ type item struct {
 // part is what a call has to do with one partition.
 type part struct {
 	o        *Ownership
-	settled  []settled // by what was answered
+	settled  []share // of what was marked
 	turn     turn
 	ask      ask
 	asked    []*item // in the order of ask.items
 	begin    *begin
+	sending  []*begin // that are in the turn
 	news     int
-	room     int           // for begins
+	room     int           // reserved for begins
 	lease    time.Duration // the longest of those that begin
 	shared   bool
 	gated    bool // the partition is not released before the begins are answered
@@ -169,7 +171,7 @@ func (c *claiming) part(o *Ownership) *part {
 			return p
 		}
 	}
-	p := &part{o: o, shared: o.isShared(), room: c.s.opts.InFlight - int(o.inFlight.Load())}
+	p := &part{o: o, shared: o.isShared()}
 	p.turn.o, p.ask.o = o, o
 	c.parts = append(c.parts, p)
 	return p
@@ -196,6 +198,8 @@ func (p *part) gate() bool {
 // ungate lets a release go on.
 func (c *claiming) ungate() {
 	for _, p := range c.parts {
+		p.o.sent(p.sending)
+		p.sending = nil
 		if p.gated {
 			p.gated = false
 			p.o.gate.RUnlock()
@@ -235,10 +239,26 @@ func (c *claiming) filter(p *part) bool {
 		return false
 	}
 	oldest := p.o.filter.WhereAll(c.queries)
+	p.room = p.o.reserve(c.proven())
 	for n, i := range c.asked {
 		c.judge(&c.items[i], oldest, &c.queries[n])
 	}
+	p.o.inFlight.Add(int64(p.news - p.room))
+	if p.news > 0 {
+		p.begin.fill(p.news)
+		p.begin.entries = make([]*entry, p.news)
+	}
 	return p.news > 0
+}
+
+// proven is how many keys the filter has proven new.
+func (c *claiming) proven() (n int) {
+	for i := range c.queries {
+		if c.queries[i].Answer == bloom.ProvenNew {
+			n++
+		}
+	}
+	return n
 }
 
 // commit tells others that a key is to begin without the inner store. The shard's mutex is held.
@@ -247,12 +267,22 @@ func (c *claiming) commit(_ *shard, i int) {
 	switch {
 	case it.way != proven:
 	case it.e.state == asking:
-		it.e.state, it.e.batch = begun, it.part.begin
+		it.e.state, it.e.batch, it.e.place = begun, it.part.begin, it.place
+		it.part.begin.entries[it.place] = it.e
 	default: // its lease has lapsed meanwhile, and somebody else has the key
 		it.way = answered
-		it.part.news--
+		it.part.giveUp(it.place)
 		*it.ans = elsewhereAnswer(it.req.Lease)
 	}
+}
+
+// giveUp takes a key out of a batch that is not sent yet.
+func (p *part) giveUp(place int32) {
+	p.news--
+	p.o.inFlight.Add(-1)
+	p.o.mu.Lock()
+	defer p.o.mu.Unlock()
+	p.o.settle(share{of: p.begin, place: int(place)})
 }
 
 // meet decides about one request by the entry that its key has. The shard's mutex is held.
@@ -325,6 +355,8 @@ func (p *part) resend(b *begin, lease time.Duration) {
 		}
 	}
 	p.turn.begins = append(p.turn.begins, b)
+	p.sending = append(p.sending, b)
+	p.o.resending(b)
 }
 
 // against is a claim of a key that another attempt here began without the inner store, or is beginning.
@@ -342,18 +374,6 @@ func (c *claiming) against(sh *shard, it *item, e *entry) {
 		e.suspected()
 		c.list(sh, it, e.hash)
 	}
-}
-
-// suspected makes a suspect of a key whose attempt lost it.
-func (e *entry) suspected() {
-	if e.batch == nil {
-		return
-	}
-	o := e.o
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.suspect(e.member, e.batch)
-	o.inFlight.Add(-1)
 }
 
 // outranked reports whether a request takes the key over from an older generation of its partition.
@@ -401,9 +421,10 @@ func (c *claiming) judge(it *item, oldest int64, q *bloom.Query) {
 	if p := it.part; p.room > p.news {
 		if p.begin == nil {
 			p.begin = p.o.newBegin()
+			p.sending = append(p.sending, p.begin)
 		}
 		p.lease = max(p.lease, it.req.Lease)
-		it.way = proven
+		it.way, it.place = proven, int32(p.news) //nolint:gosec // the index of an item
 		p.news++
 	}
 }
@@ -444,7 +465,6 @@ func (p *part) prepare(c *claiming) {
 	blob := make([]byte, 0, 8*p.news)
 	o.mu.Lock()
 	gen := o.gen
-	p.begin.left = p.news
 	o.mu.Unlock()
 	for i := range c.items {
 		it := &c.items[i]
@@ -456,7 +476,6 @@ func (p *part) prepare(c *claiming) {
 	}
 	p.begin.blob = string(blob)
 	p.begin.ready.Store(true)
-	o.inFlight.Add(int64(p.news))
 	p.turn.begins = append(p.turn.begins, p.begin)
 }
 

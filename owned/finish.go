@@ -37,8 +37,8 @@ type finish struct {
 	e     *entry
 	o     *Ownership // nil for a stranger of no partition that is held here
 	how   ending
-	batch *begin // of e, when it was found
-	known bool   // the inner store knows the key: the sets need not be asked
+	share share // of e, when it was found
+	known bool  // the inner store knows the key: the sets need not be asked
 	fence uint64
 	runs  int
 	lapse time.Duration // when the touch was, as the time since Store.born
@@ -171,7 +171,7 @@ func (f *finishing) meet(sh *shard, i int) {
 	case e.state == asking:
 		it.how = stranger
 	case it.ch.State == dedup.StateSucceeded:
-		it.how, it.batch = marking, e.batch
+		it.how, it.share = marking, share{of: e.batch, place: int(e.place)}
 	default:
 		it.how = promoted
 	}
@@ -230,11 +230,7 @@ func (f *finishing) unused(sh *shard, it *finish, e *entry) {
 
 // close ends a key that had begun. The shard's mutex is held.
 func (e *entry) close(sh *shard, how end) {
-	if e.batch != nil {
-		e.fence = e.batch.fence.Load()
-	}
 	e.settle()
-	e.batch = nil
 	sh.linger(e, how)
 }
 
@@ -247,7 +243,7 @@ func (f *finishing) mark(c *claiming) {
 		}
 		t := &c.part(it.o).turn
 		t.marks = append(t.marks, member{is: it.e.member, e: it.e})
-		t.settled = settle(t.settled, it.batch)
+		t.settled = append(t.settled, it.share)
 	}
 }
 
@@ -270,7 +266,7 @@ func (f *finishing) marked(c *claiming) {
 		}
 	})
 	for _, p := range c.parts {
-		p.o.endAll(p.settled, p.turn.Ended)
+		p.o.settleAll(p.settled, &p.turn)
 	}
 }
 
@@ -279,10 +275,7 @@ func (f *finishing) ended(sh *shard, it *finish, p *part) {
 	t, e := &p.turn, it.e
 	switch {
 	case t.wrote() && e.state == begun:
-		if e.batch != nil {
-			e.fence = e.batch.fence.Load()
-			p.settled = settle(p.settled, e.batch)
-		}
+		p.settled = append(p.settled, e.leave())
 		sh.linger(e, marked)
 		it.ans.Held, it.ans.Written, it.ans.Record = true, true, f.s.doneRecord()
 	case t.wrote() && e.state == ended && e.end == marked: // by the same change, sent twice at a time

@@ -143,18 +143,16 @@ func (p *promotion) take(s *Store, ans *dedup.Answer) {
 		p.err = errTaken // its begin stays on record: it runs, and the inner store does not know of it
 	default:
 		p.held, p.fence, p.record = ans.Outcome == dedup.Acquired, ans.Record.Fence, ans.Record
-		batch := e.batch
-		e.fence, e.batch = batch.fence.Load(), nil
+		of := e.leave()
 		if p.held {
 			e.state, e.inner, e.touched = claimed, p.fence, s.now()
 		} else {
 			sh.drop(e)
 		}
 		o := e.o
-		o.inFlight.Add(-1)
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		o.settle(batch, 1)
+		o.settle(of)
 	}
 }
 

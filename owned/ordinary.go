@@ -69,7 +69,7 @@ func (c *claiming) unbegin(it *item) {
 		return
 	}
 	it.e.settle()
-	it.e.state, it.e.batch = asking, nil
+	it.e.state = asking
 }
 
 // drop takes an entry out that nobody was told of.
@@ -263,8 +263,13 @@ func (c *claiming) keep(it *item, ans *dedup.Answer) {
 	case e != nil && e.token == it.req.Token && e.state == claimed && ans.Mine:
 		it.ans.Record.Fence = e.fence
 		return
+	case e != nil && e != it.e && e.state == begun && e.until > s.now():
+		// Our lease was over before the answer came, and who has begun since keeps the key.
+		*it.ans = dedup.Answer{Outcome: dedup.InFlight, Record: e.record(s.now())}
+		return
 	case e != nil && e != it.e:
 		sh.drop(e)
+		e.suspected()
 		e = nil
 	}
 	if e == nil {

@@ -95,11 +95,12 @@ type Ownership struct {
 	forgets     uint64
 	gen         int64 // the newest generation heard of
 	sets        map[int64]*generation
-	fields      uint64             // number of the last begin
-	over        []string           // fields all of whose keys have ended: they go with the next turn
-	suspects    map[int64]*suspect // by member
-	suspected   atomic.Int64       // how many those are
-	recalled    uint64             // what was forgotten when run was read last
+	fields      uint64              // number of the last begin
+	begins      map[*begin]struct{} // that were named here, and have keys that have not ended
+	over        []string            // fields all of whose keys have ended: they go with the next turn
+	suspects    map[int64]*suspect  // by member
+	suspected   atomic.Int64        // how many those are
+	recalled    uint64              // what was forgotten when run was read last
 	head        *redisscript.OwnState
 	why         error // why it is over; nil while it is not
 }
@@ -109,28 +110,6 @@ type generation struct {
 	redisscript.OwnGen
 	written int  // members sent to the newest fresh set by us
 	folding bool // buckets may have members
-}
-
-// begin is a batch of keys that began together: a field of the partition's run. It goes as a whole,
-// when the last of them has ended.
-type begin struct {
-	name  string
-	blob  string        // the ids, for who sends it again
-	ready atomic.Bool   // blob is there
-	fence atomic.Uint64 // of its claims, once it was answered
-	left  int           // under Ownership.mu: keys that have not ended
-	at    atomic.Int64  // when it began: ms since 1970, by the server's clock
-	from  uint64        // the epoch of an owner from before; 0 for one of ours
-}
-
-// newBegin names one: no two have the same name.
-func (o *Ownership) newBegin() *begin {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.fields++
-	b := &begin{name: redisscript.OwnFieldName(o.epoch, o.fields)}
-	b.at.Store(o.clock.Load())
-	return b
 }
 
 // Context ends when the partition is lost (its cause is then [ErrLost], or [ErrAmnesia]) or released
@@ -250,14 +229,4 @@ func (o *Ownership) isShared() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.sharedUntil > time.Duration(o.clock.Load())*time.Millisecond
-}
-
-// settle notes that n keys of a batch have ended. The mutex is held.
-func (o *Ownership) settle(b *begin, n int) {
-	if b == nil {
-		return
-	}
-	if b.left -= n; b.left == 0 {
-		o.over = append(o.over, b.name)
-	}
 }

@@ -5,22 +5,22 @@ import "context"
 // suspect is a key that was begun and is not known to have ended: by an owner from before, or by an
 // attempt here whose lease has lapsed.
 type suspect struct {
-	of []*begin // in which it is
+	of []share // its places in begins
 }
 
 // runs is how many attempts began so: the epochs, for owners from before.
 func (s *suspect) runs() (n int) {
-	for i, b := range s.of {
-		if b.from == 0 || !fromEpoch(s.of[:i], b.from) {
+	for i, in := range s.of {
+		if in.of.from == 0 || !fromEpoch(s.of[:i], in.of.from) {
 			n++
 		}
 	}
 	return n
 }
 
-func fromEpoch(all []*begin, epoch uint64) bool {
-	for _, b := range all {
-		if b.from == epoch {
+func fromEpoch(all []share, epoch uint64) bool {
+	for _, in := range all {
+		if in.of.from == epoch {
 			return true
 		}
 	}
@@ -28,14 +28,14 @@ func fromEpoch(all []*begin, epoch uint64) bool {
 }
 
 // suspect notes one more attempt that is not known to have ended. The mutex is held.
-func (o *Ownership) suspect(member int64, batch *begin) {
+func (o *Ownership) suspect(member int64, in share) {
 	s := o.suspects[member]
 	if s == nil {
 		s = &suspect{}
 		o.suspects[member] = s
 		o.suspected.Add(1)
 	}
-	s.of = append(s.of, batch)
+	s.of = append(s.of, in)
 }
 
 // clear forgets that a key was a suspect: it has ended. The mutex is held.
@@ -48,12 +48,12 @@ func (o *Ownership) clear(member int64) {
 // dismiss takes a suspect out of those of its batches for which over is true. The mutex is held.
 func (o *Ownership) dismiss(member int64, s *suspect, over func(b *begin) bool) {
 	left := s.of[:0]
-	for _, b := range s.of {
-		if over(b) {
-			o.settle(b, 1)
+	for _, in := range s.of {
+		if over(in.of) {
+			o.settle(in)
 			continue
 		}
-		left = append(left, b)
+		left = append(left, in)
 	}
 	clear(s.of[len(left):])
 	if s.of = left; len(left) == 0 {

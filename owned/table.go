@@ -52,6 +52,7 @@ type entry struct {
 	state   state
 	end     end           // how it has ended
 	batch   *begin        // of one that has begun without the inner store
+	place   int32         // in it
 	until   time.Duration // end of the lease, as the time since Store.born
 	hold    time.Duration // for how much longer the entry is kept
 	touched time.Duration // when the touch was on record, as the time since Store.born
@@ -139,18 +140,6 @@ func (s *shard) expire(e *entry) {
 		e.settle()
 	}
 	s.drop(e)
-}
-
-// settle notes that a key that had begun has ended. Its shard's mutex is held.
-func (e *entry) settle() {
-	if e.batch == nil {
-		return
-	}
-	o := e.o
-	o.inFlight.Add(-1)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.settle(e.batch, 1)
 }
 
 // told gives a record of the inner store the fence that the caller of this claim was told.

@@ -22,7 +22,8 @@ type turn struct {
 	begins  []*begin
 	marks   []member
 	touches []member
-	settled []settled // batches of which marks are the last keys, perhaps
+	settled []share // of the marks
+	others  int     // fields in Ended of which no key is marked here
 
 	redisscript.OwnTurn // as it was sent last
 	sent                time.Duration
@@ -34,26 +35,6 @@ type turn struct {
 type member struct {
 	is int64
 	e  *entry // nil for who holds nothing
-}
-
-// settled is how many keys of a batch end.
-type settled struct {
-	of *begin
-	n  int
-}
-
-// settle counts one key more that ends.
-func settle(all []settled, b *begin) []settled {
-	if b == nil {
-		return all
-	}
-	for i := len(all) - 1; i >= 0; i-- {
-		if all[i].of == b {
-			all[i].n++
-			return all
-		}
-	}
-	return append(all, settled{b, 1})
 }
 
 func (t *turn) empty() bool {
@@ -69,12 +50,8 @@ func (t *turn) call() redisscript.Call {
 	t.epoch, t.seq = self.Epoch, self.Seq
 	t.Begin, t.Ended = t.Begin[:0], t.Ended[:0]
 	t.Ended = append(t.Ended, o.over...)
-	o.over = nil
-	for _, s := range t.settled {
-		if s.of.left == s.n {
-			t.Ended = append(t.Ended, s.of.name)
-		}
-	}
+	o.over, t.others = nil, len(t.Ended)
+	t.name()
 	if n := len(t.marks) + len(t.touches); n > 0 {
 		t.Gen, t.N = o.set(n)
 		t.Fresh = o.names.fresh(t.Gen, t.N)
@@ -254,27 +231,14 @@ func (o *Ownership) edge(gen int64, nth uint64, is int64) {
 	}
 }
 
-// back puts the fields that ended back: they go with another turn.
+// back puts the fields back that ended elsewhere: they go with another turn.
 func (t *turn) back() {
-	if len(t.Ended) == 0 {
+	if t.others == 0 {
 		return
 	}
 	t.o.mu.Lock()
 	defer t.o.mu.Unlock()
-	for _, name := range t.Ended {
-		if !t.settles(name) {
-			t.o.over = append(t.o.over, name)
-		}
-	}
-}
-
-func (t *turn) settles(name string) bool {
-	for _, s := range t.settled {
-		if s.of.name == name {
-			return true
-		}
-	}
-	return false
+	t.o.over = append(t.o.over, t.Ended[:t.others]...)
 }
 
 // wrote reports whether the marks are on record, and the fields gone.
@@ -294,31 +258,6 @@ func (t *turn) began() bool { return t.reply.Err == nil && t.reply.Answer == red
 
 // didTouch reports whether the touches are on record.
 func (t *turn) didTouch() bool { return t.wrote() && t.reply.Answer != redisscript.OwnLapsed }
-
-// end notes which keys have ended with the turn.
-func (o *Ownership) endAll(all []settled, sent []string) {
-	if len(all) == 0 {
-		return
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, s := range all {
-		o.inFlight.Add(-int64(s.n))
-		s.of.left -= s.n
-		if s.of.left == 0 && !contains(sent, s.of.name) {
-			o.over = append(o.over, s.of.name)
-		}
-	}
-}
-
-func contains(all []string, s string) bool {
-	for _, a := range all {
-		if a == s {
-			return true
-		}
-	}
-	return false
-}
 
 // now is the monotonic time since the Store was made.
 func (s *Store) now() time.Duration { return time.Since(s.born) }

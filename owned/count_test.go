@@ -1,0 +1,103 @@
+package owned
+
+import (
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// once calls f the first time that it is called, and nothing after that.
+func once(f func()) func() {
+	called := false
+	return func() {
+		if !called {
+			called = true
+			f()
+		}
+	}
+}
+
+// begunLeft is how many begins are on record.
+func (w *world) begunLeft(o *Ownership) int64 {
+	w.Helper()
+	return w.client.HLen(w.Context(), o.names.run).Val()
+}
+
+// TestInFlightIsBoundedForAll: two claims at a time have the bound together.
+func TestInFlightIsBoundedForAll(t *testing.T) {
+	story(t, func(w *world) {
+		w.opts.InFlight = 4
+		s := w.process()
+		o := w.own(s)
+		var reqs, more []dedup.ClaimRequest
+		for n := range 4 {
+			reqs, more = append(reqs, request(n)), append(more, request(10+n))
+		}
+		var second []dedup.Answer
+		s.between = once(func() { second = s.Claim(w.Context(), more) })
+		for _, a := range append(s.Claim(w.Context(), reqs), second...) {
+			w.wants("a new key", a, dedup.Acquired, 1)
+		}
+		if st := o.Stats(); st.InFlight != 4 || st.Saved != 4 {
+			w.Errorf("want 4 in flight of 8 that were new: %+v", st)
+		}
+		for _, r := range append(reqs, more...) {
+			w.finish(s, success(&r))
+		}
+		if st := o.Stats(); st.InFlight != 0 {
+			w.Errorf("all have ended: %+v", st)
+		}
+		if n := w.begunLeft(o); n != 0 {
+			w.Errorf("%d begins are left on record", n)
+		}
+	})
+}
+
+// TestABeginStaysForTheKeysThatHaveNotEnded: its field goes when all of its keys have, whichever of them end
+// twice. A key that is begun and not on record would be new to the next owner, who would count no attempt.
+func TestABeginStaysForTheKeysThatHaveNotEnded(t *testing.T) {
+	for name, end := range map[string]func(w *world, s *Store, r *dedup.ClaimRequest){
+		"the same end twice in a batch": func(w *world, s *Store, r *dedup.ClaimRequest) {
+			for _, a := range s.Finish(w.Context(), []dedup.Change{success(r), success(r)}) {
+				if a.Err != nil || !a.Held || !a.Written {
+					w.Errorf("an end: %+v", a)
+				}
+			}
+		},
+		"the same end twice at a time": func(w *world, s *Store, r *dedup.ClaimRequest) {
+			s.between = once(func() { w.finish(s, success(r)) })
+			w.finish(s, success(r))
+		},
+		"promoted while it is marked": func(w *world, s *Store, r *dedup.ClaimRequest) {
+			danger := dedup.Change{ID: r.ID, Token: r.Token, Attempt: 1, Lease: r.Lease, Hold: r.Hold, Danger: true, Window: w.opts.Window, Origin: r.Origin}
+			s.between = once(func() {
+				if a := s.Renew(w.Context(), []dedup.Change{danger})[0]; a.Err != nil || !a.Held {
+					w.Errorf("Danger: %+v", a)
+				}
+			})
+			w.finish(s, success(r))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				s := w.process()
+				o := w.own(s)
+				reqs := []dedup.ClaimRequest{request(1), request(2)}
+				for _, a := range s.Claim(w.Context(), reqs) {
+					w.wants("a new key", a, dedup.Acquired, 1)
+				}
+				end(w, s, &reqs[0])
+				if n := w.begunLeft(o); n != 1 || o.Stats().InFlight != 1 {
+					w.Errorf("one of two has ended: %d begins are on record, %d keys in flight", n, o.Stats().InFlight)
+				}
+				w.finish(s, success(&reqs[1]))
+				third := request(3)
+				w.claim(s, third) // what ended beside a turn goes with the next
+				w.finish(s, success(&third))
+				if n := w.begunLeft(o); n != 0 || o.Stats().InFlight != 0 {
+					w.Errorf("all have ended: %d begins are on record, %d keys in flight", n, o.Stats().InFlight)
+				}
+			})
+		})
+	}
+}
