@@ -48,7 +48,9 @@ type claiming struct {
 	sort  byShard
 	items []item
 	parts []*part
-	slab  []entry // for new entries
+	of    map[*Ownership]*part // the same, where there are many
+	group []int32              // the items of each part, one part after the other
+	slab  []entry              // for new entries
 
 	queries []bloom.Query
 	asked   []int32 // the item of each
@@ -64,6 +66,7 @@ type item struct {
 	way    way
 	place  int32 // in its part's begin
 	listed bool  // e is in the table
+	todo   int32 // one more than its index among those that go to the inner store
 	found  redisscript.Found
 	runs   int
 	sought sought
@@ -77,6 +80,8 @@ type item struct {
 // part is what a call has to do with one partition.
 type part struct {
 	o        *Ownership
+	items    []int32 // indexes of its items, in their order
+	n        int     // how many those are
 	settled  []share // of what was marked
 	turn     turn
 	ask      ask
@@ -123,6 +128,24 @@ func (c *claiming) plan(reqs []dedup.ClaimRequest, answers []dedup.Answer) {
 		n++
 	}
 	c.items = c.items[:n]
+	c.grouped()
+}
+
+// grouped gives each part its items.
+func (c *claiming) grouped() {
+	c.group = resize(c.group, len(c.items))
+	for i := range c.items {
+		c.items[i].part.n++
+	}
+	at := 0
+	for _, p := range c.parts {
+		p.items = c.group[at : at : at+p.n]
+		at += p.n
+	}
+	for i := range c.items {
+		p := c.items[i].part
+		p.items = append(p.items, int32(i)) //nolint:gosec // the index of an item
+	}
 }
 
 // refusal answers a request whose partition is not held: one that was lost is somebody else's, and what
@@ -166,15 +189,37 @@ func (c *claiming) partOf(origin *dedup.Origin) (*part, error) {
 }
 
 func (c *claiming) part(o *Ownership) *part {
+	if p := c.known(o); p != nil {
+		return p
+	}
+	p := &part{o: o, shared: o.isShared()}
+	p.turn.o, p.ask.o = o, o
+	c.parts = append(c.parts, p)
+	if c.of == nil && len(c.parts) > fewParts {
+		c.of = make(map[*Ownership]*part)
+		for _, p := range c.parts {
+			c.of[p.o] = p
+		}
+	}
+	if c.of != nil {
+		c.of[o] = p
+	}
+	return p
+}
+
+// fewParts are searched one by one.
+const fewParts = 8
+
+func (c *claiming) known(o *Ownership) *part {
+	if c.of != nil {
+		return c.of[o]
+	}
 	for _, p := range c.parts {
 		if p.o == o {
 			return p
 		}
 	}
-	p := &part{o: o, shared: o.isShared()}
-	p.turn.o, p.ask.o = o, o
-	c.parts = append(c.parts, p)
-	return p
+	return nil
 }
 
 // gate keeps the partition from being released before its begins are answered. It is false when it was
@@ -229,10 +274,10 @@ func (c *claiming) enter() {
 // filter asks a partition's filter for the keys that have a new entry, and reports whether some begin.
 func (c *claiming) filter(p *part) bool {
 	c.queries, c.asked = c.queries[:0], c.asked[:0]
-	for i := range c.items {
-		if it := &c.items[i]; it.part == p && it.way == perhaps && it.sought.in == 0 {
+	for _, i := range p.items {
+		if it := &c.items[i]; it.way == perhaps && it.sought.in == 0 {
 			c.queries = append(c.queries, bloom.Query{ID: filterKey(it.member)})
-			c.asked = append(c.asked, int32(i)) //nolint:gosec // the index of an item
+			c.asked = append(c.asked, i)
 		}
 	}
 	if len(c.asked) == 0 {
@@ -466,9 +511,9 @@ func (p *part) prepare(c *claiming) {
 	o.mu.Lock()
 	gen := o.gen
 	o.mu.Unlock()
-	for i := range c.items {
+	for _, i := range p.items {
 		it := &c.items[i]
-		if it.way != proven || it.part != p {
+		if it.way != proven {
 			continue
 		}
 		o.add(gen, it.member, it.e)

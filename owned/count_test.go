@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
 )
 
 // once calls f the first time that it is called, and nothing after that.
@@ -99,5 +100,46 @@ func TestABeginStaysForTheKeysThatHaveNotEnded(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestABatchOverManyPartitions: each key is begun and marked in its own, however many there are.
+func TestABatchOverManyPartitions(t *testing.T) {
+	const parts = 3 * fewParts
+	b := redistest.Open(t, "miniredis")
+	opts := storyOptions()
+	opts.Prefix = b.Prefix
+	s := open(t, b, opts)
+	var all []*Ownership
+	for number := range int32(parts) {
+		all = append(all, ready(t, s, Partition{Source: only.Source, Number: number, Count: parts, Generation: 1}))
+	}
+	var ends []dedup.Change
+	for round := range 3 {
+		var reqs []dedup.ClaimRequest
+		for n := range 4 * parts {
+			reqs = append(reqs, at(request(1000*round+n), int32(n%parts)))
+		}
+		ended, claimed := s.FinishClaim(t.Context(), ends, reqs)
+		for _, a := range claimed {
+			if a.Err != nil || a.Outcome != dedup.Acquired {
+				t.Errorf("a new key: %+v", a)
+			}
+		}
+		for _, a := range ended {
+			if a.Err != nil || !a.Held || !a.Written {
+				t.Errorf("an end: %+v", a)
+			}
+		}
+		ends = ends[:0]
+		for i := range reqs {
+			ends = append(ends, success(&reqs[i]))
+		}
+	}
+	for _, o := range all {
+		left := b.Client.HLen(t.Context(), o.names.run).Val()
+		if st := o.Stats(); st.Saved != 12 || st.InFlight != 4 || left != 1 {
+			t.Errorf("partition %d: want 12 that were new, the last 4 in flight in one begin, and have %d: %+v", o.part.Number, left, st)
+		}
 	}
 }

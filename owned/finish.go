@@ -38,6 +38,7 @@ type finish struct {
 	o     *Ownership // nil for a stranger of no partition that is held here
 	how   ending
 	share share // of e, when it was found
+	part  *part // in whose turn it is marked
 	known bool  // the inner store knows the key: the sets need not be asked
 	fence uint64
 	runs  int
@@ -104,7 +105,7 @@ func (c *claiming) gated(f *finishing, reqs []dedup.ClaimRequest, claimed []dedu
 func (c *claiming) free() {
 	clear(c.items)
 	clear(c.parts)
-	*c = claiming{sort: c.sort, items: c.items[:0], parts: c.parts[:0], queries: c.queries[:0], asked: c.asked[:0]}
+	*c = claiming{sort: c.sort, items: c.items[:0], parts: c.parts[:0], group: c.group, queries: c.queries[:0], asked: c.asked[:0]}
 	claimings.Put(c)
 }
 
@@ -241,7 +242,8 @@ func (f *finishing) mark(c *claiming) {
 		if it.how != marking {
 			continue
 		}
-		t := &c.part(it.o).turn
+		it.part = c.part(it.o)
+		t := &it.part.turn
 		t.marks = append(t.marks, member{is: it.e.member, e: it.e})
 		t.settled = append(t.settled, it.share)
 	}
@@ -262,7 +264,7 @@ func (f *finishing) marked(c *claiming) {
 	f.sort.each(f.s.table, func(sh *shard, i int) {
 		it := &f.items[i]
 		if it.how == marking {
-			f.ended(sh, it, c.part(it.o))
+			f.ended(sh, it, it.part)
 		}
 	})
 	for _, p := range c.parts {

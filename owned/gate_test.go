@@ -106,3 +106,45 @@ func TestNobodyIsCalledUnderTheGate(t *testing.T) {
 		must(w, o.Release(w.Context()))
 	})
 }
+
+// TestAReleaseLooksAtItsOwnKeys: it costs nothing for the keys of other partitions, of which one that gives
+// up a hundred has a hundred times as many.
+func TestAReleaseLooksAtItsOwnKeys(t *testing.T) {
+	b := redistest.Open(t, "miniredis")
+	o := storyOptions()
+	o.Prefix = b.Prefix
+	s := open(t, b, o)
+	first := ready(t, s, twoParts(0))
+	second := ready(t, s, twoParts(1))
+	mine, other := request(1), at(request(2), 1)
+	for _, a := range s.Claim(t.Context(), []dedup.ClaimRequest{mine, other}) {
+		if a.Outcome != dedup.Acquired {
+			t.Errorf("a new key: %+v", a)
+		}
+	}
+	its := s.table.shard(s.table.hash(&mine.ID))
+	for i := range s.table.shards {
+		if sh := &s.table.shards[i]; sh != its {
+			sh.mu.Lock()
+		}
+	}
+	released := make(chan error, 1)
+	go func() { released <- first.Release(t.Context()) }()
+	select {
+	case err := <-released:
+		must(t, err)
+	case <-time.After(10 * time.Second):
+		t.Error("the release looks at keys of others")
+	}
+	for i := range s.table.shards {
+		if sh := &s.table.shards[i]; sh != its {
+			sh.mu.Unlock()
+		}
+	}
+	if a := s.Lookup(t.Context(), []dedup.ID{mine.ID})[0]; a.Record.State != dedup.StateInProgress || a.Err != nil {
+		t.Errorf("what still runs is a claim of the inner store: %+v", a)
+	}
+	if n := second.Stats().InFlight; n != 1 {
+		t.Errorf("the other partition has %d keys in flight, want 1", n)
+	}
+}

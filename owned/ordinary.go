@@ -15,9 +15,9 @@ func (c *claiming) grant() {
 		}
 		refused := p.granted(c)
 		fence := p.turn.reply.Fence
-		for i := range c.items {
+		for _, i := range p.items {
 			it := &c.items[i]
-			if it.part != p || it.way != proven && it.way != resent {
+			if it.way != proven && it.way != resent {
 				continue
 			}
 			if refused != nil {
@@ -136,7 +136,7 @@ func (c *claiming) rest() {
 	}
 	reqs := make([]dedup.ClaimRequest, len(todo))
 	for n, it := range todo {
-		reqs[n] = *it.req
+		reqs[n], it.todo = *it.req, int32(n+1) //nolint:gosec // the index of an item
 	}
 	answers := c.s.inner.Claim(c.ctx, reqs)
 	c.elsewhere(todo, answers)
@@ -291,9 +291,10 @@ func (c *claiming) elsewhere(todo []*item, answers []dedup.Answer) {
 		}
 		var of []int
 		var all []int64
-		for n, it := range todo {
-			if it.part == p && answers[n].Outcome == dedup.Acquired && answers[n].Err == nil {
-				of, all = append(of, n), append(all, it.member)
+		for _, i := range p.items {
+			n := int(c.items[i].todo) - 1
+			if n >= 0 && answers[n].Outcome == dedup.Acquired && answers[n].Err == nil {
+				of, all = append(of, n), append(all, todo[n].member)
 			}
 		}
 		if len(of) == 0 {

@@ -85,17 +85,19 @@ func (o *Ownership) heardMap(version uint64) {
 func (o *Ownership) promoteAll(ctx context.Context) error {
 	var all []*promotion
 	now := o.s.now()
-	o.s.table.each(func(e *entry) bool {
-		if e.o != o || e.state != begun {
-			return true
-		}
-		if e.batch.fence.Load() == 0 { // nobody was told of it
+	for _, e := range o.begun() {
+		sh := o.s.table.shard(e.hash)
+		sh.mu.Lock()
+		switch {
+		case e.state != begun:
+		case e.batch.fence.Load() == 0: // nobody was told of it
 			e.settle()
-			return false
+			sh.drop(e)
+		default:
+			all = append(all, &promotion{e: e, lease: max(e.until-now, time.Millisecond), hold: e.hold})
 		}
-		all = append(all, &promotion{e: e, lease: max(e.until-now, time.Millisecond), hold: e.hold})
-		return true
-	})
+		sh.mu.Unlock()
+	}
 	o.s.promote(ctx, all)
 	for _, p := range all {
 		if p.err != nil {
@@ -106,6 +108,21 @@ func (o *Ownership) promoteAll(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// begun are the entries whose keys have begun here, and perhaps not ended.
+func (o *Ownership) begun() []*entry {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var all []*entry
+	for b := range o.begins {
+		for _, e := range b.entries {
+			if e != nil {
+				all = append(all, e)
+			}
+		}
+	}
+	return all
 }
 
 // giveUp releases the partition at Redis. From here on it is not acquired again: a renewal that is under
