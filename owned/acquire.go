@@ -94,7 +94,7 @@ func (o *Ownership) acquire(ctx context.Context) (redisscript.OwnReply, error) {
 		o.mapver = m.version
 		self := o.selfLocked()
 		o.mu.Unlock()
-		sent := o.s.now()
+		sent := o.s.moment()
 		reply := o.s.send(ctx, redisscript.NewOwnAcquire(o.keys(), self, redisscript.OwnClaim{
 			Hold: o.s.opts.Hold, Generation: o.part.Generation, TakeOver: o.s.opts.TakeOverOlderGeneration,
 		}))[0]
@@ -110,7 +110,7 @@ func (o *Ownership) acquire(ctx context.Context) (redisscript.OwnReply, error) {
 }
 
 // acquired takes in the answer.
-func (o *Ownership) acquired(r *redisscript.OwnReply, sent time.Duration) error {
+func (o *Ownership) acquired(r *redisscript.OwnReply, sent moment) error {
 	switch {
 	case r.Err != nil:
 		return fmt.Errorf("owned: Acquire: %w", r.Err)
@@ -190,7 +190,7 @@ func (o *Ownership) reacquire(ctx context.Context) error {
 	if o.self().Epoch != before {
 		return nil // by somebody else here, meanwhile
 	}
-	sent, self := o.s.now(), o.self()
+	sent, self := o.s.moment(), o.self()
 	reply := o.s.send(ctx, redisscript.NewOwnAcquire(o.keys(), self, redisscript.OwnClaim{
 		Hold: o.s.opts.Hold, Generation: o.part.Generation, TakeOver: o.s.opts.TakeOverOlderGeneration, Mine: before,
 	}))[0]

@@ -109,7 +109,7 @@ func (f *renewing) held(it *finish, t *turn) {
 }
 
 // covers reports whether the partition is held until then, as the time since Store.born.
-func (o *Ownership) covers(until time.Duration) bool { return until <= time.Duration(o.valid.Load()) }
+func (o *Ownership) covers(until time.Duration) bool { return until-o.s.now() <= o.left() }
 
 // promote makes claims of the inner store of those that declare something.
 func (f *renewing) promote() {

@@ -540,7 +540,7 @@ func (p *part) granted(c *claiming) (refused error) {
 	case !t.began():
 		return errElsewhere
 	}
-	if c.s.now()+p.lease > time.Duration(o.valid.Load()) {
+	if p.lease > o.left() {
 		return errLate
 	}
 	for _, b := range t.begins {

@@ -17,6 +17,8 @@ var errNoReply = errors.New("the reply was lost")
 type wire struct {
 	lose  int           // so many replies of scripts are lost
 	delay time.Duration // and so long the next one takes
+
+	before func() // is called before a reply is given
 }
 
 func (h *wire) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -31,6 +33,9 @@ func (h *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		script, ok := cmd.(*redis.Cmd)
 		if !ok || err != nil {
 			return err
+		}
+		if h.before != nil {
+			h.before()
 		}
 		if h.delay > 0 {
 			pass(h.delay)

@@ -63,12 +63,12 @@ type Ownership struct {
 	end     context.CancelCauseFunc
 	working sync.WaitGroup // the loader, and what runs beside renewals
 
+	valid  atomic.Pointer[moment] // until when we hold the partition
 	filter *bloom.Filter
 	feed   atomic.Pointer[bloom.Feed]
 	loaded atomic.Bool
 
 	clock    atomic.Int64 // ms since 1970, as last heard of the server
-	valid    atomic.Int64 // until when we hold the partition: ns since Store.born
 	inFlight atomic.Int64 // keys that began without a claim of the inner store, and have not ended
 	stats    counters
 	loading  loading
@@ -160,15 +160,15 @@ func (o *Ownership) heard(r *redisscript.OwnReply) {
 }
 
 // prolong notes that the partition is ours for a lease less its margin from sent on.
-func (o *Ownership) prolong(sent time.Duration) {
+func (o *Ownership) prolong(sent moment) {
 	lease := o.s.opts.Lease
-	until := int64(sent + lease - margin(lease))
+	until := sent.add(lease - margin(lease))
 	for {
 		was := o.valid.Load()
-		if was >= until {
+		if was != nil && !was.before(until) {
 			return
 		}
-		if o.valid.CompareAndSwap(was, until) {
+		if o.valid.CompareAndSwap(was, &until) {
 			break
 		}
 	}
@@ -180,7 +180,7 @@ func (o *Ownership) prolong(sent time.Duration) {
 // openFeed says to the filter until when every mark passes it.
 func (o *Ownership) openFeed() {
 	if feed := o.feed.Load(); feed != nil {
-		_ = feed.Open(o.s.born.Add(time.Duration(o.valid.Load()))) // a dead feed opens nothing
+		_ = feed.Open(time.Now().Add(o.left())) // a dead feed opens nothing
 	}
 }
 

@@ -86,10 +86,10 @@ func (s *Store) renewDue(now time.Duration) time.Duration {
 	for _, o := range s.sorted() {
 		o.report(now)
 		o.tend(now)
-		at := time.Duration(o.valid.Load()) - lease + lease/renewals + margin(lease)
+		wait := o.left() - lease + lease/renewals + margin(lease)
 		switch {
-		case at > now:
-			next = min(next, at-now)
+		case wait > 0:
+			next = min(next, wait)
 		case o.renewing.CompareAndSwap(false, true):
 			due = append(due, o)
 			next = min(next, lease/triesOf)

@@ -100,7 +100,7 @@ func (o *Ownership) overGenerations() (gens []int64) {
 // begins: by then the partition must be ours. What it goes through is the newest sequence heard: a server
 // that has lost turns by then has a lower one, and the snapshot is refused.
 func (o *Ownership) saveGeneration(ctx context.Context, gen int64) error {
-	if o.s.now() >= time.Duration(o.valid.Load()) {
+	if o.left() <= 0 {
 		return errors.New("the partition's lease is over")
 	}
 	o.mu.Lock()

@@ -23,7 +23,8 @@ type Store struct {
 	opts     Options // complete; without the Secret
 	members  members
 	registry *registry
-	born     time.Time // monotonic times are counted from it
+	born     time.Time        // times are counted from it
+	wall     func() time.Time // the wall clock: tests set it
 
 	table   *table
 	between func() // tests stand between an entry and the look at the filter
@@ -41,7 +42,7 @@ type Store struct {
 // newStore is for options that are complete.
 func newStore(client redis.UniversalClient, inner dedup.Store, opts Options) *Store {
 	s := &Store{
-		client: client, runner: redisscript.NewRunner(client), inner: inner, opts: opts, born: time.Now(),
+		client: client, runner: redisscript.NewRunner(client), inner: inner, opts: opts, born: time.Now(), wall: time.Now,
 		members:  members{secret: [32]byte(derive("member", opts.Secret)), buckets: uint64(opts.buckets())},
 		registry: newRegistry(client, &opts),
 		table:    newTable(), held: make(map[place]*Ownership), taken: make(map[place]bool), wake: make(chan struct{}, 1),

@@ -149,7 +149,7 @@ func (s *Store) round(ctx context.Context, turns []*turn, asks []*ask) {
 	for _, a := range asks {
 		calls = append(calls, a.call())
 	}
-	sent := s.now()
+	sent := s.moment()
 	replies := s.send(ctx, calls...)
 	for i, t := range turns {
 		t.take(&replies[i], sent)
@@ -175,9 +175,9 @@ func (t *turn) again(ctx context.Context) bool {
 }
 
 // take takes in the answer.
-func (t *turn) take(r *redisscript.OwnReply, sent time.Duration) {
+func (t *turn) take(r *redisscript.OwnReply, sent moment) {
 	o := t.o
-	t.reply, t.sent = *r, sent
+	t.reply, t.sent = *r, sent.mono
 	o.heard(r)
 	switch {
 	case r.Err != nil, r.Answer == redisscript.OwnEdge, r.Answer == redisscript.OwnStale:
@@ -258,9 +258,6 @@ func (t *turn) began() bool { return t.reply.Err == nil && t.reply.Answer == red
 
 // didTouch reports whether the touches are on record.
 func (t *turn) didTouch() bool { return t.wrote() && t.reply.Answer != redisscript.OwnLapsed }
-
-// now is the monotonic time since the Store was made.
-func (s *Store) now() time.Duration { return time.Since(s.born) }
 
 // send sends calls in one pipeline. It returns when ctx ends.
 func (s *Store) send(ctx context.Context, calls ...redisscript.Call) []redisscript.OwnReply {
