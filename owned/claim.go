@@ -2,7 +2,6 @@ package owned
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -52,6 +51,7 @@ type claiming struct {
 	group []int32              // the items of each part, one part after the other
 	slab  []entry              // for new entries
 
+	met     bool // an entry that stays another's
 	queries []bloom.Query
 	asked   []int32 // the item of each
 }
@@ -62,6 +62,7 @@ type item struct {
 	ans    *dedup.Answer
 	part   *part
 	e      *entry // that was made for it, or found; nil when it is only put in if the inner store grants
+	met    *entry // instead of making one
 	member int64
 	way    way
 	place  int32 // in its part's begin
@@ -75,25 +76,6 @@ type item struct {
 	over   bool        // it is answered, and the observer to be told
 	why    bloom.Reason
 	says   bloom.Answer
-}
-
-// part is what a call has to do with one partition.
-type part struct {
-	o        *Ownership
-	items    []int32 // indexes of its items, in their order
-	n        int     // how many those are
-	settled  []share // of what was marked
-	turn     turn
-	ask      ask
-	asked    []*item // in the order of ask.items
-	begin    *begin
-	sending  []*begin // that are in the turn
-	news     int
-	room     int           // reserved for begins
-	lease    time.Duration // the longest of those that begin
-	shared   bool
-	gated    bool // the partition is not released before the begins are answered
-	touching bool
 }
 
 var claimings = sync.Pool{New: func() any { return new(claiming) }}
@@ -175,83 +157,6 @@ func (s *Store) check(r *dedup.ClaimRequest) error {
 	return nil
 }
 
-// partOf is the part of an origin's partition in this call.
-func (c *claiming) partOf(origin *dedup.Origin) (*part, error) {
-	o, err := c.s.owner(origin)
-	if err != nil {
-		return nil, err
-	}
-	p := c.part(o)
-	if !p.gate() {
-		return nil, errElsewhere
-	}
-	return p, nil
-}
-
-func (c *claiming) part(o *Ownership) *part {
-	if p := c.known(o); p != nil {
-		return p
-	}
-	p := &part{o: o, shared: o.isShared()}
-	p.turn.o, p.ask.o = o, o
-	c.parts = append(c.parts, p)
-	if c.of == nil && len(c.parts) > fewParts {
-		c.of = make(map[*Ownership]*part)
-		for _, p := range c.parts {
-			c.of[p.o] = p
-		}
-	}
-	if c.of != nil {
-		c.of[o] = p
-	}
-	return p
-}
-
-// fewParts are searched one by one.
-const fewParts = 8
-
-func (c *claiming) known(o *Ownership) *part {
-	if c.of != nil {
-		return c.of[o]
-	}
-	for _, p := range c.parts {
-		if p.o == o {
-			return p
-		}
-	}
-	return nil
-}
-
-// gate keeps the partition from being released before its begins are answered. It is false when it was
-// released or lost meanwhile, or is being released: it waits for nobody. Two batches that hold a gate each,
-// and wait for the other's behind a release of it, would wait for ever.
-func (p *part) gate() bool {
-	if p.gated {
-		return true
-	}
-	if !p.o.gate.TryRLock() {
-		return false
-	}
-	if p.o.released.Load() || p.o.lostFor() != nil {
-		p.o.gate.RUnlock()
-		return false
-	}
-	p.gated = true
-	return true
-}
-
-// ungate lets a release go on.
-func (c *claiming) ungate() {
-	for _, p := range c.parts {
-		p.o.sent(p.sending)
-		p.sending = nil
-		if p.gated {
-			p.gated = false
-			p.o.gate.RUnlock()
-		}
-	}
-}
-
 // enter makes the entries, each under its shard's mutex, and asks the filter only then: of two callers one
 // finds the other's entry, or comes after it has gone and sees the bits.
 func (c *claiming) enter() {
@@ -259,6 +164,9 @@ func (c *claiming) enter() {
 	c.sort.sort(len(c.items), func(i int) uint64 { return s.table.hash(&c.items[i].req.ID) })
 	c.slab = make([]entry, len(c.items))
 	c.sort.each(s.table, c.meet)
+	if c.met {
+		c.feed()
+	}
 	if s.between != nil {
 		s.between()
 	}
@@ -269,6 +177,31 @@ func (c *claiming) enter() {
 	if begins {
 		c.sort.each(s.table, c.commit)
 	}
+}
+
+// feed feeds the keys that have met an entry and made none, and looks whether that is still there. It may be
+// of another source, of whose keys the filter knows nothing; and once it is gone, only the bits keep others
+// from finding the key new, until the inner store has it.
+func (c *claiming) feed() {
+	if c.s.met != nil {
+		c.s.met()
+	}
+	for i := range c.items {
+		if it := &c.items[i]; it.met != nil {
+			o := it.part.o
+			o.mu.Lock()
+			gen := o.gen
+			o.mu.Unlock()
+			o.add(gen, it.member, nil)
+		}
+	}
+	c.sort.each(c.s.table, func(sh *shard, i int) {
+		it := &c.items[i]
+		if it.met != nil && it.met.state == gone {
+			it.e, it.listed, it.runs = nil, false, 0
+			c.meet(sh, i) // whatever it meets now, its bits are there
+		}
+	})
 }
 
 // filter asks a partition's filter for the keys that have a new entry, and reports whether some begin.
@@ -321,15 +254,6 @@ func (c *claiming) commit(_ *shard, i int) {
 	}
 }
 
-// giveUp takes a key out of a batch that is not sent yet.
-func (p *part) giveUp(place int32) {
-	p.news--
-	p.o.inFlight.Add(-1)
-	p.o.mu.Lock()
-	defer p.o.mu.Unlock()
-	p.o.settle(share{of: p.begin, place: int(place)})
-}
-
 // meet decides about one request by the entry that its key has. The shard's mutex is held.
 func (c *claiming) meet(sh *shard, i int) {
 	it := &c.items[i]
@@ -343,10 +267,12 @@ func (c *claiming) meet(sh *shard, i int) {
 		c.list(sh, it, hash)
 	case e.state == ended: // the inner store knows how; only who gets the key takes the entry's place
 		it.way, it.runs = ordinary, it.part.o.runs(it.member)
+		it.met, c.met = e, true
 	case e.token == it.req.Token:
 		c.again(it, e)
 	case e.state == claimed:
 		it.way, it.runs = ordinary, e.runs
+		it.met, c.met = e, true
 	default:
 		c.against(sh, it, e)
 	}
@@ -388,20 +314,8 @@ func (c *claiming) again(it *item, e *entry) {
 		it.sought = sought{member: it.member, in: anywhere}
 	default:
 		it.way, it.runs = ordinary, e.runs
+		it.met, c.met = e, true
 	}
-}
-
-// resend puts an unanswered begin into the turn once more, under its name.
-func (p *part) resend(b *begin, lease time.Duration) {
-	p.lease = max(p.lease, lease)
-	for _, known := range p.turn.begins {
-		if known == b {
-			return
-		}
-	}
-	p.turn.begins = append(p.turn.begins, b)
-	p.sending = append(p.sending, b)
-	p.o.resending(b)
 }
 
 // against is a claim of a key that another attempt here began without the inner store, or is beginning.
@@ -499,52 +413,4 @@ func (c *claiming) send() {
 	if len(turns)+len(asks) > 0 {
 		c.s.trip(c.ctx, turns, asks)
 	}
-}
-
-// prepare makes the begin of a partition's new keys, and feeds them to the filter.
-func (p *part) prepare(c *claiming) {
-	if p.news == 0 {
-		return
-	}
-	o := p.o
-	blob := make([]byte, 0, 8*p.news)
-	o.mu.Lock()
-	gen := o.gen
-	o.mu.Unlock()
-	for _, i := range p.items {
-		it := &c.items[i]
-		if it.way != proven {
-			continue
-		}
-		o.add(gen, it.member, it.e)
-		blob = binary.BigEndian.AppendUint64(blob, uint64(it.member)) //nolint:gosec // 64 bits either way
-	}
-	p.begin.blob = string(blob)
-	p.begin.ready.Store(true)
-	p.turn.begins = append(p.turn.begins, p.begin)
-}
-
-// granted says what became of the begins of one partition: nil when they are on record in time.
-func (p *part) granted(c *claiming) (refused error) {
-	t, o := &p.turn, p.o
-	switch {
-	case len(t.begins) == 0:
-		return nil
-	case t.reply.Err != nil:
-		return t.reply.Err
-	case t.reply.Answer == redisscript.OwnFull:
-		return dedup.ErrStoreFull
-	case t.reply.Answer == redisscript.OwnShared:
-		p.shared = true
-		return errShared
-	case !t.began():
-		return errElsewhere
-	}
-	if p.lease > o.left() {
-		return errLate
-	}
-	for _, b := range t.begins {
-		b.fence.CompareAndSwap(0, t.reply.Fence)
-	}
-	return nil
 }

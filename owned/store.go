@@ -27,6 +27,7 @@ type Store struct {
 	wall     func() time.Time // the wall clock: tests set it
 
 	table   *table
+	met     func() // and between the look at the table and what follows from it
 	between func() // tests stand between an entry and the look at the filter
 
 	mu     sync.RWMutex

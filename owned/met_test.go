@@ -1,0 +1,74 @@
+package owned
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// TestAKeyThatWasMetIsFedBeforeItsEntryGoes: a claim that meets an entry makes none of its own. The entry may
+// go before the claim has come to the inner store, and it may be of another source, of whose keys the filter
+// knows nothing: who asks then must not find the key new.
+func TestAKeyThatWasMetIsFedBeforeItsEntryGoes(t *testing.T) {
+	for name, kind := range map[string]struct{ ended, same bool }{
+		"claimed": {}, "ended at the inner store": {ended: true}, "claimed, and the entry goes at once": {same: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				s := w.process()
+				w.own(s)
+				other := Partition{Source: "group/other", Number: 0, Count: 1, Generation: 1}
+				o, err := s.Acquire(w.Context(), other)
+				must(w, err)
+				synctest.Wait()
+				r := request(1)
+				w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
+				danger := dedup.Change{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold, Steps: []byte("x"), Window: w.opts.Window, Origin: r.Origin}
+				if a := s.Renew(w.Context(), []dedup.Change{danger})[0]; a.Err != nil || !a.Held {
+					w.Fatalf("it becomes a claim of the inner store: %+v", a)
+				}
+				end := func() {
+					back := success(&r)
+					back.State, back.Landed = dedup.StateReleased, false
+					if a := s.Finish(w.Context(), []dedup.Change{back})[0]; a.Err != nil || !a.Held {
+						w.Errorf("released: %+v", a)
+					}
+				}
+				goes := func() { s.table.each(func(e *entry) bool { return e.id != r.ID }) } // as when others have ended
+				from := func(n int) dedup.ClaimRequest {
+					r := request(n)
+					r.Origin.Source = other.Source
+					return r
+				}
+				if kind.ended {
+					end()
+				}
+				var second dedup.Answer
+				claim := func() {
+					r := from(1)
+					if second = w.claim(s, r); second.Outcome == dedup.Acquired {
+						w.finish(s, success(&r))
+					}
+				}
+				s.between = once(func() {
+					if !kind.ended {
+						end()
+					}
+					goes()
+					claim()
+				})
+				if kind.same {
+					s.met, s.between = once(func() { end(); goes(); claim() }), nil
+				}
+				first := w.claim(s, from(1))
+				if (first.Outcome == dedup.Acquired) == (second.Outcome == dedup.Acquired) {
+					w.Errorf("want one of the two to get the key: %+v, %+v", first, second)
+				}
+				if st := o.Stats(); st.Saved != 0 && !kind.same {
+					w.Errorf("none was new: %+v", st)
+				}
+			})
+		})
+	}
+}
