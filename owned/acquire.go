@@ -60,7 +60,7 @@ func (s *Store) newOwnership(p Partition) (*Ownership, error) {
 	if err != nil {
 		return nil, fmt.Errorf("owned: filter: %w", err)
 	}
-	o.filter = filter
+	o.filter.Store(filter)
 	o.ctx, o.end = context.WithCancelCause(context.Background())
 	return o, nil
 }
@@ -76,7 +76,7 @@ func (o *Ownership) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o.feed.Store(o.filter.Begin(bloom.Source{Name: o.sourceName(), Epoch: reply.Epoch, Seq: reply.Seq}))
+	o.feed.Store(o.filter.Load().Begin(bloom.Source{Name: o.sourceName(), Epoch: reply.Epoch, Seq: reply.Seq}))
 	return o.read(ctx)
 }
 

@@ -14,7 +14,7 @@ func TestLoadRotatesBeforeOpen(t *testing.T) {
 	o := takeLoaded(t, plainStore(t, client, fewBuckets("before")), somePartition)
 	ids := idsOf(t, "marked", 10)
 	o.mark(t, ids)
-	o.feed.Store(o.filter.Begin(bloom.Source{Name: o.sourceName(), Epoch: o.epoch}))
+	o.feed.Store(o.filter.Load().Begin(bloom.Source{Name: o.sourceName(), Epoch: o.epoch}))
 	l := o.loader()
 	rotated := false
 	l.open = func() {

@@ -254,7 +254,7 @@ func loadSteps(t *testing.T, each func(t *testing.T, o *Ownership, step int64, l
 		o.mark(t, ids[60:120])
 		noErr(t, o.fold(t.Context()))
 		o.mark(t, ids[120:])
-		o.feed.Store(o.filter.Begin(bloom.Source{Name: o.sourceName(), Epoch: o.epoch}))
+		o.feed.Store(o.filter.Load().Begin(bloom.Source{Name: o.sourceName(), Epoch: o.epoch}))
 		hooked := redistest.Client(t, &redis.Options{Addr: client.Options().Addr})
 		steps := &stepper{do: func(int64) {}}
 		hooked.AddHook(steps)
@@ -326,7 +326,7 @@ func TestLoadStale(t *testing.T) {
 		t.Errorf("in another epoch: %v", err)
 	}
 	l = o.loader()
-	o.filter.Begin(bloom.Source{Name: "newer"})
+	o.filter.Load().Begin(bloom.Source{Name: "newer"})
 	if err := l.load(t.Context()); !errors.Is(err, ErrLost) {
 		t.Errorf("with a feed that is dead: %v", err)
 	}
@@ -437,7 +437,7 @@ func TestLoadRefusesWhatItCannotRead(t *testing.T) {
 			_, client := redistest.Mini(t)
 			o := takeLoaded(t, plainStore(t, client, setOptions("spoilt")), somePartition)
 			o.mark(t, idsOf(t, "marked", 10))
-			o.feed.Store(o.filter.Begin(bloom.Source{Name: o.sourceName(), Epoch: o.epoch}))
+			o.feed.Store(o.filter.Load().Begin(bloom.Source{Name: o.sourceName(), Epoch: o.epoch}))
 			noErr(t, spoil(t.Context(), o, client))
 			defer client.HSet(t.Context(), o.names.head, "version", "1")
 			if err := o.load(t.Context()); err == nil || errors.Is(err, ErrAmnesia) {

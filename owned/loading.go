@@ -12,6 +12,9 @@ import (
 // load loads the filter: see loader. It opens the feed.
 func (o *Ownership) load(ctx context.Context) error {
 	l := o.loader()
+	if l.filter == nil || l.feed == nil {
+		return errNoFilter
+	}
 	began := time.Now()
 	err := l.load(ctx)
 	switch {
@@ -28,7 +31,7 @@ func (o *Ownership) loader() *loader {
 	opts := &o.s.opts
 	return &loader{
 		reader: reader{o.s.client}, names: &o.names, buckets: opts.buckets(), slice: opts.slice(), keep: opts.Window + opts.Hold,
-		filter: o.filter, feed: o.feed.Load(), name: o.sourceName(), epoch: o.self().Epoch, clock: o.heardClock, hear: o.hearClock, open: o.openFeed,
+		filter: o.filter.Load(), feed: o.feed.Load(), name: o.sourceName(), epoch: o.self().Epoch, clock: o.heardClock, hear: o.hearClock, open: o.openFeed,
 		first: o.head, snapshots: opts.Snapshots, snapshotName: o.snapshotName, log: opts.Logger, progress: &o.loading, saver: &o.saver,
 	}
 }

@@ -64,7 +64,7 @@ type Ownership struct {
 	working sync.WaitGroup // the loader, and what runs beside renewals
 
 	valid  atomic.Pointer[moment] // until when we hold the partition
-	filter *bloom.Filter
+	filter lossy
 	feed   atomic.Pointer[bloom.Feed]
 	loaded atomic.Bool
 
@@ -202,6 +202,7 @@ func (o *Ownership) lose(why error) {
 		feed.Lost(bloom.Lost)
 	}
 	o.end(why)
+	o.letGo()
 	if !errors.Is(why, ErrReleased) {
 		o.stats.lost.Add(1)
 		o.s.opts.Logger.Warn("owned: partition lost", "source", o.part.Source, "partition", o.part.Number, "why", why)

@@ -25,6 +25,7 @@ func (o *Ownership) Release(ctx context.Context) error {
 			return fmt.Errorf("owned: Release: %w", context.Cause(ctx))
 		}
 	}
+	defer o.letGoAll()
 	if why := o.lostFor(); why != nil {
 		o.working.Wait()
 		if !errors.Is(why, ErrReleased) {

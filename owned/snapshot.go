@@ -106,11 +106,15 @@ func (o *Ownership) saveGeneration(ctx context.Context, gen int64) error {
 	o.mu.Lock()
 	seq := o.seq
 	o.mu.Unlock()
-	if err := o.feed.Load().Covered(gen, seq); err != nil {
+	filter, feed := o.filter.Load(), o.feed.Load()
+	if filter == nil || feed == nil {
+		return errNoFilter
+	}
+	if err := feed.Covered(gen, seq); err != nil {
 		return err
 	}
 	var b bytes.Buffer
-	if err := o.filter.Save(&b, gen); err != nil {
+	if err := filter.Save(&b, gen); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)

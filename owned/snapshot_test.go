@@ -272,7 +272,7 @@ func TestSnapshotIsRefused(t *testing.T) {
 			s.registry.batch = 1
 			o := takeTended(t, s, Partition{Source: "other", Count: 1})
 			var b bytes.Buffer
-			noErr(t, o.filter.Save(&b, e.gen))
+			noErr(t, o.filter.Load().Save(&b, e.gen))
 			e.blobs.all[e.name] = b.Bytes()
 			letGo(t, o)
 		},
@@ -302,7 +302,7 @@ func TestSnapshotOlderThanTheLastMark(t *testing.T) {
 		o := takeTended(t, s, somePartition)
 		o.mark(t, idsOf(t, "early", 10))
 		var b bytes.Buffer
-		noErr(t, o.filter.Save(&b, o.genNow()))
+		noErr(t, o.filter.Load().Save(&b, o.genNow()))
 		gen := o.genNow()
 		e.blobs.all[o.snapshotName(gen)] = b.Bytes()
 		late := idsOf(t, "late", 50)

@@ -72,7 +72,7 @@ func (o *Ownership) tell(e bloom.Event) {
 // tellState tells the observer how the filter is.
 func (o *Ownership) tellState(fill, estimated float64, reason string, err error) {
 	hook := o.s.opts.Observer.FilterState
-	if hook == nil || o.filter == nil {
+	if hook == nil || o.filter.Load() == nil {
 		return
 	}
 	hook(dedup.Event{Fill: fill, Estimated: estimated, Observed: o.filter.Stats().Observed, Reason: reason, Err: err})

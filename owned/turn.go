@@ -80,7 +80,9 @@ func (o *Ownership) add(gen, member int64, e *entry) {
 	if e != nil && e.gen.Load() == gen+1 {
 		return
 	}
-	_ = o.feed.Load().Add(gen, filterKey(member)) // a feed that is dead has a filter that nobody asks
+	if feed := o.feed.Load(); feed != nil {
+		_ = feed.Add(gen, filterKey(member)) // a feed that is dead has a filter that nobody asks
+	}
 	if e != nil {
 		e.gen.Store(gen + 1)
 	}

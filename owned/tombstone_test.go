@@ -1,0 +1,56 @@
+package owned
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// TestWhatIsOverIsLetGoOf: a filter has megabytes, and a member of a group that is rebalanced for weeks has
+// held every partition. What was held is still elsewhere, and no mistake of the caller's.
+func TestWhatIsOverIsLetGoOf(t *testing.T) {
+	for name, end := range map[string]func(w *world, o *Ownership){
+		"released": func(w *world, o *Ownership) { must(w, o.Release(w.Context())) },
+		"lost": func(w *world, o *Ownership) {
+			w.freeze(o, w.opts.Lease+time.Second)
+			next := w.process()
+			w.own(next)
+			must(w, next.Close(context.Background()))
+			w.claim(o.s, request(9))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				s := w.process()
+				o := w.own(s)
+				r := request(1)
+				w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
+				filter := weak.Make(o.filter.Load())
+				end(w, o)
+				synctest.Wait()
+				for range 3 { // pools are emptied by the second
+					runtime.GC()
+				}
+				if filter.Value() != nil {
+					w.Error("the filter is still there")
+				}
+				if err := context.Cause(o.Context()); !errors.Is(err, ErrReleased) && !errors.Is(err, ErrLost) {
+					w.Errorf("it is over: %v", err)
+				}
+				w.wants("another key", w.claim(s, request(2)), dedup.InFlight, 0)
+				if a := s.Finish(w.Context(), []dedup.Change{success(&r)})[0]; a.Err != nil {
+					w.Errorf("an end: %+v", a)
+				}
+				o.Stats()
+				w.own(s)
+				w.wants("when it is acquired again", w.claim(s, request(3)), dedup.Acquired, 1)
+			})
+		})
+	}
+}
