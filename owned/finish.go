@@ -276,6 +276,8 @@ func (f *finishing) marked(c *claiming) {
 func (f *finishing) ended(sh *shard, it *finish, p *part) {
 	t, e := &p.turn, it.e
 	switch {
+	case e.state == claimed && e.token == it.ch.Token: // a release has promoted it while the mark was under way
+		it.inner(e)
 	case t.wrote() && e.state == begun:
 		p.settled = append(p.settled, e.leave())
 		sh.linger(e, marked)

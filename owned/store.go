@@ -111,7 +111,7 @@ func (s *Store) reserve(o *Ownership) error {
 	case s.taken[at]:
 		return &HeldError{Remaining: s.opts.Lease} // at most: it is being acquired
 	case was != nil && !was.released.Load() && was.lostFor() == nil:
-		return &HeldError{Remaining: max(time.Duration(was.valid.Load())+margin(s.opts.Lease)-s.now(), 0)}
+		return &HeldError{Remaining: max(was.left()+margin(s.opts.Lease), 0)}
 	}
 	s.taken[at] = true
 	return nil

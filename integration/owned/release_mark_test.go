@@ -1,0 +1,98 @@
+package owned_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// heldBack keeps the answer of the first turn with marks back, once Redis has executed it.
+type heldBack struct {
+	once         sync.Once
+	done, resume chan struct{}
+}
+
+func (h *heldBack) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (h *heldBack) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		h.after(cmd)
+		return err
+	}
+}
+
+func (h *heldBack) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		h.after(cmds...)
+		return err
+	}
+}
+
+func (h *heldBack) after(cmds ...redis.Cmder) {
+	for _, cmd := range cmds {
+		keys, args, ok := scriptCall(cmd)
+		script, isCmd := cmd.(*redis.Cmd)
+		if !ok || !isCmd || len(keys) != 4 || !strings.Contains(keys[3].(string), ":f:") {
+			continue
+		}
+		reply, _ := script.Val().([]any)
+		if t, err := readTurn(args); err == nil && t.marks > 0 && len(reply) == 14 && reply[0] == "done" {
+			h.once.Do(func() {
+				close(h.done)
+				<-h.resume
+			})
+		}
+	}
+}
+
+// TestReleaseMeetsAMark: a mark that Redis has taken while its claim is promoted by a Release has ended its key.
+func TestReleaseMeetsAMark(t *testing.T) {
+	s := newSolo(t)
+	h := &heldBack{done: make(chan struct{}), resume: make(chan struct{})}
+	s.client.AddHook(h)
+	o, err := s.acquire()
+	s.must(err)
+	s.loaded(o)
+	claim := s.claim(1)[0]
+	if claim.Outcome != dedup.Acquired || s.proven.Load() != 1 {
+		t.Fatalf("%v, %d proven new", claim.Outcome, s.proven.Load())
+	}
+	told := make(chan []error, 1)
+	go func() {
+		told <- s.dedup.CompleteBatch(t.Context(), []dedup.Completion{{Claim: claim, InTime: true}})
+	}()
+	<-h.done
+	s.must(o.Release(t.Context()))
+	close(h.resume)
+	for _, err := range <-told {
+		if err != nil {
+			t.Errorf("the mark is on record, and its owner was told: %v", err)
+		}
+	}
+	o, err = s.acquire()
+	s.must(err)
+	s.loaded(o)
+	for range 100 {
+		again := s.claim(1)[0]
+		if again.Outcome == dedup.InFlight {
+			pauseFor(t.Context(), 20*time.Millisecond)
+			continue
+		}
+		if again.Outcome != dedup.Duplicate {
+			t.Errorf("the key is done, and claimed once more it is %v, attempt %d", again.Outcome, again.Attempt)
+		}
+		return
+	}
+	t.Error("the key stays in flight")
+}
