@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -174,12 +175,12 @@ func TestLeaseLostUnderTheHandler(t *testing.T) {
 		s := newServiceOver(t, newDeduperOver(t, store, nil), httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
 			hangUp()
 			synctest.Wait()
-			store.silent = true
+			store.silent.Store(true)
 			<-r.Context().Done()
 			if cause := context.Cause(r.Context()); !errors.Is(cause, dedup.ErrLeaseLost) {
 				t.Errorf("the handler is told %v", cause)
 			}
-			store.silent = false
+			store.silent.Store(false)
 			created()(w, r)
 		})
 		wantProblem(t, s.post("k", "{}", with(ctx)), 503, "outcome-unknown", retryInOne)
@@ -189,11 +190,11 @@ func TestLeaseLostUnderTheHandler(t *testing.T) {
 // deaf does not renew while it is silent.
 type deaf struct {
 	dedup.Store
-	silent bool
+	silent atomic.Bool
 }
 
 func (s *deaf) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	if !s.silent {
+	if !s.silent.Load() {
 		return s.Store.Renew(ctx, changes)
 	}
 	answers := make([]dedup.Answer, len(changes))

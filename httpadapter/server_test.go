@@ -1,0 +1,289 @@
+package httpadapter_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/httpadapter"
+)
+
+func serve(t *testing.T, h http.Handler, start func(*httptest.Server)) *httptest.Server {
+	t.Helper()
+	server := httptest.NewUnstartedServer(h)
+	start(server)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// call posts over a real connection.
+func call(t *testing.T, server *httptest.Server, ctx context.Context, key, body string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/payments", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Account", "acme")
+	r.Header.Set("Idempotency-Key", key)
+	res, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	data, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, string(data)
+}
+
+// The same over the wire, in both versions: lengths, hints and large bodies included.
+func TestOverTheWire(t *testing.T) {
+	large := string(bytes.Repeat([]byte("0123456789abcdef"), 4096))
+	for name, start := range map[string]func(*httptest.Server){
+		"HTTP/1.1": (*httptest.Server).Start,
+		"HTTP/2":   func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Link", "</style.css>")
+				w.WriteHeader(103)
+				w.Header().Set("Location", "/payments/1")
+				w.WriteHeader(201)
+				_, _ = io.Copy(w, r.Body)
+			})
+			server := serve(t, s.h, start)
+			hints := 0
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+				Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+					if code != 103 || h.Get("Link") == "" {
+						t.Errorf("got %d, %v", code, h)
+					}
+					hints++
+					return nil
+				},
+			})
+			for i, wantReplayed := range []string{"", "true", "true"} {
+				res, body := call(t, server, ctx, `"k"`, large)
+				if res.StatusCode != 201 || body != large || res.ContentLength != int64(len(large)) {
+					t.Errorf("call %d: %d, %d of %d bytes", i, res.StatusCode, len(body), res.ContentLength)
+				}
+				if res.Header.Get("Idempotent-Replayed") != wantReplayed || res.Header.Get("Location") != "/payments/1" {
+					t.Errorf("call %d: %v", i, res.Header)
+				}
+				if name == "HTTP/2" && res.ProtoMajor != 2 {
+					t.Errorf("over %s", res.Proto)
+				}
+			}
+			if hints != 1 {
+				t.Errorf("%d hints", hints)
+			}
+			s.wantRuns(t, 1)
+		})
+	}
+}
+
+// The client goes while the handler runs: the handler completes, and the retry gets its
+// answer.
+func TestClientGoneMidHandler(t *testing.T) {
+	for name, start := range map[string]func(*httptest.Server){
+		"HTTP/1.1": (*httptest.Server).Start,
+		"HTTP/2":   func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			begun, recorded := make(chan struct{}), make(chan struct{}, 1)
+			first := make(chan context.Context, 1)
+			s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
+				close(begun)
+				<-(<-first).Done() // the server knows that its client has gone
+				if r.Context().Err() != nil {
+					t.Error("the handler is cancelled")
+				}
+				created()(w, r)
+			})
+			server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				select {
+				case first <- r.Context():
+				default:
+				}
+				s.h.ServeHTTP(w, r)
+				recorded <- struct{}{}
+			}), start)
+			ctx, hangUp := context.WithCancel(t.Context())
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/payments", strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("X-Account", "acme")
+			r.Header.Set("Idempotency-Key", "k")
+			failed := make(chan error)
+			go func() {
+				res, err := server.Client().Do(r)
+				if err == nil {
+					_ = res.Body.Close()
+				}
+				failed <- err
+			}()
+			<-begun
+			hangUp()
+			if err := <-failed; err == nil {
+				t.Error("the client has an answer")
+			}
+			<-recorded
+			res, body := call(t, server, t.Context(), "k", "{}")
+			if res.StatusCode != 201 || body != "paid" || res.Header.Get("Idempotent-Replayed") != "true" {
+				t.Errorf("the retry: %d %q, %v", res.StatusCode, body, res.Header)
+			}
+			s.wantRuns(t, 1)
+		})
+	}
+}
+
+// dial speaks HTTP/1.1 by hand.
+func dial(t *testing.T, server *httptest.Server, head string) (*net.TCPConn, *bufio.Reader) {
+	t.Helper()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_, err = fmt.Fprintf(conn, "POST /payments HTTP/1.1\r\nHost: api\r\nX-Account: acme\r\nIdempotency-Key: k\r\n%s\r\n", head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn.(*net.TCPConn), bufio.NewReader(conn)
+}
+
+func wantLine(t *testing.T, r *bufio.Reader, want string) {
+	t.Helper()
+	line, err := r.ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "HTTP/1.1 "+want) {
+		t.Fatalf("got %q, %v; want %s", line, err, want)
+	}
+}
+
+func TestExpectContinue(t *testing.T) {
+	s := newService(t, httpadapter.Config{RequestLimit: 10}, created())
+	server := serve(t, s.h, (*httptest.Server).Start)
+	t.Run("too large is refused unsent", func(t *testing.T) {
+		_, r := dial(t, server, "Content-Length: 11\r\nExpect: 100-continue\r\n")
+		wantLine(t, r, "413")
+	})
+	t.Run("asked for", func(t *testing.T) {
+		conn, r := dial(t, server, "Content-Length: 2\r\nExpect: 100-continue\r\n")
+		wantLine(t, r, "100")
+		wantEmptyLine(t, r)
+		if _, err := conn.Write([]byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		wantLine(t, r, "201")
+	})
+	s.wantRuns(t, 1)
+}
+
+// wantEmptyLine reads the empty line that ends a 100.
+func wantEmptyLine(t *testing.T, r *bufio.Reader) {
+	t.Helper()
+	if line, err := r.ReadString('\n'); err != nil || line != "\r\n" {
+		t.Fatalf("got %q, %v", line, err)
+	}
+}
+
+// Half a body claims nothing: the whole one is the first request of its key.
+func TestBodyThatBreaksOff(t *testing.T) {
+	for name, head := range map[string]string{
+		"by length": "Content-Length: 100\r\n\r\n{",
+		"in chunks": "Transfer-Encoding: chunked\r\n\r\n5\r\n{",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t, httpadapter.Config{}, created())
+			server := serve(t, s.h, (*httptest.Server).Start)
+			conn, r := dial(t, server, strings.TrimSuffix(head, "\r\n"))
+			if err := conn.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			wantLine(t, r, "400")
+			s.wantRuns(t, 0)
+			res, body := call(t, server, t.Context(), "k", "{}")
+			if res.StatusCode != 201 || body != "paid" || res.Header.Get("Idempotent-Replayed") != "" {
+				t.Errorf("the whole: %d %q, %v", res.StatusCode, body, res.Header)
+			}
+		})
+	}
+}
+
+// http.TimeoutHandler outside: the client is told to come again, and then gets the answer.
+func TestTimeoutHandlerOutside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(10 * time.Second)
+			created()(w, r)
+		})
+		h := http.TimeoutHandler(s.h, time.Second, "slow")
+		wantAnswer(t, send(h, post("k", "{}")), 503, "slow", nil)
+		wantProblem(t, send(h, post("k", "{}")), 409, "in-flight", retryInOne)
+		time.Sleep(10 * time.Second)
+		wantAnswer(t, send(h, post("k", "{}")), 201, "paid", replayed)
+		s.wantRuns(t, 1)
+	})
+}
+
+// Inside it answers while its handler runs on: the key is free, and a second one runs beside
+// the first. It belongs outside; this shows what happens otherwise.
+func TestTimeoutHandlerInsideIsWrong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		running, most := 0, 0
+		slow := http.TimeoutHandler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			mu.Lock()
+			running++
+			most = max(most, running)
+			mu.Unlock()
+			time.Sleep(10 * time.Second)
+			mu.Lock()
+			running--
+			mu.Unlock()
+		}), time.Second, "slow")
+		s := newService(t, httpadapter.Config{}, slow.ServeHTTP)
+		wantAnswer(t, s.post("k", "{}"), 503, "slow", firstTime)
+		wantAnswer(t, s.post("k", "{}"), 503, "slow", firstTime)
+		time.Sleep(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if most != 2 {
+			t.Errorf("%d ran at once: if it is right inside by now, say so in the documentation of Handler", most)
+		}
+	})
+}
+
+// Equal requests at the same time: one runs, and every answer is the stored one or 409.
+func TestManyAtOnce(t *testing.T) {
+	s := newService(t, httpadapter.Config{}, created())
+	server := serve(t, s.h, (*httptest.Server).Start)
+	server.Client().Transport.(*http.Transport).MaxIdleConnsPerHost = 50
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			switch res, body := call(t, server, t.Context(), "k", "{}"); {
+			case res.StatusCode == 201 && body == "paid" && res.Header.Get("Location") == "/payments/1":
+			case res.StatusCode == 409 && res.Header.Get("Retry-After") == "1":
+			default:
+				t.Errorf("got %d %q, %v", res.StatusCode, body, res.Header)
+			}
+		})
+	}
+	wg.Wait()
+	s.wantRuns(t, 1)
+}
