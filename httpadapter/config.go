@@ -97,7 +97,7 @@ type Middleware struct {
 	fingerprintHeaders []string
 	digester           *sealed.Digester
 	box                *sealed.Box
-	window             string // in seconds; "" for ever
+	window             string // in seconds; "" for ever, or for less than one
 }
 
 // New returns a Middleware that runs its handlers by run. A request that comes again with
@@ -124,7 +124,7 @@ func New(run Runner, scope Scope, cfg Config) (*Middleware, error) {
 	for _, method := range cfg.Methods {
 		m.methods[method] = true
 	}
-	if window := run.Window(); window > 0 {
+	if window := run.Window(); window >= time.Second {
 		m.window = fmt.Sprint(int64(window / time.Second))
 	}
 	if err := m.build(); err != nil {

@@ -66,7 +66,7 @@ func TestNewTakes(t *testing.T) {
 }
 
 func TestWindowIsTold(t *testing.T) {
-	for window, want := range map[time.Duration]string{0: "", time.Hour: "3600", 90500 * time.Millisecond: "90"} {
+	for window, want := range map[time.Duration]string{0: "", 900 * time.Millisecond: "", time.Hour: "3600", 90500 * time.Millisecond: "90"} {
 		m := newMiddleware(t, &fake{window: window, do: answering(dedup.Result[[]byte]{}, dedup.ErrMismatch).do}, byHeader, httpadapter.Config{})
 		wantHeaders(t, send(m.Handler(status(200)), post("k", "")), map[string]string{"Idempotency-Window": want})
 	}

@@ -432,3 +432,22 @@ func TestBodiesAreReplayedByteForByte(t *testing.T) {
 	}
 	s.wantRuns(t, 1)
 }
+
+// A middleware around a router and one around its route are one: the inner one does not find
+// the outer in its way. Another key inside, as of a request in a batch, is its own.
+func TestMiddlewareInsideOfItself(t *testing.T) {
+	s := newService(t, httpadapter.Config{}, created())
+	h := s.m.Handler(s.h)
+	wantAnswer(t, send(h, post("k", "{}")), 201, "paid", firstTime)
+	wantAnswer(t, send(h, post("k", "{}")), 201, "paid", replayed)
+	s.wantRuns(t, 1)
+
+	batch := s.m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for range 2 {
+			inner := post("part", "{}", with(r.Context()))
+			w.Header().Set("Vary", send(s.h, inner).Header().Get("Idempotent-Replayed"))
+		}
+	}))
+	wantAnswer(t, send(batch, post("batch", "{}")), 200, "", map[string]string{"Vary": "true"})
+	s.wantRuns(t, 2)
+}

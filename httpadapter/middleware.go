@@ -17,7 +17,7 @@ import (
 // Outside of it belongs what authenticates, for the [Scope], and http.TimeoutHandler: inside
 // it would answer 503 while the handler runs on, and the key would be free for a second one.
 // Routes that stream, upgrade or send trailers belong elsewhere: an answer is kept back until
-// it is complete and recorded.
+// it is complete and recorded. A second middleware inside lets the key of the first pass.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 }
@@ -29,7 +29,14 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		return
 	}
 	c := &call{m: m, w: w, r: r, next: next}
-	if c.readKey(lines) && c.readScope() && c.readBody() {
+	if !c.readKey(lines) || !c.readScope() {
+		return
+	}
+	if c.nested() {
+		next.ServeHTTP(w, r)
+		return
+	}
+	if c.readBody() {
 		c.answer(c.run())
 	}
 }
@@ -89,6 +96,13 @@ func (c *call) readScope() bool {
 	}
 	c.scope = c.m.scope(principal, c.r.Method, c.m.cfg.Route(c.r))
 	return true
+}
+
+// nested reports whether the key is being run already, by a middleware around this one: it
+// would find itself in flight, and have that answer kept.
+func (c *call) nested() bool {
+	outer, ok := c.r.Context().Value(callKey{}).(*call)
+	return ok && outer.key == c.key && outer.scope == c.scope
 }
 
 func (c *call) readBody() bool {

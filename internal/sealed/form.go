@@ -62,9 +62,9 @@ func Encode(r *Response) []byte {
 	return append(buf, r.Body...)
 }
 
-// size is about what Encode takes, with room for sealing it in place.
+// size is about what Encode takes.
 func size(r *Response) int {
-	n := 16 + len(r.Body) + Overhead
+	n := 16 + len(r.Body)
 	for name, values := range r.Header {
 		n += len(name) + 4
 		for _, value := range values {
