@@ -78,6 +78,10 @@ bench-sql: ## records and effects in PostgreSQL, MariaDB and SQLite, into bench/
 bench-bloom: ## the Bloom filter and what is built on it beside what people use, into bench/results and README.md (BENCHFLAGS=-quick)
 	@go -C bench run ./cmd/bloombench -out results/bloom.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
+.PHONY: bench-http
+bench-http: ## what retries cost a server that is down, simulated, into bench/results and README.md (BENCHFLAGS=-quick)
+	@go -C bench run ./cmd/httpbench -retry results/retry.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
+
 .PHONY: bench-table
 bench-table: ## put the tables of bench/results into README.md
 	@go -C bench run ./cmd/benchtable -write

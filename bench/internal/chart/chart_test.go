@@ -26,8 +26,10 @@ var lines = Lines{
 func TestSave(t *testing.T) {
 	even := lines
 	even.Even, even.LogX, even.LogY = true, false, false
+	plain := even
+	plain.Even, plain.Plain = false, true
 	for name, d := range map[string]interface{ Draw() (*Figure, error) }{
-		"lines": lines, "even": even, "bars": Bars{Title: "Bars", XLabel: "x", Bars: []Bar{{Name: "first", Value: 9}, {Name: "second", Value: 209}}},
+		"lines": lines, "even": even, "plain": plain, "bars": Bars{Title: "Bars", XLabel: "x", Bars: []Bar{{Name: "first", Value: 9}, {Name: "second", Value: 209}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fig, err := d.Draw()

@@ -25,6 +25,8 @@ type Series struct {
 type Lines struct {
 	Title, XLabel, YLabel string
 	LogX, LogY            bool
+	// Plain draws many points: no marks, and round numbers below instead of every parameter.
+	Plain bool
 	// Even puts the parameters at equal distances, whatever they are.
 	Even   bool
 	Series []Series
@@ -64,6 +66,11 @@ func (l Lines) Draw() (*Figure, error) {
 		if err != nil {
 			return nil, fmt.Errorf("chart: %s: %w", l.Title, err)
 		}
+		if l.Plain {
+			p.Add(line)
+			legend.Add(s.Name, line)
+			continue
+		}
 		p.Add(line, marks)
 		legend.Add(s.Name, line, marks)
 	}
@@ -74,6 +81,9 @@ func (l Lines) Draw() (*Figure, error) {
 // scale lays the axes over the parameters and the values from low to high.
 func (l Lines) scale(p *plot.Plot, xs []float64, low, high float64) {
 	p.X.Tick.Marker = fixedTicks{xs, l.Even}
+	if l.Plain {
+		p.X.Tick.Marker = numberTicks{}
+	}
 	if l.LogX && xs[0] > 0 {
 		p.X.Scale = logScale{}
 	}

@@ -78,6 +78,8 @@ func figures(r harness.Results) []figure {
 		all = ofSQL(r)
 	case areaBloom:
 		all = ofBloom(r)
+	case areaRetry:
+		all = ofRetry(r)
 	}
 	return slices.DeleteFunc(all, func(f figure) bool { return empty(f.drawer) })
 }

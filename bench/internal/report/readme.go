@@ -71,6 +71,9 @@ func clients(r harness.Results) string {
 			all = append(all, c[1]+" "+v)
 		}
 	}
+	if v := r.Versions["go"]; v != "" && len(all) == 0 {
+		return "Go " + v
+	}
 	return strings.Join(all, ", ")
 }
 

@@ -1,0 +1,74 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/retry"
+)
+
+// Crowd is what [Comeback] simulates: clients whose request was cut off by the same outage.
+type Crowd struct {
+	Clients         int
+	Down            time.Duration // from the start
+	Capacity, Queue float64
+	Base, Cap       time.Duration // of the backoff
+}
+
+// TheCrowd is the one that is drawn: a thousand clients, and a server that would need ten seconds
+// for them.
+var TheCrowd = Crowd{Clients: 1000, Down: 20 * time.Second, Capacity: 100, Queue: 50, Base: 100 * time.Millisecond, Cap: 10 * time.Second}
+
+// Names of the ways to wait, in the order in which they are drawn.
+const (
+	NoJitter     = "no jitter"
+	FullJitter   = "full jitter"
+	EqualJitter  = "equal jitter"
+	Decorrelated = "decorrelated jitter"
+)
+
+// Waits are the ways to wait.
+var Waits = []string{NoJitter, FullJitter, EqualJitter, Decorrelated}
+
+// Comeback has every client of the crowd try until it is served. It runs in a bubble of
+// testing/synctest.
+func Comeback(ctx context.Context, c Crowd, wait string) (Course, error) {
+	site := &Site{Capacity: c.Capacity, Queue: c.Queue, Outage: Outage{0, c.Down}, Network: 50 * time.Millisecond}
+	site.Open()
+	p, fn := c.client(site, wait)
+	errs := make([]error, c.Clients)
+	var wg sync.WaitGroup
+	for i := range c.Clients {
+		site.count(&site.wanted)
+		wg.Go(func() { _, errs[i] = retry.Do(ctx, p, fn) })
+	}
+	wg.Wait()
+	return site.course(wait), errors.Join(errs...)
+}
+
+// client is the policy of a client, and its attempt. Package retry has no backoff without jitter:
+// there the attempt asks for its wait itself.
+func (c Crowd) client(site *Site, wait string) (retry.Policy, func(context.Context, int) (int, error)) {
+	p := retry.Policy{Attempts: 1 << 20, Elapsed: 24 * time.Hour, Backoff: retry.Backoff{Base: c.Base, Cap: c.Cap}}
+	switch wait {
+	case NoJitter:
+		p.Backoff = retry.Backoff{Base: 1, Cap: 1}
+	case EqualJitter:
+		p.Backoff.Jitter = retry.Equal
+	case Decorrelated:
+		p.Backoff.Jitter = retry.Decorrelated
+	}
+	return p, func(ctx context.Context, attempt int) (int, error) {
+		status, err := site.ask(ctx)
+		if err == nil && status != http.StatusOK {
+			err = errors.New(http.StatusText(status))
+		}
+		if err != nil && wait == NoJitter {
+			err = retry.After(err, min(c.Cap, c.Base<<min(attempt-1, 20)))
+		}
+		return status, err
+	}
+}
