@@ -181,11 +181,10 @@ func (c *call) answerUnkept() {
 
 // comeAgain is when a key in flight is worth asking for again.
 func (c *call) comeAgain(lease time.Duration) time.Duration {
-	d := c.m.cfg.RetryAfter
 	if lease > 0 {
-		d = min(d, lease)
+		return min(c.m.cfg.RetryAfter, lease) // sent in whole seconds, rounded up
 	}
-	return max(d, time.Second)
+	return c.m.cfg.RetryAfter
 }
 
 // EncodeResponse makes of an answer what [dedup.Config].Resolve returns with StateSucceeded:

@@ -63,6 +63,15 @@ func TestRefusedBeforeTheClaim(t *testing.T) {
 			r.ContentLength, r.Body = 11, readCloser{iotest.ErrReader(errors.New("was read"))}
 		}), 413, "request-too-large", window},
 		{"body read outside", post("k", "{}", func(r *http.Request) { _, _ = r.Body.Read(make([]byte, 10)) }), 500, "body-taken", map[string]string{"Do-Not-Retry": "1"}},
+		{"form read outside", post("k", "a=1", header("Content-Type", "application/x-www-form-urlencoded"), func(r *http.Request) {
+			r.ContentLength = -1
+			_ = r.FormValue("a")
+		}), 500, "body-taken", map[string]string{"Do-Not-Retry": "1"}},
+		{"parts read outside", post("k", "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--x--\r\n", header("Content-Type", "multipart/form-data; boundary=x"), func(r *http.Request) {
+			r.ContentLength = -1
+			_ = r.FormValue("b")
+			r.PostForm = nil
+		}), 500, "body-taken", map[string]string{"Do-Not-Retry": "1"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := newService(t, cfg, created())

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -94,7 +95,11 @@ func TestCancelWithClient(t *testing.T) {
 			}
 			created()(w, r)
 		})
+		start := time.Now()
 		wantProblem(t, s.post("k", "{}", with(ctx)), 503, "cancelled", retryInOne)
+		if took := time.Since(start); took != 0 {
+			t.Errorf("cancelled after %v", took)
+		}
 		wantAnswer(t, s.post("k", "{}", header("X-Stay", "1")), 201, "paid", firstTime)
 	})
 }
@@ -208,7 +213,9 @@ func TestPanicReleasesAndGoesOn(t *testing.T) {
 	for name, value := range map[string]any{"a panic": "boom", "ErrAbortHandler": http.ErrAbortHandler} {
 		t.Run(name, func(t *testing.T) {
 			angry := true
+			var kept http.ResponseWriter
 			s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
+				kept = w
 				w.WriteHeader(201)
 				if angry {
 					panic(value)
@@ -223,6 +230,9 @@ func TestPanicReleasesAndGoesOn(t *testing.T) {
 				}()
 				s.h.ServeHTTP(w, post("k", ""))
 			}()
+			if _, err := kept.Write([]byte("late")); err == nil {
+				t.Error("its writer takes more")
+			}
 			if w.Body.Len() > 0 || len(w.Result().Header["Content-Type"]) > 0 {
 				t.Errorf("something got out: %v %s", w.Result().Header, w.Body)
 			}
@@ -328,6 +338,36 @@ func TestWriterAfterTheHandlerHasReturned(t *testing.T) {
 	}
 	kept.WriteHeader(103)
 	wantAnswer(t, s.post("k", ""), 201, "paid", replayed)
+}
+
+// A handler that gave up leaves a goroutine behind, which must not reach the connection.
+func TestHintAfterTheHandlerHasGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var kept http.ResponseWriter
+		s := newService(t, httpadapter.Config{Timeout: time.Second}, func(w http.ResponseWriter, r *http.Request) {
+			kept = w
+			<-r.Context().Done()
+		})
+		w := &plain{header: http.Header{}}
+		s.h.ServeHTTP(w, post("k", ""))
+		kept.WriteHeader(103)
+		if len(w.statuses) != 1 || w.statuses[0] != 503 {
+			t.Errorf("got %v", w.statuses)
+		}
+	})
+}
+
+// What something outside has parsed is not what the handler gets: it parses its own body.
+func TestFormParsedOutside(t *testing.T) {
+	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("a") != "1" || r.PostFormValue("b") != "2" {
+			t.Errorf("form %v, %v", r.Form, r.PostForm)
+		}
+	})
+	form := header("Content-Type", "application/x-www-form-urlencoded")
+	wantAnswer(t, s.post("k", "a=1&b=2", form, func(r *http.Request) {
+		r.Form, r.PostForm = url.Values{"a": {"9"}}, url.Values{"b": {"9"}}
+	}), 200, "", firstTime)
 }
 
 // The handler's answer is undone beside its record when it is a failure.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -136,6 +137,25 @@ func TestHeadersOfOuterMiddlewareAreNotStored(t *testing.T) {
 	wantHeaders(t, again, map[string]string{"X-Request-Id": "2", "X-Cost": "7", "Cache-Control": "private"})
 	if got := again.Header()["Vary"]; !slices.Equal(got, []string{"Origin", "Accept"}) {
 		t.Errorf("Vary: %q", got)
+	}
+}
+
+// The framing of an answer is net/http's, and the window is the middleware's to tell.
+func TestHeadersThatAHandlerCannotSet(t *testing.T) {
+	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		h := w.Header()
+		h.Set("Trailer", "X-Sum")
+		h.Set("Transfer-Encoding", "chunked")
+		h.Set(http.TrailerPrefix+"X-Sum", "1")
+		h.Del("Idempotency-Window")
+		_, _ = w.Write([]byte("body"))
+		h.Set("X-Sum", "1")
+	})
+	w := &plain{header: http.Header{}}
+	s.h.ServeHTTP(w, post("k", ""))
+	want := http.Header{"Idempotency-Window": {"86400"}, "Content-Length": {"4"}, "Content-Type": {"text/plain; charset=utf-8"}}
+	if !reflect.DeepEqual(w.header, want) {
+		t.Errorf("got %v, want %v", w.header, want)
 	}
 }
 

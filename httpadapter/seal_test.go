@@ -141,6 +141,11 @@ func TestEncodeResponse(t *testing.T) {
 	if data, err := plain.EncodeResponse(t.Context(), 200, nil, []byte("x")); err != nil || len(data) == 0 {
 		t.Errorf("%x, %v", data, err)
 	}
-	_, err := newMiddleware(t, run, byHeader, sealing(1)).EncodeResponse(t.Context(), 200, nil, nil)
+	sealed := newMiddleware(t, run, byHeader, sealing(1))
+	_, err := sealed.EncodeResponse(t.Context(), 200, nil, nil)
 	wantInputError(t, err, "Context")
+	send(plain.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, err := sealed.EncodeResponse(r.Context(), 200, nil, nil) // of another middleware
+		wantInputError(t, err, "Context")
+	})), post("k", ""))
 }

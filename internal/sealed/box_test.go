@@ -2,6 +2,7 @@ package sealed
 
 import (
 	"bytes"
+	"encoding/hex"
 	"testing"
 )
 
@@ -118,4 +119,14 @@ func FuzzOpen(f *testing.F) {
 			t.Fatal("opened under another scope")
 		}
 	})
+}
+
+// Sealed records are on disks: what an earlier version wrote opens.
+func TestSealedFormStaysAsItIs(t *testing.T) {
+	const stored = "8135ab6cbe6cb096d8230e0939096a2cbe0a18384e8fe1379c76553f634edfa4dea30eea6243"
+	data, err := hex.DecodeString(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOpen(t, newBox(t, false, key(1)), data, []byte("plain"))
 }
