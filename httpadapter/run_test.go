@@ -1,0 +1,294 @@
+package httpadapter_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter"
+)
+
+// twice is a Runner that begins anew once, as one over SQL does after a deadlock.
+func twice(t *testing.T) *fake {
+	return &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+		if _, _, err := effect(ctx); err != nil {
+			t.Error(err)
+		}
+		value, _, err := effect(ctx)
+		return dedup.Result[[]byte]{Outcome: dedup.Acquired, Value: value}, err
+	}}
+}
+
+// Every run gets the request as it came in, and nothing of an earlier run gets out.
+func TestHandlerThatIsRunAgain(t *testing.T) {
+	var first http.ResponseWriter
+	runs := 0
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		runs++
+		if got := r.FormValue("amount"); got != "1" {
+			t.Errorf("run %d: amount is %q", runs, got)
+		}
+		if r.ContentLength != 8 || len(r.TransferEncoding) != 0 || r.Header.Get("X-Seen") != "" || r.PathValue("id") != "7" {
+			t.Errorf("run %d: length %d, %v, seen %q", runs, r.ContentLength, r.TransferEncoding, r.Header.Get("X-Seen"))
+		}
+		r.Header.Set("X-Seen", "1")
+		r.Form.Set("amount", "2")
+		if runs == 1 {
+			first = w
+			w.Header().Set("X-First", "1")
+			w.WriteHeader(500)
+			_, _ = w.Write([]byte("first"))
+			return
+		}
+		if n, err := first.Write([]byte("late")); n != 0 || err == nil {
+			t.Errorf("the first writer took %d bytes, %v", n, err)
+		}
+		first.WriteHeader(200)
+		w.WriteHeader(201)
+		_, _ = w.Write([]byte("second"))
+	})
+	run := twice(t)
+	do := run.do
+	run.do = func(ctx context.Context, key string, effect httpadapter.Effect, req dedup.Request) (dedup.Result[[]byte], error) {
+		return do(ctx, key, func(ctx context.Context) ([]byte, bool, error) {
+			value, undo, err := effect(ctx)
+			if runs == 1 {
+				return value, undo, nil // its 500 is not kept; begun anew all the same
+			}
+			return value, undo, err
+		}, req)
+	}
+	m := newMiddleware(t, run, byHeader, httpadapter.Config{})
+	r := post("k", "amount=1", header("Content-Type", "application/x-www-form-urlencoded"), func(r *http.Request) {
+		r.ContentLength, r.TransferEncoding = -1, []string{"chunked"}
+		r.SetPathValue("id", "7")
+	})
+	w := send(m.Handler(h), r)
+	wantAnswer(t, w, 201, "second", map[string]string{"X-First": ""})
+	if runs != 2 {
+		t.Errorf("%d runs", runs)
+	}
+}
+
+func TestWriterAfterTheHandlerHasReturned(t *testing.T) {
+	var kept http.ResponseWriter
+	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		kept = w
+		created()(w, r)
+	})
+	wantAnswer(t, s.post("k", ""), 201, "paid", firstTime)
+	if n, err := kept.Write([]byte("late")); n != 0 || err == nil {
+		t.Errorf("took %d bytes, %v", n, err)
+	}
+	if n, err := io.WriteString(kept, "late"); n != 0 || err == nil {
+		t.Errorf("took %d bytes, %v", n, err)
+	}
+	kept.WriteHeader(103)
+	wantAnswer(t, s.post("k", ""), 201, "paid", replayed)
+}
+
+// A handler that gave up leaves a goroutine behind, which must not reach the connection.
+func TestHintAfterTheHandlerHasGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var kept http.ResponseWriter
+		s := newService(t, httpadapter.Config{Timeout: time.Second}, func(w http.ResponseWriter, r *http.Request) {
+			kept = w
+			<-r.Context().Done()
+		})
+		w := &plain{header: http.Header{}}
+		s.h.ServeHTTP(w, post("k", ""))
+		kept.WriteHeader(103)
+		if len(w.statuses) != 1 || w.statuses[0] != 503 {
+			t.Errorf("got %v", w.statuses)
+		}
+	})
+}
+
+// What something outside has parsed is not what the handler gets: it parses its own body.
+func TestFormParsedOutside(t *testing.T) {
+	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("a") != "1" || r.PostFormValue("b") != "2" {
+			t.Errorf("form %v, %v", r.Form, r.PostForm)
+		}
+	})
+	form := header("Content-Type", "application/x-www-form-urlencoded")
+	wantAnswer(t, s.post("k", "a=1&b=2", form, func(r *http.Request) {
+		r.Form, r.PostForm = url.Values{"a": {"9"}}, url.Values{"b": {"9"}}
+	}), 200, "", firstTime)
+}
+
+// The handler's answer is undone beside its record when it is a failure.
+func TestFailuresAskForUndo(t *testing.T) {
+	for code, want := range map[int]bool{200: false, 302: false, 400: true, 409: true, 422: true} {
+		run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+			value, undo, err := effect(ctx)
+			if undo != want || err != nil {
+				t.Errorf("status %d: undo %v, %v", code, undo, err)
+			}
+			return dedup.Result[[]byte]{Outcome: dedup.Acquired, Value: value}, nil
+		}}
+		m := newMiddleware(t, run, byHeader, httpadapter.Config{})
+		wantAnswer(t, send(m.Handler(status(code)), post("k", "")), code, "", nil)
+	}
+}
+
+func TestAnswerThatIsTooLarge(t *testing.T) {
+	cfg := httpadapter.Config{ResponseLimit: 1000}
+	t.Run("Write says so", func(t *testing.T) {
+		s := newService(t, cfg, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "/a")
+			if n, err := w.Write(make([]byte, 1000)); n != 1000 || err != nil {
+				t.Errorf("%d, %v", n, err)
+			}
+			for range 2 {
+				if n, err := w.Write([]byte{1}); n != 0 || !errors.Is(err, httpadapter.ErrResponseTooLarge) {
+					t.Errorf("%d, %v", n, err)
+				}
+			}
+		})
+		wantProblem(t, s.post("k", ""), 500, "response-too-large", final)
+		wantProblem(t, s.post("k", ""), 410, "response-not-kept", final)
+		s.wantRuns(t, 1)
+	})
+	t.Run("with its headers", func(t *testing.T) {
+		s := newService(t, cfg, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", strings.Repeat("a", 600))
+			_, _ = w.Write(make([]byte, 600))
+		})
+		wantProblem(t, s.post("k", ""), 500, "response-too-large", final)
+		wantProblem(t, s.post("k", ""), 410, "response-not-kept", final)
+		s.wantRuns(t, 1)
+	})
+	t.Run("not kept", func(t *testing.T) {
+		s := newService(t, cfg, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(404)
+			_, _ = w.Write(make([]byte, 1001))
+		})
+		wantProblem(t, s.post("k", ""), 404, "response-too-large", map[string]string{"Idempotency-Window": "86400"})
+		s.post("k", "")
+		s.wantRuns(t, 2)
+	})
+}
+
+// A handler that announces more than it writes has broken off: net/http would have the
+// client know. The effect has happened, and a part of an answer is not replayed as the whole.
+func TestAnswerThatBreaksOff(t *testing.T) {
+	half := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "10")
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte("half"))
+			if _, err := w.Write(make([]byte, 7)); !errors.Is(err, http.ErrContentLength) {
+				t.Errorf("more than announced: %v", err)
+			}
+		}
+	}
+	s := newService(t, httpadapter.Config{}, half(200))
+	wantProblem(t, s.post("k", ""), 500, "response-incomplete", final)
+	wantProblem(t, s.post("k", ""), 410, "response-not-kept", final)
+	s.wantRuns(t, 1)
+
+	s = newService(t, httpadapter.Config{}, half(404))
+	wantProblem(t, s.post("k", ""), 404, "response-incomplete", nil)
+	s.post("k", "")
+	s.wantRuns(t, 2)
+}
+
+// The body of a handler is its own, and the answer of one does not change the next.
+func TestBodiesAreReplayedByteForByte(t *testing.T) {
+	body := make([]byte, 256)
+	for i := range body {
+		body[i] = byte(i)
+	}
+	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		in, err := io.ReadAll(r.Body)
+		if err != nil || !bytes.Equal(in, body) {
+			t.Errorf("got %x, %v", in, err)
+		}
+		for _, b := range body {
+			_, _ = w.Write([]byte{b})
+		}
+	})
+	first := s.post("k", string(body))
+	for range 3 {
+		again := s.post("k", string(body))
+		wantAnswer(t, again, 200, string(body), replayed)
+		if got, want := again.Header()["Content-Type"], first.Header()["Content-Type"]; len(want) != 1 || got[0] != want[0] {
+			t.Errorf("type %v, then %v", want, got)
+		}
+	}
+	s.wantRuns(t, 1)
+}
+
+// Deadlines are the connection's, and no way to it.
+func TestDeadlinesAreForwarded(t *testing.T) {
+	at := time.Now()
+	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		c := http.NewResponseController(w)
+		if err := errors.Join(c.SetReadDeadline(at), c.SetWriteDeadline(at.Add(1))); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &timed{ResponseWriter: &plain{header: http.Header{}}}
+	s.h.ServeHTTP(w, post("k", ""))
+	if !w.read.Equal(at) || !w.write.Equal(at.Add(1)) {
+		t.Errorf("read %v, write %v", w.read, w.write)
+	}
+}
+
+type timed struct {
+	http.ResponseWriter
+	read, write time.Time
+}
+
+func (w *timed) SetReadDeadline(t time.Time) error  { w.read = t; return nil }
+func (w *timed) SetWriteDeadline(t time.Time) error { w.write = t; return nil }
+
+// The log tells what the client is not told, and names no key and nobody.
+func TestLog(t *testing.T) {
+	down := errors.New("directory is down")
+	none := dedup.Result[[]byte]{}
+	for _, row := range []struct {
+		name, want string
+		run        httpadapter.Runner
+		cfg        httpadapter.Config
+		scope      httpadapter.Scope
+	}{
+		{"store", "directory is down", answering(none, down), httpadapter.Config{}, byHeader},
+		{"scope", "directory is down", answering(none, nil), httpadapter.Config{}, func(*http.Request) (string, error) { return "", down }},
+		{"lease", "lease lost", ending(dedup.ErrLeaseLost), httpadapter.Config{}, byHeader},
+		{"record", "unknown version", answering(dedup.Result[[]byte]{Outcome: dedup.Duplicate, Value: []byte("{}")}, nil), httpadapter.Config{}, byHeader},
+		{"replay", "directory is down", answering(dedup.Result[[]byte]{Outcome: dedup.Duplicate}, nil),
+			httpadapter.Config{BeforeReplay: func(*http.Request) error { return down }}, byHeader},
+		{"forgo", "Forgo", ending(nil), httpadapter.Config{}, byHeader},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var log bytes.Buffer
+			row.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			h := newMiddleware(t, row.run, row.scope, row.cfg).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				httpadapter.Forgo(r.Context())
+			}))
+			send(h, post("secret-key", "secret-body"))
+			if got := log.String(); !strings.Contains(got, row.want) || strings.Contains(got, "secret") || strings.Contains(got, "acme") {
+				t.Errorf("logged %s", got)
+			}
+		})
+	}
+}
+
+// ending runs the effect and ends so.
+func ending(err error) *fake {
+	return &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+		_, _, _ = effect(ctx)
+		return dedup.Result[[]byte]{Outcome: dedup.Acquired}, err
+	}}
+}
