@@ -57,16 +57,20 @@ func (o *Ownership) full() (all []full) {
 
 // foldSet folds one set, and reports whether the next one may be: a set that the server has not seen, because
 // the turn that was to begin it never came, is not folded. forgets is read before the set: a member that
-// was forgotten after it was read must not come back.
+// was forgotten after it was read must not come back. It is not read where it is known what went into it; the
+// script compares how many members there are, and how often something was forgotten.
 func (o *Ownership) foldSet(ctx context.Context, gen int64, n uint64) (bool, error) {
 	o.beginFolding(gen)
 	for range foldTries {
 		o.mu.Lock()
 		fold := redisscript.OwnFold{Fresh: o.names.fresh(gen, n), Gen: gen, N: n, Forgets: o.forgets}
 		o.mu.Unlock()
-		members, err := reader{o.s.client}.scan(ctx, fold.Fresh)
-		if err != nil {
-			return false, err
+		members, known := o.takeSent(gen, n)
+		if !known {
+			var err error
+			if members, err = (reader{o.s.client}).scan(ctx, fold.Fresh); err != nil {
+				return false, err
+			}
 		}
 		fold.Count = len(members)
 		reply, err := o.move(ctx, &fold, members)
@@ -111,7 +115,7 @@ func (o *Ownership) folded(gen int64, n, newest uint64) bool {
 // not answered. Members go in their own order, which is also that of their buckets: a call that is made
 // again, by the next owner or after a forget, brings each bucket what it has at its end, and adds nothing.
 func (o *Ownership) move(ctx context.Context, fold *redisscript.OwnFold, members []int64) (redisscript.OwnReply, error) {
-	slices.SortFunc(members, func(a, b int64) int { return cmp.Compare(uint64(a), uint64(b)) }) //nolint:gosec // 64 bits either way
+	slices.SortFunc(members, byBucket)
 	for {
 		var some []int64
 		some, members = o.some(members)
@@ -137,6 +141,9 @@ func (o *Ownership) move(ctx context.Context, fold *redisscript.OwnFold, members
 		}
 	}
 }
+
+// byBucket orders members so that those of a bucket stand together.
+func byBucket(a, b int64) int { return cmp.Compare(uint64(a), uint64(b)) } //nolint:gosec // 64 bits either way
 
 // some cuts off what goes with one call. All members of a bucket do.
 func (o *Ownership) some(members []int64) (some, rest []int64) {

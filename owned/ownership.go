@@ -108,8 +108,9 @@ type Ownership struct {
 // generation is what the owner knows of the sets of one.
 type generation struct {
 	redisscript.OwnGen
-	written int  // members sent to the newest fresh set by us
-	folding bool // buckets may have members
+	written int              // members sent to the newest fresh set by us
+	folding bool             // buckets may have members
+	sent    map[uint64]*sent // what is in the fresh sets of ours, by their number
 }
 
 // Context ends when the partition is lost (its cause is then [ErrLost], or [ErrAmnesia]) or released

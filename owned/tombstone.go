@@ -70,4 +70,7 @@ func (o *Ownership) letGoAll() {
 	defer o.mu.Unlock()
 	o.suspects, o.begins = make(map[int64]*suspect), make(map[*begin]struct{})
 	o.suspected.Store(0)
+	for _, g := range o.sets {
+		g.sent = nil
+	}
 }

@@ -97,8 +97,7 @@ func (o *Ownership) set(n int) (gen int64, nth uint64) {
 		o.forgetSets()
 	}
 	if g.Newest == g.Folded || g.written+n > o.s.opts.setMembers() && g.written > 0 {
-		g.Newest++
-		g.written = 0
+		g.next(o.forgets)
 	}
 	g.written += n
 	return o.gen, g.Newest
@@ -181,6 +180,7 @@ func (t *turn) take(r *redisscript.OwnReply, sent moment) {
 	o := t.o
 	t.reply, t.sent = *r, sent.mono
 	o.heard(r)
+	o.noteSent(t)
 	switch {
 	case r.Err != nil, r.Answer == redisscript.OwnEdge, r.Answer == redisscript.OwnStale:
 		t.back()
@@ -228,8 +228,7 @@ func (o *Ownership) edge(gen int64, nth uint64, is int64) {
 		return
 	}
 	if g := o.sets[gen]; gen == o.gen && g != nil && g.Newest == nth {
-		g.Newest++
-		g.written = 0
+		g.next(o.forgets)
 	}
 }
 

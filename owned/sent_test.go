@@ -1,0 +1,152 @@
+package owned
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+)
+
+var errLostAnswer = errors.New("the answer is lost")
+
+func unanswered(cmd redis.Cmder) {
+	if c, ok := cmd.(*redis.Cmd); ok {
+		c.SetVal(nil)
+	}
+	cmd.SetErr(errLostAnswer)
+}
+
+// scans counts how often a set is read.
+type scans struct {
+	commands
+	n    atomic.Int64
+	lose func(cmds []redis.Cmder) bool // the answers of this pipeline
+}
+
+func (s *scans) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "sscan" {
+			s.n.Add(1)
+		}
+		err := next(ctx, cmd)
+		if s.lose != nil && s.lose([]redis.Cmder{cmd}) {
+			err = errLostAnswer
+			unanswered(cmd)
+		}
+		return err
+	}
+}
+
+func (s *scans) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			if cmd.Name() == "sscan" {
+				s.n.Add(1)
+			}
+		}
+		if s.lose != nil && s.lose(cmds) {
+			for _, cmd := range cmds {
+				unanswered(cmd)
+			}
+			return errLostAnswer
+		}
+		return err
+	}
+}
+
+// TestFoldKnowsWhatWasSent: a set all of whose turns were answered is folded without being read, and one of
+// which something is not known is read: what a lost answer hides would be gone with the set.
+func TestFoldKnowsWhatWasSent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before func(t *testing.T, o *Ownership, s *scans, ids []dedup.ID)
+		left   func(ids []dedup.ID) []dedup.ID
+		reads  bool
+	}{
+		"all answered": {},
+		"marked twice": {before: func(t *testing.T, o *Ownership, _ *scans, ids []dedup.ID) { o.mark(t, ids[:30]) }},
+		"an answer lost": {reads: true, before: func(t *testing.T, o *Ownership, s *scans, ids []dedup.ID) {
+			s.lose = func(cmds []redis.Cmder) bool { return true }
+			one := &turn{o: o, marks: []member{{is: o.s.members.of(&ids[30])}}}
+			o.s.trip(t.Context(), []*turn{one}, nil)
+			s.lose = nil
+			if one.wrote() {
+				t.Fatal("the answer has come")
+			}
+		}},
+		"forgotten here": {reads: true, before: func(t *testing.T, o *Ownership, _ *scans, ids []dedup.ID) {
+			noErr(t, o.s.Forget(t.Context(), ids[:1], 0)[0])
+		}, left: func(ids []dedup.ID) []dedup.ID { return ids[1:] }},
+		"forgotten elsewhere": {reads: true, before: func(t *testing.T, o *Ownership, _ *scans, ids []dedup.ID) {
+			other := plainStore(t, o.s.client.(*redis.Client), fewBuckets(o.s.opts.Prefix))
+			noErr(t, other.Forget(t.Context(), ids[:1], 0)[0])
+		}, left: func(ids []dedup.ID) []dedup.ID { return ids[1:] }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, client := redistest.Mini(t)
+			hooked := redistest.Client(t, &redis.Options{Addr: client.Options().Addr, MaxRetries: -1})
+			s := &scans{}
+			hooked.AddHook(s)
+			o := takeLoaded(t, plainStore(t, hooked, fewBuckets("sent")), somePartition)
+			o.foldAtOnce = 8
+			ids := idsOf(t, "marked", 31)
+			o.mark(t, ids[:30])
+			if tc.before != nil {
+				tc.before(t, o, s, ids)
+			}
+			o.nextSet()
+			o.mark(t, idsOf(t, "next", 1))
+			s.n.Store(0)
+			noErr(t, o.fold(t.Context()))
+			if got := s.n.Load() > 0; got != tc.reads {
+				t.Errorf("the set was read: %t", got)
+			}
+			marked := ids[:30]
+			if name == "an answer lost" {
+				marked = ids
+			}
+			if tc.left != nil {
+				marked = tc.left(marked)
+			}
+			o.counts(t, marked)
+			if g := o.state(t).Gens[o.genNow()]; g.Folded != 1 || g.Kept != int64(len(marked)) {
+				t.Errorf("folded to %+v", g)
+			}
+			letGo(t, o)
+		})
+	}
+}
+
+// TestFoldReadsWhatWasNotAnswered: a promoted server may lack a mark that was answered, and have one that was
+// not: as many members as were answered, and others.
+func TestFoldReadsWhatWasNotAnswered(t *testing.T) {
+	_, client := redistest.Mini(t)
+	hooked := redistest.Client(t, &redis.Options{Addr: client.Options().Addr, MaxRetries: -1})
+	s := &scans{}
+	hooked.AddHook(s)
+	o := takeLoaded(t, plainStore(t, hooked, fewBuckets("sent")), somePartition)
+	ids := idsOf(t, "marked", 31)
+	o.mark(t, ids[:30])
+	s.lose = func([]redis.Cmder) bool { return true }
+	one := &turn{o: o, marks: []member{{is: o.s.members.of(&ids[30])}}}
+	o.s.trip(t.Context(), []*turn{one}, nil)
+	s.lose = nil
+	member := binary.BigEndian.AppendUint64(nil, uint64(o.s.members.of(&ids[0]))) //nolint:gosec // 64 bits either way
+	if n, err := client.SRem(t.Context(), o.names.fresh(o.genNow(), 1), member).Result(); n != 1 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	o.nextSet()
+	o.mark(t, idsOf(t, "next", 1))
+	noErr(t, o.fold(t.Context()))
+	found, err := o.s.askForeign(t.Context(), []spot{{names: o.names}}, membersOf(o, ids[30:]))
+	noErr(t, err)
+	if !found[0].done {
+		t.Error("the mark whose answer was lost is gone")
+	}
+}
