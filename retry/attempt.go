@@ -11,30 +11,42 @@ import (
 // run sends until an answer is final or no attempt is left.
 func (c *call) run(ctx context.Context) (*http.Response, error) {
 	var last failure
+	var f *flight
+	defer func() {
+		if f != nil { // a callback panicked
+			f.close()
+		}
+	}()
 	for {
-		f, err := c.attempt(ctx)
-		if err != nil {
+		var err error
+		if f, err = c.attempt(ctx); err != nil {
 			return nil, c.unsent(err, last)
 		}
 		class, found := c.judge(f)
 		if class == Final {
-			return f.deliver()
+			return deliver(&f)
 		}
 		delay, why := c.pause(found)
 		c.tell(c.event(found, delay, why))
 		if why != 0 {
-			if f.resp != nil {
-				return f.deliver()
+			if f.err != nil {
+				f.err = c.gaveUp(why, f.err)
 			}
-			f.close()
-			return nil, c.gaveUp(why, f.err)
+			return deliver(&f)
 		}
 		f.drain()
-		last = found
+		f, last = nil, found
 		if err := c.sleep(ctx, delay, found); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// deliver hands the outcome to the caller: f is nobody's to close any more.
+func deliver(f **flight) (*http.Response, error) {
+	done := *f
+	*f = nil
+	return done.deliver()
 }
 
 func (c *call) tell(e Event) {
@@ -78,7 +90,7 @@ func (c *call) launch(ctx context.Context, limit time.Duration) (*flight, error)
 	if c.retries() {
 		ctx = NoRetry(ctx)
 	}
-	f := &flight{breaker: c.t.cfg.Breaker, caller: c.req.Context()}
+	f := &flight{breaker: c.t.cfg.Breaker, caller: c.req.Context(), limit: limit}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	var err error
 	if f.req, err = c.request(f.ctx); err != nil {

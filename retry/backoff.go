@@ -8,8 +8,8 @@ import (
 )
 
 // Jitter is the way in which waits are spread, so that a thousand clients that failed together do
-// not come back together. The three are those of the AWS Architecture Blog, "Exponential Backoff And Jitter"
-// (2015, updated 2023).
+// not come back together. The three are those of the AWS Architecture Blog, "Exponential Backoff
+// And Jitter" (2015, updated 2023).
 type Jitter uint8
 
 const (
@@ -46,8 +46,8 @@ func (b Backoff) Validate() error {
 }
 
 // Delay returns one wait. Failures counts those before the last one: 0 after the first. Prev is the
-// wait before, 0 at first; only Decorrelated looks at it. The result is never negative, never above Cap and does not
-// overflow. It draws from math/rand/v2 and may be called concurrently.
+// wait before, 0 at first; only Decorrelated looks at it. The result is never negative, never above
+// Cap and does not overflow. It draws from math/rand/v2 and may be called concurrently.
 func (b Backoff) Delay(failures int, prev time.Duration) time.Duration {
 	return b.policy().Delay(failures, prev, nil)
 }

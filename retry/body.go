@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 )
 
@@ -26,6 +27,7 @@ func newOutgoing(req *http.Request, keep bool, limit int64) (*outgoing, error) {
 	case !keep || limit < 0 || req.ContentLength > limit:
 		return &outgoing{first: req.Body}, nil
 	}
+	limit = min(limit, math.MaxInt64-1)
 	head, err := io.ReadAll(io.LimitReader(req.Body, limit+1))
 	if err != nil {
 		return &outgoing{first: req.Body}, fmt.Errorf("retry: body of the request: %w", err)

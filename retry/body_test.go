@@ -3,6 +3,7 @@ package retry_test
 import (
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -27,6 +28,7 @@ func TestBodiesAreSentAgain(t *testing.T) {
 		{"kept", "POST", "short", false, -1, 10, 3},
 		{"kept, to the limit", "POST", "0123456789", false, 10, 10, 3},
 		{"kept, default limit", "POST", long, false, -1, 0, 3},
+		{"kept, no limit", "POST", long, false, -1, math.MaxInt64, 3},
 		{"too long, by its length", "POST", long, false, 4000, 10, 1},
 		{"too long, as it turns out", "POST", long, false, -1, 10, 1},
 		{"never kept", "POST", "short", false, 5, -1, 1},

@@ -15,7 +15,8 @@ const (
 
 // BudgetConfig says how many retries a [Budget] pays for.
 type BudgetConfig struct {
-	// Ratio is the part of a retry that each request pays in. Default: [DefaultRatio], one retry for ten requests.
+	// Ratio is the part of a retry that each request pays in. Default: [DefaultRatio], one retry
+	// for ten requests.
 	Ratio float64
 	// Floor is the number of retries in hand before the first request, for those who send few.
 	// Default: [DefaultFloor]; a very small number for none.
@@ -28,8 +29,8 @@ type BudgetConfig struct {
 
 // Budget is a bucket of tokens that bounds retries to a part of the requests: each request puts
 // Ratio of a token in, each retry and each hedge takes one out. So of n requests at most Floor +
-// Ratio*n are sent again, whatever fails. It is the per-client retry budget of "Handling Overload" in Google's "Site
-// Reliability Engineering", whose share is 10 % as well.
+// Ratio*n are sent again, whatever fails. It is the per-client retry budget of "Handling Overload"
+// in Google's "Site Reliability Engineering", whose share is 10 % as well.
 //
 // A Budget is safe for concurrent use, keeps no goroutine and is counted in millionths. One Budget
 // is for one service: two that share it pay for each other's outage.
@@ -72,8 +73,8 @@ func millionths(v float64) int64 { return int64(math.Round(v * token)) }
 // another way.
 func Unlimited() *Budget { return &Budget{unlimited: true} }
 
-// Deposit puts the share of one request in. [Do] and [Transport] call it once for each call; loops of your
-// own that share the budget do so too. On nil it does nothing.
+// Deposit puts the share of one request in. [Do] and [Transport] call it once for each call; loops
+// of your own that share the budget do so too. On nil it does nothing.
 func (b *Budget) Deposit() {
 	if b == nil || b.unlimited {
 		return

@@ -24,9 +24,9 @@ const (
 	Wait
 )
 
-// StatusClass is the usual class of a status: Again for 408 Request Timeout, 425 Too Early, 429 Too Many Requests
-// and 5xx but 501 Not Implemented and 505 HTTP Version Not Supported; Final for all others. A 409
-// is decided by more than its status; see [TransportConfig].Statuses.
+// StatusClass is the usual class of a status: Again for 408 Request Timeout, 425 Too Early, 429 Too
+// Many Requests and 5xx but 501 Not Implemented and 505 HTTP Version Not Supported; Final for all
+// others. A 409 is decided by more than its status; see [TransportConfig].Statuses.
 func StatusClass(status int) Class {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:

@@ -12,15 +12,16 @@ import (
 // Do calls fn until it returns no error, an error that is not worth another attempt, or the policy
 // ends it.
 //
-// The context of fn is bounded by the timeout of its attempt and cancelled when fn returns: what fn returns
-// must not depend on it. It carries [NoRetry] if Do itself retries, so that no layer below does.
-// Attempt counts from 1. An Idempotency-Key belongs to the operation and not to the attempt: make
-// it before Do, not in fn, and not with [TransportConfig].GenerateKeys below.
+// The context of fn is bounded by the timeout of its attempt and cancelled when fn returns: what fn
+// returns must not depend on it. It carries [NoRetry] if Do itself retries, so that no layer below
+// does. Attempt counts from 1. An Idempotency-Key belongs to the operation and not to the attempt:
+// make it before Do, not in fn, and not with [TransportConfig].GenerateKeys below.
 //
-// Errors: one that is not worth another attempt comes back as fn returned it. One that was and got none
-// is wrapped in a [*GaveUpError] with the reason; under [NoRetry] that is the first. An end of ctx before the
-// first attempt is the context's error and its cause; one during a wait is a GaveUpError as well. A
-// bad policy, or a nil fn, is an error that names it. With an error comes the zero T.
+// Errors: one that is not worth another attempt comes back as fn returned it. One that was and got
+// none is wrapped in a [*GaveUpError] with the reason; under [NoRetry] that is the first. An end of
+// ctx before the first attempt is the context's error and its cause; one during a wait is a
+// GaveUpError as well. A bad policy, or a nil fn, is an error that names it. With an error comes
+// the zero T.
 //
 // Do is safe for concurrent use, starts no goroutine, and lets panics of fn pass.
 func Do[T any](ctx context.Context, p Policy, fn func(ctx context.Context, attempt int) (T, error)) (T, error) {

@@ -27,7 +27,7 @@ const (
 	// WaitedTooLong: another request with the key was in flight for longer than
 	// [TransportConfig].MaxWait.
 	WaitedTooLong
-	// NotAllowed: a layer above retries; see [NoRetry].
+	// NotAllowed: a layer above retries: there is [NoRetry], or the request itself says Do-Not-Retry.
 	NotAllowed
 	// NotRepeatable: the method is not idempotent and there is no key, or the body can be read once only.
 	NotRepeatable
@@ -102,8 +102,8 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// Permanent marks err as not worth another attempt: [Do] returns it at once, mark included; [errors.Is] and
-// [errors.As] see through it. Permanent(nil) is nil.
+// Permanent marks err as not worth another attempt: [Do] returns it at once, mark included;
+// [errors.Is] and [errors.As] see through it. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -120,8 +120,9 @@ func (e *afterError) Error() string { return e.err.Error() }
 func (e *afterError) Unwrap() error { return e.err }
 
 // After marks err as worth another attempt, d from now at the earliest: what a Retry-After is to a
-// response. The backoff comes on top of d, so that all who were told the same time do not come at it. A negative d is 0, one that leads beyond
-// the deadline or [Policy].Elapsed ends the attempts. [Permanent] around it or in it is the stronger mark. After(nil, d) is nil.
+// response. The backoff comes on top of d, so that all who were told the same time do not come at
+// it. A negative d is 0, one that leads beyond the deadline or [Policy].Elapsed ends the attempts.
+// [Permanent] around it or in it is the stronger mark. After(nil, d) is nil.
 func After(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -131,8 +132,8 @@ func After(err error, d time.Duration) error {
 
 // Retryable is the default of [Policy].Retryable. An error is worth another attempt unless it is
 // nil, [Permanent], [context.Canceled], [ErrOpen], or says that a certificate is not valid or the
-// other side does not speak TLS. [context.DeadlineExceeded] is: an attempt has timed out; once the caller's own deadline
-// has passed nothing is tried again, whatever the error.
+// other side does not speak TLS. [context.DeadlineExceeded] is: an attempt has timed out; once the
+// caller's own deadline has passed nothing is tried again, whatever the error.
 func Retryable(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, ErrOpen) {
 		return false

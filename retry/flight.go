@@ -16,7 +16,8 @@ type flight struct {
 	cancel  context.CancelCauseFunc
 	caller  context.Context // of the request that is sent
 	breaker Breaker         // nil: none
-	timer   *time.Timer     // nil: none
+	limit   time.Duration   // of timer
+	timer   *time.Timer     // nil: none, or stopped
 
 	resp     *http.Response // exactly one of resp and err is set after fly
 	err      error
@@ -74,16 +75,14 @@ func (f *flight) record() {
 	}
 }
 
-// land stops the clock of the attempt. One that has run out has cancelled the request, and what arrived at the
-// same moment cannot be read any more.
+// land stops the clock of the attempt. One that has run out cancels the request, if not yet then in a
+// moment: what arrived at the same time could not be read to its end.
 func (f *flight) land() {
-	if f.timer != nil {
-		f.timer.Stop()
-	}
-	var timeout *timeoutError
-	if errors.As(context.Cause(f.ctx), &timeout) && f.caller.Err() == nil {
+	late := f.timer != nil && !f.timer.Stop()
+	f.timer = nil
+	if late && f.caller.Err() == nil {
 		f.close()
-		f.resp, f.err = nil, timeout
+		f.resp, f.err = nil, &timeoutError{f.limit}
 	}
 }
 

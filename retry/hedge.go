@@ -60,8 +60,8 @@ func (c *call) hedge(ctx context.Context, limit time.Duration, until time.Time) 
 	return f
 }
 
-// better chooses between the last to come back and one that failed before it; the other is closed. A response
-// says more than an error.
+// better chooses between the last to come back and one that failed before it; the other is closed.
+// A response says more than an error.
 func better(last, failed *flight, c *call) *flight {
 	if failed == nil {
 		return last
@@ -90,8 +90,8 @@ func leave(other, failed *flight, landed <-chan *flight) {
 	}
 }
 
-// away is fly on a goroutine of its own, which ends with the base's RoundTrip. A flight that has been left
-// behind is closed here.
+// away is fly on a goroutine of its own, which ends with the base's RoundTrip. A flight that has
+// been left behind is closed here.
 func (f *flight) away(base http.RoundTripper, landed chan<- *flight) {
 	defer func() {
 		f.panicked = recover()

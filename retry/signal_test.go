@@ -105,6 +105,24 @@ func TestWhoCarriesTheSignal(t *testing.T) {
 	}
 }
 
+// A proxy hands on the header of what came in: it says the same as the context.
+func TestForwardedSignal(t *testing.T) {
+	base := &script{steps: []step{answer(503, "")}}
+	for value, want := range map[string]int{"1": 1, "0": 3} {
+		base.seen = nil
+		var why retry.Reason
+		cfg := retry.TransportConfig{Policy: retry.Policy{
+			Backoff: retry.Backoff{Base: time.Microsecond, Cap: time.Microsecond}, OnRetry: func(e retry.Event) { why = e.GaveUp },
+		}}
+		resp, err := transport(t, base, cfg).RoundTrip(request(t, "GET", "", retry.SignalHeader, value))
+		text(t, resp, err)
+		sent := base.requests()
+		if len(sent) != want || sent[0].signal != "1" || (want == 1) != (why == retry.NotAllowed) {
+			t.Errorf("%q: sent %d times with %q, %v", value, len(sent), sent[0].signal, why)
+		}
+	}
+}
+
 func TestHandlerReadsTheSignal(t *testing.T) {
 	nobody := func(*http.Request) bool { return false }
 	for value, allowed := range map[string]bool{"": true, "0": true, "?0": true, " 0 ": true, "1": false, "?1": false, "true": false} {

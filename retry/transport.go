@@ -14,10 +14,10 @@ import (
 // for concurrent use if its base is, does not change the requests it is given, and closes their
 // bodies in every case, as the interface asks.
 //
-// What it returns is the response of the last attempt, with its body, or an error. If that attempt was
-// worth another and got none, a response is returned as it is, and an error is wrapped in a [*GaveUpError]. A
-// response that is not returned is read to 64 KiB, for at most a second, and closed, so that its connection can be used
-// again.
+// What it returns is the response of the last attempt, with its body, or an error. If that attempt
+// was worth another and got none, a response is returned as it is, and an error is wrapped in a
+// [*GaveUpError]. A response that is not returned is read to 64 KiB, for at most a second, and
+// closed, so that its connection can be used again.
 //
 // The context of a request bounds all its attempts and waits. That of an attempt ends when the
 // body of the response is closed. An [http.Client] calls RoundTrip once for each hop of a redirect: each
@@ -53,13 +53,9 @@ func (t *Transport) CloseIdleConnections() {
 
 // RoundTrip implements [http.RoundTripper].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	c, err := t.prepare(req)
-	if c != nil && c.body != nil {
-		defer c.body.close()
-	} else if req.Body != nil {
-		defer func() { _ = req.Body.Close() }() // nothing was sent
-	}
-	if err != nil {
+	c := &call{t: t, req: req, body: &outgoing{first: req.Body}}
+	defer func() { c.body.close() }() // what was not sent; also if a callback panics
+	if err := c.prepare(); err != nil {
 		return nil, err
 	}
 	return c.run(req.Context())
@@ -77,30 +73,33 @@ type call struct {
 	signal bool // Do-Not-Retry is sent: this call retries, or somebody above it
 }
 
-// prepare finds out how often req may be sent. With an error it returns the call if the body is its.
-func (t *Transport) prepare(req *http.Request) (*call, error) {
-	ctx := req.Context()
+// prepare finds out how often the request may be sent.
+func (c *call) prepare() (err error) {
+	cfg, req, ctx := c.t.cfg, c.req, c.req.Context()
 	if ctx.Err() != nil {
-		return nil, ended(ctx)
+		return ended(ctx)
 	}
-	c := &call{t: t, req: req, course: newCourse(ctx, t.cfg.Policy)}
-	c.longest = t.cfg.MaxWait
+	c.course = newCourse(ctx, cfg.Policy)
+	c.longest = cfg.MaxWait
+	if signalled(req.Header) { // a proxy has handed it on
+		c.once(NotAllowed)
+	}
 	repeatable, err := c.findKey()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if !repeatable {
 		c.once(NotRepeatable)
 	}
-	if c.body, err = newOutgoing(req, c.limit == 0, t.cfg.BodyLimit); err != nil {
-		return c, err
+	if c.body, err = newOutgoing(req, c.limit == 0, cfg.BodyLimit); err != nil {
+		return err
 	}
 	if !c.body.repeatable() {
 		c.once(NotRepeatable)
 	}
-	c.hedges = t.cfg.HedgeAfter > 0 && c.limit == 0 && (safe(req.Method) || c.keyed && t.honours(req)) && !live(req)
-	c.signal = (c.retries() || !Allowed(ctx)) && (t.cfg.Foreign == nil || !t.cfg.Foreign(req))
-	return c, nil
+	c.hedges = cfg.HedgeAfter > 0 && c.limit == 0 && (safe(req.Method) || c.keyed && c.t.honours(req)) && !live(req)
+	c.signal = (c.retries() || !Allowed(ctx)) && (cfg.Foreign == nil || !cfg.Foreign(req))
+	return nil
 }
 
 // honours reports whether the target has each effect once for a key.
@@ -108,8 +107,8 @@ func (t *Transport) honours(req *http.Request) bool {
 	return t.cfg.GenerateKeys != nil && t.cfg.GenerateKeys(req)
 }
 
-// live are requests that are more than a question and its answer: two at once would share a trailer's map,
-// or open two connections to talk over.
+// live are requests that are more than a question and its answer: two at once would share a
+// trailer's map, or open two connections to talk over.
 func live(req *http.Request) bool { return len(req.Trailer) > 0 || req.Header.Get("Upgrade") != "" }
 
 // findKey reports whether the method and the key allow to repeat the request.

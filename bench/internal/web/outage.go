@@ -11,7 +11,8 @@ import (
 	"github.com/onceward/onceward/retry"
 )
 
-// Traffic is what [Through] simulates: clients that go on sending, whatever comes back, through an outage.
+// Traffic is what [Through] simulates: clients that go on sending, whatever comes back, through an
+// outage.
 type Traffic struct {
 	Clients   int
 	Processes int           // that the clients share; each has a transport
