@@ -237,7 +237,7 @@ func TestRecordBeforeTheAnswer(t *testing.T) {
 		return dedup.Result[[]byte]{Outcome: dedup.Acquired, Value: value}, err
 	}}
 	h := newMiddleware(t, run, byHeader, httpadapter.Config{}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(201)
+		w.WriteHeader(http.StatusCreated)
 		_, _ = w.Write([]byte("paid"))
 		_ = http.NewResponseController(w).Flush()
 		order = append(order, "handler")

@@ -29,7 +29,7 @@ func TestAbortedHandlerIsNoEmptySuccess(t *testing.T) {
 				}
 				return
 			}
-			w.WriteHeader(201)
+			w.WriteHeader(http.StatusCreated)
 		})
 		wantProblem(t, s.post("k", ""), 503, "cancelled", retryInOne)
 		hang = false
@@ -44,7 +44,7 @@ func TestHandlerThatAnswersAfterItsTimeoutIsKept(t *testing.T) {
 		s := newService(t, httpadapter.Config{Timeout: time.Second}, func(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			time.Sleep(time.Minute)
-			w.WriteHeader(201)
+			w.WriteHeader(http.StatusCreated)
 		})
 		wantAnswer(t, s.post("k", ""), 201, "", firstTime)
 		wantAnswer(t, s.post("k", ""), 201, "", replayed)
@@ -212,7 +212,7 @@ func TestPanicReleasesAndGoesOn(t *testing.T) {
 			var kept http.ResponseWriter
 			s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
 				kept = w
-				w.WriteHeader(201)
+				w.WriteHeader(http.StatusCreated)
 				if angry {
 					panic(value)
 				}

@@ -54,7 +54,7 @@ func TestHeadersThatAreKept(t *testing.T) {
 		h.Del("Vary")
 		h["Link"] = []string{"<a>", "<b>"}
 		h.Set(http.TrailerPrefix+"X-Sum", "secret")
-		w.WriteHeader(201)
+		w.WriteHeader(http.StatusCreated)
 		h.Set("Etag", "too late")
 	})
 	first := s.post("k", "")
@@ -224,8 +224,8 @@ func TestWriterKeepsToItself(t *testing.T) {
 			t.Errorf("Flush: %v", err)
 		}
 		w.(http.Flusher).Flush()
-		w.Header().Set("Location", "/b") // after what Flush has decided, as in net/http
-		w.WriteHeader(500)               // likewise
+		w.Header().Set("Location", "/b")              // after what Flush has decided, as in net/http
+		w.WriteHeader(http.StatusInternalServerError) // likewise
 	})
 	front := &plain{header: http.Header{}}
 	inner := s.h
@@ -260,15 +260,15 @@ func TestInformationalAnswersPass(t *testing.T) {
 	w := &plain{header: http.Header{"X-Outer": {"1"}}}
 	s := newService(t, httpadapter.Config{}, func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Link", "</style.css>")
-		rw.WriteHeader(103)
+		rw.WriteHeader(http.StatusEarlyHints)
 		if !slices.Equal(w.statuses, []int{103}) || w.header.Get("Link") != "" || w.header.Get("X-Outer") != "1" {
 			t.Errorf("%v, headers left are %v", w.statuses, w.header)
 		}
 		rw.Header().Del("Link")
-		rw.WriteHeader(102)
-		rw.WriteHeader(201)
-		rw.WriteHeader(103)
-		rw.WriteHeader(500)
+		rw.WriteHeader(http.StatusProcessing)
+		rw.WriteHeader(http.StatusCreated)
+		rw.WriteHeader(http.StatusEarlyHints)
+		rw.WriteHeader(http.StatusInternalServerError)
 	})
 	s.h.ServeHTTP(w, post("k", ""))
 	if !slices.Equal(w.statuses, []int{103, 102, 201}) || w.header.Get("Link") != "" {

@@ -123,7 +123,7 @@ func TestRetryGoesOnFromItsSteps(t *testing.T) {
 			err = errors.New("mail is down")
 		}
 		if err != nil {
-			http.Error(w, err.Error(), 500)
+			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		_, _ = w.Write([]byte(id))

@@ -176,10 +176,8 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 
 // verdict is why the answer of a handler that has returned is not to be kept.
 func (c *call) verdict(ended, forgo bool) error {
-	err := error(nil)
-	if !c.last.wrote() && ended {
-		err = errCancelled
-	} else {
+	err := errCancelled
+	if c.last.wrote() || !ended {
 		c.last.close()
 		c.last.finish()
 		err = c.notKept(forgo)

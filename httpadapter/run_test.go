@@ -45,15 +45,15 @@ func TestHandlerThatIsRunAgain(t *testing.T) {
 		if runs == 1 {
 			first = w
 			w.Header().Set("X-First", "1")
-			w.WriteHeader(500)
+			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = w.Write([]byte("first"))
 			return
 		}
 		if n, err := first.Write([]byte("late")); n != 0 || err == nil {
 			t.Errorf("the first writer took %d bytes, %v", n, err)
 		}
-		first.WriteHeader(200)
-		w.WriteHeader(201)
+		first.WriteHeader(http.StatusOK)
+		w.WriteHeader(http.StatusCreated)
 		_, _ = w.Write([]byte("second"))
 	})
 	run := twice(t)
@@ -92,7 +92,7 @@ func TestWriterAfterTheHandlerHasReturned(t *testing.T) {
 	if n, err := io.WriteString(kept, "late"); n != 0 || err == nil {
 		t.Errorf("took %d bytes, %v", n, err)
 	}
-	kept.WriteHeader(103)
+	kept.WriteHeader(http.StatusEarlyHints)
 	wantAnswer(t, s.post("k", ""), 201, "paid", replayed)
 }
 
@@ -106,7 +106,7 @@ func TestHintAfterTheHandlerHasGivenUp(t *testing.T) {
 		})
 		w := &plain{header: http.Header{}}
 		s.h.ServeHTTP(w, post("k", ""))
-		kept.WriteHeader(103)
+		kept.WriteHeader(http.StatusEarlyHints)
 		if len(w.statuses) != 1 || w.statuses[0] != 503 {
 			t.Errorf("got %v", w.statuses)
 		}
@@ -170,7 +170,7 @@ func TestAnswerThatIsTooLarge(t *testing.T) {
 	})
 	t.Run("not kept", func(t *testing.T) {
 		s := newService(t, cfg, func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(404)
+			w.WriteHeader(http.StatusNotFound)
 			_, _ = w.Write(make([]byte, 1001))
 		})
 		wantProblem(t, s.post("k", ""), 404, "response-too-large", map[string]string{"Idempotency-Window": "86400"})

@@ -114,7 +114,7 @@ func TestResolveWithAnAnswer(t *testing.T) {
 				if err := dedup.Danger(r.Context()); err != nil {
 					t.Error(err)
 				}
-				w.WriteHeader(502)
+				w.WriteHeader(http.StatusBadGateway)
 			})
 			m = s.m
 			wantAnswer(t, s.post("k", ""), 502, "", firstTime)

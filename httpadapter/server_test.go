@@ -28,8 +28,16 @@ func serve(t *testing.T, h http.Handler, start func(*httptest.Server)) *httptest
 	return server
 }
 
+// answer is what came over a real connection, read to its end.
+type answer struct {
+	status, proto int
+	length        int64
+	header        http.Header
+	body          string
+}
+
 // call posts over a real connection.
-func call(t *testing.T, server *httptest.Server, ctx context.Context, key, body string) (*http.Response, string) {
+func call(ctx context.Context, t *testing.T, server *httptest.Server, key, body string) answer {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/payments", strings.NewReader(body))
 	if err != nil {
@@ -46,7 +54,7 @@ func call(t *testing.T, server *httptest.Server, ctx context.Context, key, body 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res, string(data)
+	return answer{res.StatusCode, res.ProtoMajor, res.ContentLength, res.Header, string(data)}
 }
 
 // The same over the wire, in both versions: lengths, hints and large bodies included.
@@ -59,9 +67,9 @@ func TestOverTheWire(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Link", "</style.css>")
-				w.WriteHeader(103)
+				w.WriteHeader(http.StatusEarlyHints)
 				w.Header().Set("Location", "/payments/1")
-				w.WriteHeader(201)
+				w.WriteHeader(http.StatusCreated)
 				_, _ = io.Copy(w, r.Body)
 			})
 			server := serve(t, s.h, start)
@@ -76,15 +84,15 @@ func TestOverTheWire(t *testing.T) {
 				},
 			})
 			for i, wantReplayed := range []string{"", "true", "true"} {
-				res, body := call(t, server, ctx, `"k"`, large)
-				if res.StatusCode != 201 || body != large || res.ContentLength != int64(len(large)) {
-					t.Errorf("call %d: %d, %d of %d bytes", i, res.StatusCode, len(body), res.ContentLength)
+				res := call(ctx, t, server, `"k"`, large)
+				if res.status != http.StatusCreated || res.body != large || res.length != int64(len(large)) {
+					t.Errorf("call %d: %d, %d of %d bytes", i, res.status, len(res.body), res.length)
 				}
-				if res.Header.Get("Idempotent-Replayed") != wantReplayed || res.Header.Get("Location") != "/payments/1" {
-					t.Errorf("call %d: %v", i, res.Header)
+				if res.header.Get("Idempotent-Replayed") != wantReplayed || res.header.Get("Location") != "/payments/1" {
+					t.Errorf("call %d: %v", i, res.header)
 				}
-				if name == "HTTP/2" && res.ProtoMajor != 2 {
-					t.Errorf("over %s", res.Proto)
+				if name == "HTTP/2" && res.proto != 2 {
+					t.Errorf("over %d", res.proto)
 				}
 			}
 			if hints != 1 {
@@ -142,9 +150,9 @@ func TestClientGoneMidHandler(t *testing.T) {
 				t.Error("the client has an answer")
 			}
 			<-recorded
-			res, body := call(t, server, t.Context(), "k", "{}")
-			if res.StatusCode != 201 || body != "paid" || res.Header.Get("Idempotent-Replayed") != "true" {
-				t.Errorf("the retry: %d %q, %v", res.StatusCode, body, res.Header)
+			res := call(t.Context(), t, server, "k", "{}")
+			if res.status != http.StatusCreated || res.body != "paid" || res.header.Get("Idempotent-Replayed") != "true" {
+				t.Errorf("the retry: %d %q, %v", res.status, res.body, res.header)
 			}
 			s.wantRuns(t, 1)
 		})
@@ -216,9 +224,9 @@ func TestBodyThatBreaksOff(t *testing.T) {
 			}
 			wantLine(t, r, "400")
 			s.wantRuns(t, 0)
-			res, body := call(t, server, t.Context(), "k", "{}")
-			if res.StatusCode != 201 || body != "paid" || res.Header.Get("Idempotent-Replayed") != "" {
-				t.Errorf("the whole: %d %q, %v", res.StatusCode, body, res.Header)
+			res := call(t.Context(), t, server, "k", "{}")
+			if res.status != http.StatusCreated || res.body != "paid" || res.header.Get("Idempotent-Replayed") != "" {
+				t.Errorf("the whole: %d %q, %v", res.status, res.body, res.header)
 			}
 		})
 	}
@@ -276,11 +284,11 @@ func TestManyAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
-			switch res, body := call(t, server, t.Context(), "k", "{}"); {
-			case res.StatusCode == 201 && body == "paid" && res.Header.Get("Location") == "/payments/1":
-			case res.StatusCode == 409 && res.Header.Get("Retry-After") == "1":
+			switch res := call(t.Context(), t, server, "k", "{}"); {
+			case res.status == http.StatusCreated && res.body == "paid" && res.header.Get("Location") == "/payments/1":
+			case res.status == http.StatusConflict && res.header.Get("Retry-After") == "1":
 			default:
-				t.Errorf("got %d %q, %v", res.StatusCode, body, res.Header)
+				t.Errorf("got %d %q, %v", res.status, res.body, res.header)
 			}
 		})
 	}

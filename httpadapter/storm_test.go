@@ -46,16 +46,16 @@ func (s *storm) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch end {
 	case 1:
-		w.WriteHeader(503)
+		w.WriteHeader(http.StatusServiceUnavailable)
 	case 2:
 		panic(http.ErrAbortHandler)
 	case 3:
 		<-r.Context().Done()
 	case 4:
 		httpadapter.Forgo(r.Context())
-		w.WriteHeader(409)
+		w.WriteHeader(http.StatusConflict)
 	default:
-		w.WriteHeader(201)
+		w.WriteHeader(http.StatusCreated)
 		_, _ = fmt.Fprint(w, s.effect(r.URL.Path))
 	}
 }
@@ -116,7 +116,7 @@ func clients(t *testing.T, s *storm, h http.Handler, n int) {
 			time.Sleep(time.Duration(s.draw(60_000)) * time.Millisecond)
 			ctx, hangUp := context.WithTimeout(t.Context(), time.Duration(s.draw(40_000))*time.Millisecond)
 			defer hangUp()
-			ask(t, h, s.draw(4), ctx)
+			ask(ctx, t, h, s.draw(4))
 		})
 	}
 	wg.Wait()
@@ -124,14 +124,14 @@ func clients(t *testing.T, s *storm, h http.Handler, n int) {
 		return
 	}
 	for key := range 4 {
-		if !ask(t, h, key, t.Context()) {
+		if !ask(t.Context(), t, h, key) {
 			t.Errorf("key %d is not done in the end", key)
 		}
 	}
 }
 
 // ask reports whether it was told of a success, which must be the first.
-func ask(t *testing.T, h http.Handler, key int, ctx context.Context) bool {
+func ask(ctx context.Context, t *testing.T, h http.Handler, key int) bool {
 	defer func() { _ = recover() }()
 	path := fmt.Sprintf("/%d/", key)
 	w := send(h, post("k", "{}", target(path), with(ctx)))
