@@ -20,6 +20,7 @@ import (
 // Kinds of server that [Open] knows by name; anything else is an address.
 const (
 	Private  = "private"
+	Durable  = "durable"
 	Embedded = "embedded"
 )
 
@@ -38,12 +39,12 @@ type Server struct {
 }
 
 // Open starts a server or connects to one. which is "private" (a redis-server process
-// without persistence on loopback), "embedded" (miniredis) or host:port. A port of 0 is any
+// without persistence on loopback), "durable" (one with an append-only file that is synced each second), "embedded" (miniredis) or host:port. A port of 0 is any
 // free one. ctx bounds the start only; Close stops it.
 func Open(ctx context.Context, which string, port int) (*Server, error) {
 	switch which {
-	case Private:
-		return private(ctx, port)
+	case Private, Durable:
+		return private(ctx, port, which == Durable)
 	case Embedded:
 		mini, err := miniredis.Run()
 		if err != nil {
@@ -67,7 +68,7 @@ func open(ctx context.Context, s *Server) (*Server, error) {
 func (s *Server) Close() error { return errors.Join(s.client.Close(), s.stop()) }
 
 // private starts redis-server, or the program that ONCEWARD_REDIS_SERVER names.
-func private(ctx context.Context, port int) (*Server, error) {
+func private(ctx context.Context, port int, durable bool) (*Server, error) {
 	program := os.Getenv("ONCEWARD_REDIS_SERVER")
 	if program == "" {
 		program = "redis-server"
@@ -83,10 +84,14 @@ func private(ctx context.Context, port int) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	// Without persistence: what is compared is what a command costs, not what a disk does.
+	file := "no"
+	if durable {
+		file = "yes"
+	}
+	// By default without persistence: what is compared is what a command costs, not what a disk does.
 	//nolint:noctx // it is stopped by Close, gently
 	cmd := exec.Command(program, "--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir,
-		"--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--daemonize", "no")
+		"--save", "", "--appendonly", file, "--maxmemory-policy", "noeviction", "--daemonize", "no")
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("server: %w (name another with ONCEWARD_REDIS_SERVER, or use an embedded one)", err), os.RemoveAll(dir))
 	}
