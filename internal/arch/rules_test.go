@@ -106,7 +106,7 @@ var table = map[string]rule{
 		tests:   []string{"dedup/deduptest"},
 	},
 	"httpadapter/internal/problem": {},
-	"retry":                        {imports: []string{"internal/backoff"}},
+	"retry":                        {imports: []string{"internal/backoff"}, tests: []string{"dedup", "httpadapter"}},
 
 	"internal/backoff":     {},
 	"internal/sealed":      {imports: []string{"dedup"}},

@@ -1,0 +1,135 @@
+package retry_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter"
+	"github.com/onceward/onceward/retry"
+)
+
+// wire carries requests to a handler and loses some: on the way there, or, worse, on the way back.
+type wire struct {
+	to          http.Handler
+	there, back float64       // what is lost, of 1
+	delay       time.Duration // at most, each way
+
+	sent, lost atomic.Int64
+}
+
+var errLostOnTheWay = errors.New("connection reset by peer")
+
+func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	w.sent.Add(1)
+	body, err := io.ReadAll(req.Body)
+	_ = req.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	answer := make(chan *http.Response, 1)
+	go func() {
+		defer close(answer)
+		if time.Sleep(rand.N(w.delay)); rand.Float64() < w.there {
+			return
+		}
+		r := req.Clone(req.Context())
+		r.Body, r.RequestURI = io.NopCloser(bytes.NewReader(body)), req.URL.RequestURI()
+		rec := httptest.NewRecorder()
+		w.to.ServeHTTP(rec, r) // goes on, whatever becomes of its client
+		if time.Sleep(rand.N(w.delay)); rand.Float64() >= w.back {
+			answer <- rec.Result()
+		}
+	}()
+	select {
+	case resp := <-answer:
+		if resp == nil {
+			w.lost.Add(1)
+			return nil, errLostOnTheWay
+		}
+		resp.Request = req
+		return resp, nil
+	case <-req.Context().Done():
+		return nil, context.Cause(req.Context())
+	}
+}
+
+// The two halves fit: over a wire that loses a third of all messages, to a handler that is at
+// times slower than an attempt, with hedges, each of 500 payments is made once, and each client
+// learns of its own.
+func TestEachPaymentOnceOverABadWire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, err := dedup.New(dedup.Memory(10_000), dedup.Config{Namespace: "payments", Window: 24 * time.Hour, LeaseTTL: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = d.Close(context.Background()) }()
+		run, err := httpadapter.Claimed(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := httpadapter.New(run, httpadapter.Unscoped, httpadapter.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		payments := make(map[string]int)
+		bad := &wire{there: 0.15, back: 0.15, delay: 200 * time.Millisecond, to: m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			time.Sleep(rand.N(3 * time.Second))
+			mu.Lock()
+			defer mu.Unlock()
+			payments[string(body)]++
+			w.WriteHeader(http.StatusCreated)
+			_, _ = fmt.Fprintf(w, "paid %s", body)
+		}))}
+		var waits, hedges atomic.Int64
+		tr := transport(t, bad, retry.TransportConfig{
+			GenerateKeys: everybody, HedgeAfter: 500 * time.Millisecond,
+			Policy: retry.Policy{Attempts: 20, AttemptTimeout: 2 * time.Second, OnRetry: func(e retry.Event) {
+				if e.Wait {
+					waits.Add(1)
+				}
+				if e.Hedge {
+					hedges.Add(1)
+				}
+			}},
+		})
+		var wg sync.WaitGroup
+		for i := range 500 {
+			wg.Go(func() {
+				id := fmt.Sprint("order-", i)
+				resp, err := (&http.Client{Transport: tr}).Do(request(t, "POST", id))
+				if err != nil {
+					t.Errorf("%s: %v", id, err)
+					return
+				}
+				if got := text(t, resp, nil); resp.StatusCode != http.StatusCreated || got != "paid "+id {
+					t.Errorf("%s: %d %q", id, resp.StatusCode, got)
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(time.Minute) // what is left behind ends
+		t.Logf("%d requests for 500 payments, %d lost, %d waits, %d hedges", bad.sent.Load(), bad.lost.Load(), waits.Load(), hedges.Load())
+		for id, n := range payments {
+			if n != 1 {
+				t.Errorf("%s was paid %d times", id, n)
+			}
+		}
+		if len(payments) != 500 || waits.Load() == 0 || hedges.Load() == 0 || bad.lost.Load() == 0 {
+			t.Errorf("%d payments, %d waits, %d hedges, %d lost: the test does not test", len(payments), waits.Load(), hedges.Load(), bad.lost.Load())
+		}
+	})
+}

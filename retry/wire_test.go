@@ -1,0 +1,110 @@
+package retry_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/retry"
+)
+
+// count is the number of connections that a server was asked for.
+func count(srv *httptest.Server) *atomic.Int64 {
+	var n atomic.Int64
+	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			n.Add(1)
+		}
+	}
+	return &n
+}
+
+// An answer that is not returned is read to its end, so that the next attempt has its connection.
+func TestConnectionsAreUsedAgain(t *testing.T) {
+	var calls atomic.Int64
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if calls.Add(1)%3 != 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = io.WriteString(w, strings.Repeat("x", 10_000))
+	}))
+	conns := count(srv)
+	srv.Start()
+	defer srv.Close()
+	client := quick(t)
+	for range 5 {
+		resp, err := client.Get(srv.URL)
+		if got := text(t, resp, err); resp.StatusCode != http.StatusOK || len(got) != 10_000 {
+			t.Fatalf("%d, %d bytes", resp.StatusCode, len(got))
+		}
+	}
+	if calls.Load() != 15 || conns.Load() != 1 {
+		t.Errorf("%d calls over %d connections, want 15 over one", calls.Load(), conns.Load())
+	}
+}
+
+// Over HTTP/1 and HTTP/2: a keyed POST whose first connection is cut after the effect comes back
+// with the same key and body.
+func TestCutConnections(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		var keys [2]string
+		var calls atomic.Int64
+		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			n := calls.Add(1)
+			if n <= 2 {
+				keys[n-1] = r.Header.Get(retry.KeyHeader)
+			}
+			if n == 1 {
+				panic(http.ErrAbortHandler) // the connection, or the stream, is cut
+			}
+			if r.ProtoMajor == 2 != h2 {
+				t.Errorf("HTTP/%d", r.ProtoMajor)
+			}
+			_, _ = w.Write(body)
+		}))
+		srv.EnableHTTP2 = h2
+		srv.StartTLS()
+		policy := retry.Policy{Backoff: retry.Backoff{Base: time.Microsecond, Cap: time.Microsecond}}
+		client := srv.Client()
+		client.Transport = transport(t, client.Transport, retry.TransportConfig{Policy: policy, GenerateKeys: everybody})
+		resp, err := client.Post(srv.URL, "text/plain", strings.NewReader("amount=1"))
+		if got := text(t, resp, err); got != "amount=1" || calls.Load() != 2 || keys[0] == "" || keys[0] != keys[1] {
+			t.Errorf("HTTP/2 %v: %q after %d calls with the keys %q", h2, got, calls.Load(), keys)
+		}
+		srv.Close()
+	}
+}
+
+// The body of a large answer can be read for as long as it takes, and the server notices when the
+// client closes it early.
+func TestBodyIsTheCallers(t *testing.T) {
+	gone := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "begin")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		close(gone)
+	}))
+	defer srv.Close()
+	policy := retry.Policy{AttemptTimeout: time.Minute}
+	client := &http.Client{Transport: transport(t, nil, retry.TransportConfig{Policy: policy})}
+	resp, err := client.Get(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := make([]byte, 5)
+	if _, err := io.ReadFull(resp.Body, head); err != nil || string(head) != "begin" {
+		t.Errorf("%q, %v", head, err)
+	}
+	if err := resp.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	<-gone
+}
