@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"os"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,16 +83,12 @@ func TestSiteServesItsCapacity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Site{Capacity: 100, Queue: 10, Outage: Outage{10 * time.Second, 20 * time.Second}, Network: time.Millisecond}
 		s.Open()
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			for range 3000 { // two hundred a second
-				go func() { _, _ = s.ask(t.Context()) }()
-				time.Sleep(5 * time.Millisecond)
-			}
-		}()
-		<-done
-		time.Sleep(time.Second)
+		var wg sync.WaitGroup
+		for range 3000 { // two hundred a second
+			wg.Go(func() { _, _ = s.ask(t.Context()) })
+			time.Sleep(5 * time.Millisecond)
+		}
+		wg.Wait()
 		if up := Sum(s.served, 0, 10*time.Second); up < 990 || up > 1010 {
 			t.Errorf("served %d in ten seconds", up)
 		}
