@@ -1,6 +1,10 @@
 package owned
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/onceward/onceward/internal/redisscript"
+)
 
 // sent is what turns that were answered have put into one fresh set: its members, as long as every turn that
 // named the set was answered, and nothing was forgotten since it began. So it is folded without being read.
@@ -35,9 +39,13 @@ func (o *Ownership) noteSent(t *turn) {
 	case t.reply.Err != nil:
 		delete(g.sent, t.N)
 	case t.wrote():
-		s.members = append(s.members, t.Marks...)
+		for _, id := range t.Marks {
+			s.members = append(s.members, redisscript.OwnMarked(id))
+		}
 		if t.didTouch() {
-			s.members = append(s.members, t.Touches...)
+			for _, id := range t.Touches {
+				s.members = append(s.members, redisscript.OwnTouched(id))
+			}
 		}
 	}
 }

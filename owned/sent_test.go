@@ -150,3 +150,35 @@ func TestFoldReadsWhatWasNotAnswered(t *testing.T) {
 		t.Error("the mark whose answer was lost is gone")
 	}
 }
+
+// TestFoldOfTouches: a key whose inner store is to be asked is not done, wherever it lies. Taken for done it
+// would be called a duplicate, and be lost.
+func TestFoldOfTouches(t *testing.T) {
+	_, client := redistest.Mini(t)
+	o := takeLoaded(t, plainStore(t, client, fewBuckets("sent")), somePartition)
+	ids := idsOf(t, "touched", 20)
+	one := &turn{o: o}
+	for i := range ids {
+		m := member{is: o.s.members.of(&ids[i])}
+		if i%2 == 0 {
+			one.marks = append(one.marks, m)
+		} else {
+			one.touches = append(one.touches, m)
+		}
+	}
+	o.s.trip(t.Context(), []*turn{one}, nil)
+	o.nextSet()
+	o.mark(t, idsOf(t, "next", 1))
+	noErr(t, o.fold(t.Context()))
+	a := &ask{o: o}
+	for _, m := range membersOf(o, ids) {
+		a.items = append(a.items, sought{member: m, in: anywhere})
+	}
+	o.s.trip(t.Context(), nil, []*ask{a})
+	noErr(t, a.reply.Err)
+	for i, f := range a.reply.Found {
+		if f.Done() != (i%2 == 0) || f.Touched() != (i%2 == 1) {
+			t.Errorf("key %d: done %t, touched %t", i, f.Done(), f.Touched())
+		}
+	}
+}

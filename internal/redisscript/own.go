@@ -244,6 +244,10 @@ func NewOwnForget(k OwnKeys, e *OwnForget) Call {
 	return ownCall(ownForgetScript, keys, args)
 }
 
+// OwnMarked and OwnTouched are the members of an id that stand in the sets: done, and "ask the inner store".
+func OwnMarked(id int64) int64  { return done(id) }
+func OwnTouched(id int64) int64 { return touched(id) }
+
 // done and touched are the two members of an id.
 func done(id int64) int64    { return id &^ 1 }
 func touched(id int64) int64 { return id | 1 }
