@@ -51,7 +51,7 @@ func (s *Store) Acquire(ctx context.Context, p Partition) (*Ownership, error) {
 func (s *Store) newOwnership(p Partition) (*Ownership, error) {
 	o := &Ownership{
 		s: s, part: p, names: newNames(s.opts.Prefix, p.Source, p.Number),
-		sets: make(map[int64]*generation), suspects: make(map[int64]*suspect), begins: make(map[*begin]struct{}),
+		settled: make(chan struct{}), sets: make(map[int64]*generation), suspects: make(map[int64]*suspect), begins: make(map[*begin]struct{}),
 	}
 	if _, err := rand.Read(o.token[:]); err != nil {
 		return nil, fmt.Errorf("owned: token: %w", err)

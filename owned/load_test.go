@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -54,7 +55,9 @@ func noErr(t testing.TB, err error) {
 func takeLoaded(t testing.TB, s *Store, p Partition) *Ownership {
 	t.Helper()
 	o := takeTended(t, s, p)
-	o.tending.Store(true)
+	for !o.tending.CompareAndSwap(false, true) {
+		runtime.Gosched() // it is at it
+	}
 	return o
 }
 
@@ -63,7 +66,7 @@ func takeTended(t testing.TB, s *Store, p Partition) *Ownership {
 	t.Helper()
 	o, err := s.Acquire(t.Context(), p)
 	noErr(t, err)
-	o.working.Wait() // for the loader
+	<-o.settled
 	if !o.loaded.Load() {
 		t.Fatal("the filter was not loaded")
 	}
@@ -367,7 +370,7 @@ func TestAmnesia(t *testing.T) {
 
 				o, err := s.Acquire(t.Context(), somePartition)
 				if err == nil {
-					o.working.Wait() // for the loader
+					<-o.settled
 					err = context.Cause(o.Context())
 				}
 				if !errors.Is(err, ErrAmnesia) {

@@ -62,6 +62,7 @@ type Ownership struct {
 	ctx     context.Context
 	end     context.CancelCauseFunc
 	working sync.WaitGroup // the loader, and what runs beside renewals
+	settled chan struct{}  // closed when the loader has ended
 
 	valid  atomic.Pointer[moment] // until when we hold the partition
 	filter lossy

@@ -133,7 +133,10 @@ func (s *Store) hold(o *Ownership) error {
 		return ErrClosed
 	}
 	s.held[at] = o
-	o.beside(o.keepLoading)
+	o.beside(func() {
+		defer close(o.settled)
+		o.keepLoading()
+	})
 	if s.over == nil {
 		s.over = make(chan struct{})
 		go s.keepRenewing(s.over)

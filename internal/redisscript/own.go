@@ -244,8 +244,10 @@ func NewOwnForget(k OwnKeys, e *OwnForget) Call {
 	return ownCall(ownForgetScript, keys, args)
 }
 
-// OwnMarked and OwnTouched are the members of an id that stand in the sets: done, and "ask the inner store".
-func OwnMarked(id int64) int64  { return done(id) }
+// OwnMarked is the member of one that is done.
+func OwnMarked(id int64) int64 { return done(id) }
+
+// OwnTouched is the member of one whose inner store is to be asked.
 func OwnTouched(id int64) int64 { return touched(id) }
 
 // done and touched are the two members of an id.
