@@ -143,6 +143,15 @@ func TestCancelledProbe(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
+		late := &breaker{limit: 9}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := refused(t, transport(t, &script{steps: []step{slow(time.Hour, broken)}}, retry.TransportConfig{
+			Breaker: releasing{late}, Policy: retry.Policy{Attempts: 1},
+		}), request(t, "GET", "").WithContext(ctx))
+		if !errors.Is(err, context.DeadlineExceeded) || late.failures != 1 {
+			t.Errorf("a deadline that passed is the service's failure: %v, %+v", err, late)
+		}
 		if plain.permits != 0 || plain.failures != 1 || able.permits != 0 || able.failures != 0 || able.successes != 0 {
 			t.Errorf("plain %+v, able %+v", plain, able)
 		}

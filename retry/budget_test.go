@@ -121,3 +121,22 @@ func TestBadBudgets(t *testing.T) {
 		}
 	}
 }
+
+// A transport has a budget also if nobody gives it one, and a request pays in once, however often
+// it is sent.
+func TestTransportsBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &script{steps: []step{broken}}
+		tr, err := retry.NewTransport(base, retry.TransportConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 1000 {
+			_ = refused(t, tr, request(t, "GET", ""))
+		}
+		// Three in hand, and one of ten: 1000/10, or one less for what is left in the bucket.
+		if n := len(base.requests()); n < 1102 || n > 1103 {
+			t.Errorf("1000 requests were sent %d times", n)
+		}
+	})
+}

@@ -22,6 +22,10 @@ func TestBasesThatBreakTheirContract(t *testing.T) {
 		bare := func(*http.Request) (*http.Response, error) { return &http.Response{StatusCode: http.StatusOK}, nil }
 		base := &script{steps: []step{both, neither, bare}}
 		resp, err := transport(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", "")) //nolint:bodyclose // there is none
+		sent := base.requests()
+		if sent[2].ctx.Err() == nil {
+			t.Error("a request without a body to close goes on")
+		}
 		if err != nil || resp.StatusCode != http.StatusOK || resp.Body != nil || base.open.Load() != 0 {
 			t.Errorf("%v, %v, %d bodies open", resp, err, base.open.Load())
 		}
@@ -68,6 +72,11 @@ func TestBadTransports(t *testing.T) {
 	} else {
 		tr.CloseIdleConnections()
 	}
+	idle := &idler{}
+	(&http.Client{Transport: transport(t, idle, retry.TransportConfig{})}).CloseIdleConnections()
+	if !idle.closed {
+		t.Error("CloseIdleConnections does not reach the base")
+	}
 }
 
 // A callback that panics leaves nothing open.
@@ -96,5 +105,24 @@ func TestPanicOfACallback(t *testing.T) {
 			}()
 			_ = refused(t, transport(t, base, cfg), req)
 		})
+	}
+}
+
+type idler struct {
+	http.RoundTripper
+	closed bool
+}
+
+func (i *idler) CloseIdleConnections() { i.closed = true }
+
+// A request without a header map is sent with one.
+func TestRequestWithoutHeader(t *testing.T) {
+	base := &script{steps: []step{answer(200, "")}}
+	req := request(t, "POST", "")
+	req.Header = nil
+	resp, err := transport(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(req)
+	text(t, resp, err)
+	if req.Header != nil || base.requests()[0].key == "" {
+		t.Error("the header was set in the caller's request, or nowhere")
 	}
 }

@@ -294,3 +294,28 @@ func TestReasonsHaveWords(t *testing.T) {
 		t.Error("an unknown reason or a jitter has no name")
 	}
 }
+
+// Decorrelated jitter grows from the wait before, which Do has to hand on.
+func TestDecorrelatedWaitsGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var longest time.Duration
+		fn, _ := failing(30, errNetwork)
+		p := retry.Policy{Attempts: 31, Elapsed: 24 * time.Hour, Backoff: retry.Backoff{Base: time.Second, Cap: time.Hour, Jitter: retry.Decorrelated}}
+		p.OnRetry = func(e retry.Event) { longest = max(longest, e.Delay) }
+		if _, err := retry.Do(t.Context(), p, fn); err != nil || longest <= 3*time.Second {
+			t.Errorf("the longest of 30 waits is %v; %v", longest, err)
+		}
+	})
+}
+
+// Who comes late out of a wait does not begin an attempt that has no time.
+func TestLateAwakening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fn, calls := failing(9, errNetwork)
+		p := retry.Policy{Elapsed: time.Minute, OnRetry: func(retry.Event) { time.Sleep(time.Hour) }}
+		_, err := retry.Do(t.Context(), p, fn)
+		if gaveUp(t, err, retry.ElapsedNear); len(*calls) != 1 {
+			t.Errorf("%d calls", len(*calls))
+		}
+	})
+}

@@ -224,3 +224,30 @@ func TestHedgePanics(t *testing.T) {
 		_ = refused(t, hedged(t, base, retry.TransportConfig{}), request(t, "GET", ""))
 	})
 }
+
+// Two answers at the same moment: one is the caller's, the other is closed.
+func TestPhotoFinish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 300 {
+			base := &script{steps: []step{slow(200*time.Millisecond, answer(200, "")), slow(100*time.Millisecond, answer(200, ""))}}
+			resp, err := hedged(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", ""))
+			text(t, resp, err)
+			synctest.Wait()
+			if base.open.Load() != 0 || len(base.requests()) != 2 {
+				t.Fatalf("%d bodies open", base.open.Load())
+			}
+		}
+	})
+}
+
+// A hedge has what is left of its attempt's time.
+func TestHedgeHasTheTimeOfItsAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &script{steps: []step{slow(time.Hour, broken)}}
+		start := time.Now()
+		err := refused(t, hedged(t, base, retry.TransportConfig{Policy: retry.Policy{Attempts: 1, AttemptTimeout: time.Second}}), request(t, "GET", ""))
+		if gaveUp(t, err, retry.AttemptsUsed); time.Since(start) != time.Second || len(base.requests()) != 2 {
+			t.Errorf("%d copies, %v", len(base.requests()), time.Since(start))
+		}
+	})
+}

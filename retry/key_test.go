@@ -2,6 +2,7 @@ package retry_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -151,6 +152,12 @@ func TestRedirectsKeepTheKey(t *testing.T) {
 			t.Errorf("hop %d: %q, want %q", i+1, hops[i], want)
 		}
 	}
+	named := 0
+	client.Transport = transport(t, nil, retry.TransportConfig{Key: func(*http.Request) (string, error) { named++; return fmt.Sprint("order-", named), nil }})
+	if hops = post("/temporary?to=/end", ""); len(hops) != 2 || hops[1] != `POST /end "order-1" x` {
+		t.Errorf("a Key that would name the hops apart: %q", hops)
+	}
+	client.Transport = transport(t, nil, retry.TransportConfig{GenerateKeys: honours})
 	hops = post("/temporary?to=/stranger", "")
 	if len(hops) != 2 || hops[1] != "POST /stranger  x" {
 		t.Errorf("a target that does not honour keys: %q", hops)

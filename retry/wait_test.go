@@ -1,6 +1,8 @@
 package retry_test
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -143,7 +145,7 @@ func TestWaitIsNotBusy(t *testing.T) {
 			text(t, resp, err)
 			sent := base.requests()
 			for i := range sent[1:] {
-				if gap := sent[i+1].at.Sub(sent[i].at); gap < least {
+				if gap := sent[i+1].at.Sub(sent[i].at); gap < least || i == 0 && gap > 2*least {
 					t.Errorf("%+v: asked again after %v", b, gap)
 				}
 			}
@@ -169,4 +171,25 @@ func TestForbiddenByTheAnswer(t *testing.T) {
 		}
 	})
 	var _ http.RoundTripper = (*retry.Transport)(nil)
+}
+
+// A wait is no attempt: the next one has the same share of the deadline.
+func TestSharesAfterAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := slow(time.Hour, broken)
+		base := &script{steps: []step{answer(409, inFlight, "Content-Type", problem), hang, hang, hang}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		cfg := retry.TransportConfig{GenerateKeys: everybody, Policy: retry.Policy{Elapsed: 2 * time.Hour}}
+		err := refused(t, transport(t, base, cfg), request(t, "POST", "").WithContext(ctx))
+		sent := base.requests()
+		if len(sent) != 4 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%d requests, %v", len(sent), err)
+		}
+		for i := 1; i < 3; i++ {
+			if d := sent[i+1].at.Sub(sent[i].at); d < 19*time.Minute || d > 21*time.Minute {
+				t.Errorf("attempt %d of three had %v of an hour", i, d)
+			}
+		}
+	})
 }
