@@ -98,6 +98,8 @@ type dialect struct {
 	// impatient is what bounds the wait of the insert that follows it, for the probe; empty where
 	// that insert has been seen to wait.
 	impatient string
+	// bound bounds the waits of a transaction; nil where that is up to the connection.
+	bound bounder
 }
 
 // saltBits of a stamp tell its statement apart from others of the same millisecond. The

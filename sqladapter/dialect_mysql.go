@@ -67,6 +67,7 @@ func newMySQL(t tableName, window time.Duration) *dialect {
 		weakest: sql.LevelReadCommitted,
 		kind:    mysqlKind(t, "BASE TABLE"),
 		guarded: true,
+		bound:   mysqlBound,
 	}
 }
 

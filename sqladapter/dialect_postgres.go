@@ -49,6 +49,7 @@ func newPostgres(t tableName, window time.Duration) *dialect {
 		insert:  postgresInsert(insert, insertMany),
 		salt:    saltBits,
 		weakest: sql.LevelReadCommitted,
+		bound:   postgresBound,
 		load:    loaded,
 		peek:    loaded,
 		window:  `SELECT window_ms FROM ` + t.meta,

@@ -197,6 +197,7 @@ type guardedTx struct {
 	*sql.Tx
 	conn      *sql.Conn
 	committed bool
+	back      string // what else is to be put back on the connection; empty when nothing is
 }
 
 const (
@@ -252,6 +253,9 @@ func (g *guardedTx) Rollback(ctx context.Context) error {
 	restore := []string{autocommitBack}
 	if g.Tx != nil && g.Tx.Rollback() != nil && !g.committed {
 		restore = []string{rollbackNow, autocommitBack}
+	}
+	if g.back != "" {
+		restore = append(restore, g.back)
 	}
 	for _, text := range restore {
 		if _, err := g.conn.ExecContext(ctx, text); err != nil {

@@ -1,0 +1,223 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// TestRunnerKilled: the server ends the session in the effect, as often as it is told to.
+func TestRunnerKilled(t *testing.T) {
+	for _, e := range []engine{postgres("cache_statement"), mariadb()} {
+		t.Run(e.name, func(t *testing.T) {
+			s := newShop(t, e)
+			admin := e.open(t)
+			runs := 0
+			res, err := s.runner(t).Run(t.Context(), "m", s.writes("m", "receipt", false, func(ctx context.Context, tx *sql.Tx) error {
+				if runs++; runs > 2 {
+					return nil
+				}
+				return s.endSession(ctx, t, admin, tx)
+			}))
+			if err != nil || res.Outcome != dedup.Acquired || string(res.Value) != "receipt" || res.Attempt != 3 || runs != 3 {
+				t.Errorf("Run = %v %q, attempt %d after %d runs, %v", res.Outcome, res.Value, res.Attempt, runs, err)
+			}
+			s.wantEffects(t, []string{"m"})
+		})
+	}
+}
+
+// endSession kills the session of a transaction, and returns what that is told.
+func (s *shop) endSession(ctx context.Context, t *testing.T, admin *sql.DB, tx *sql.Tx) error {
+	var id int
+	who := `SELECT pg_backend_pid()`
+	if s.dialect == sqladapter.MySQL {
+		who = `SELECT connection_id()`
+	}
+	if err := tx.QueryRowContext(ctx, who).Scan(&id); err != nil {
+		return err
+	}
+	if s.dialect == sqladapter.MySQL {
+		if _, err := admin.ExecContext(ctx, fmt.Sprintf(`KILL CONNECTION %d`, id)); err != nil {
+			t.Error(err)
+		}
+	} else {
+		terminate(t, admin, id)
+	}
+	return s.effect(ctx, tx, "after the end")
+}
+
+// TestRunnerDeadlock: two effects lock two rows in opposite orders. The one that the server chooses
+// is run again, also when it answers as if nothing had happened, or asks for undo: the server has
+// taken back its mark as well.
+func TestRunnerDeadlock(t *testing.T) {
+	for _, e := range []engine{postgres("cache_statement"), mariadb(), inGenerations(mariadb())} {
+		for _, swallow := range []bool{false, true} {
+			for _, undo := range []bool{false, true} {
+				if swallow && e.dialect == sqladapter.Postgres {
+					continue // TestRunnerUndoAfterAnError
+				}
+				t.Run(fmt.Sprintf("%s/swallow %v/undo %v", e.name, swallow, undo), func(t *testing.T) {
+					s := newShop(t, e)
+					s.runnersDeadlock(t, swallow, undo)
+				})
+			}
+		}
+	}
+}
+
+func (s *shop) runnersDeadlock(t *testing.T, swallow, undo bool) {
+	accounts := s.ledger + "_accounts"
+	s.exec(t, `CREATE TABLE `+accounts+` (id int PRIMARY KEY, balance int NOT NULL)`)
+	t.Cleanup(func() { s.exec(t, `DROP TABLE `+accounts) })
+	s.exec(t, `INSERT INTO `+accounts+` VALUES (1, 0), (2, 0)`)
+	r := s.runner(t)
+	var runs atomic.Int64
+	var both, wg sync.WaitGroup
+	both.Add(2)
+	transfer := func(key string, from, to int) {
+		met := sync.OnceFunc(func() { both.Done(); both.Wait() }) // only in the first run
+		res, err := r.Run(t.Context(), key, s.writes(key, "receipt of "+key, undo, func(ctx context.Context, tx *sql.Tx) error {
+			runs.Add(1)
+			for i, id := range []int{from, to} {
+				_, err := tx.ExecContext(ctx, fmt.Sprintf(`UPDATE %s SET balance = balance + 1 WHERE id = %d`, accounts, id))
+				if err != nil && swallow {
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+				if i == 0 {
+					met()
+				}
+			}
+			return nil
+		}))
+		if err != nil || res.Outcome != dedup.Acquired || string(res.Value) != "receipt of "+key {
+			t.Errorf("%s: %v %q, %v", key, res.Outcome, res.Value, err)
+		}
+	}
+	wg.Go(func() { transfer("there", 1, 2) })
+	wg.Go(func() { transfer("back", 2, 1) })
+	wg.Wait()
+	var sum, want int
+	done := []string{}
+	if !undo {
+		want, done = 4, []string{"there", "back"}
+	}
+	if err := s.db.QueryRowContext(t.Context(), `SELECT sum(balance) FROM `+accounts).Scan(&sum); err != nil || sum != want || runs.Load() != 3 {
+		t.Errorf("the balances add up to %d after %d runs, %v; want %d after 3", sum, runs.Load(), err, want)
+	}
+	s.wantEffects(t, done)
+	for _, key := range []string{"there", "back"} {
+		if mark, _, err := s.marks.Lookup(t.Context(), s.db, key); err != nil || string(mark.Result) != "receipt of "+key {
+			t.Errorf("%s: %q is stored, %v", key, mark.Result, err)
+		}
+	}
+}
+
+// TestRunnerUndoAfterAnError: PostgreSQL has aborted the transaction. A refusal can be kept all the
+// same, and a success can not.
+func TestRunnerUndoAfterAnError(t *testing.T) {
+	forEachPostgres(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		r := s.runner(t)
+		breaks := func(ctx context.Context, tx *sql.Tx) error {
+			if _, err := tx.ExecContext(ctx, `SELECT 1/0`); err == nil {
+				t.Error("1/0 is not an error")
+			}
+			return nil
+		}
+		if res, err := r.Run(t.Context(), "m", s.writes("m", "paid", false, breaks)); err == nil || res.Value != nil {
+			t.Errorf("a success that is not one: %v %q", res.Outcome, res.Value)
+		}
+		s.wantMark(t, "m", false)
+		for _, want := range []dedup.Outcome{dedup.Acquired, dedup.Duplicate} {
+			res, err := r.Run(t.Context(), "m", s.writes("m", "refused", true, breaks))
+			wantRun(t, res, err, want, "refused")
+		}
+		s.wantEffects(t, nil)
+	})
+}
+
+// TestRunnerCommittedByItself: MySQL commits what is open before it obeys TRUNCATE. The result is
+// not saved beside a mark that others see already, and the error is permanent.
+func TestRunnerCommittedByItself(t *testing.T) {
+	for _, undo := range []bool{false, true} {
+		t.Run(fmt.Sprint("undo ", undo), func(t *testing.T) {
+			s := newShop(t, mariadb())
+			empty := s.ledger + "_empty"
+			s.exec(t, `CREATE TABLE `+empty+` (id int)`)
+			t.Cleanup(func() { s.exec(t, `DROP TABLE `+empty) })
+			runs := 0
+			_, err := s.runner(t).Run(t.Context(), "m", s.writes("m", "receipt", undo, func(ctx context.Context, tx *sql.Tx) error {
+				runs++
+				if _, err := tx.ExecContext(ctx, `TRUNCATE TABLE `+empty); err != nil {
+					return err
+				}
+				return s.effect(ctx, tx, "after")
+			}))
+			if !dedup.IsPermanent(err) || !strings.Contains(err.Error(), "committed by itself") || runs != 1 {
+				t.Errorf("Run = %v after %d runs", err, runs)
+			}
+			s.wantEffects(t, []string{"m"})
+		})
+	}
+}
+
+// TestRunnerCommitCut: COMMIT is lost on its way, or its answer is. Who then asks with the same key
+// has one effect and the bytes that belong to it.
+func TestRunnerCommitCut(t *testing.T) {
+	for _, e := range cuttables([]string{"cache_statement", "exec"}) {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, e.engine)
+			c, db := e.through(t)
+			through := *s
+			through.db = db
+			r := through.runner(t)
+			var all []string
+			for round := range 18 {
+				key := fmt.Sprint("key ", round)
+				all = append(all, key)
+				c.arm(cutIn(round))
+				var answers []string
+				effect := func(ctx context.Context) ([]byte, bool, error) {
+					answers = append(answers, fmt.Sprintf("%s, run %d", key, len(answers)))
+					return s.writes(key, answers[len(answers)-1], false)(ctx)
+				}
+				s.asked(t, r, key, effect, &answers)
+			}
+			if n := c.count.Load(); n != 18 {
+				t.Errorf("%d COMMITs were cut", n)
+			}
+			s.wantEffects(t, all)
+		})
+	}
+}
+
+// asked repeats a call as a client does, and wants the answer of the last run.
+func (s *shop) asked(t *testing.T, r *sqladapter.Runner, key string, effect func(context.Context) ([]byte, bool, error), answers *[]string) {
+	t.Helper()
+	for range maxDeliveries {
+		res, err := r.Run(t.Context(), key, effect)
+		if err == nil {
+			if last := (*answers)[len(*answers)-1]; string(res.Value) != last {
+				t.Errorf("%s: %v %q, want %q", key, res.Outcome, res.Value, last)
+			}
+			return
+		}
+		if !errors.Is(err, dedup.ErrInFlight) && !dedup.OutcomeUnknown(err) {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	t.Errorf("%s: no end", key)
+}

@@ -1,0 +1,192 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/sqlerr"
+)
+
+// DefaultLockTimeout is the LockTimeout of a [RunnerConfig] that has none.
+const DefaultLockTimeout = time.Second
+
+const (
+	leastLockTimeout, mostLockTimeout = time.Millisecond, time.Hour
+	// runnerBound is how long the transaction of a Runner may take before its effect, and after it.
+	runnerBound = 30 * time.Second
+)
+
+var errRunnerBound = fmt.Errorf("%w: the database has not answered within %v", dedup.ErrUnknown, runnerBound)
+
+// RunnerConfig is how a [Runner] waits.
+type RunnerConfig struct {
+	// LockTimeout is how long a mark waits for the transaction of another process that has marked
+	// the key, before the answer is [dedup.ErrInFlight]: 1 ms to 1 h. It takes the place of the
+	// database's lock timeout for the mark alone, and the effect has that back. MySQL counts in
+	// whole seconds, so it is rounded up there. It must be zero for SQLite, whose busy_timeout is
+	// of the connection. Default: [DefaultLockTimeout], 1 s.
+	LockTimeout time.Duration
+}
+
+// Runner has the effect of a key once, and keeps its result beside it: record, effect and result
+// are one transaction, at the level Atomic. It is an httpadapter.Runner. Make it with
+// [Marks.Runner], one for a table; it starts no goroutine that outlives a call, and is safe for
+// concurrent use.
+type Runner struct {
+	marks   *Marks
+	db      *sql.DB
+	timeout time.Duration
+	running sync.Map // dedup.ID, of the calls that have gone on
+}
+
+// Runner returns what runs effects in transactions of db, for PostgreSQL, MySQL and MariaDB, and
+// SQLite. It sends nothing; see [Marks.Migrate]. A nil db, a LockTimeout out of bounds, and marks
+// of [SQLServer] are a [*dedup.InputError].
+func (m *Marks) Runner(db *sql.DB, cfg RunnerConfig) (*Runner, error) {
+	if err := m.ready(); err != nil {
+		return nil, err
+	}
+	switch limit := cfg.LockTimeout; {
+	case m.dialect.begin != nil:
+		return nil, inputError("Dialect", "is SQLServer, which a Runner is not for")
+	case db == nil:
+		return nil, inputError("db", "is nil")
+	case limit != 0 && m.dialect.bound == nil:
+		return nil, inputError("LockTimeout", "is "+limit.String()+"; SQLite has the busy_timeout of its connections")
+	case limit != 0 && (limit < leastLockTimeout || limit > mostLockTimeout):
+		return nil, inputError("LockTimeout", "must be zero, or 1ms to 1h, is "+limit.String())
+	}
+	r := &Runner{marks: m, db: db, timeout: cfg.LockTimeout}
+	if r.timeout == 0 {
+		r.timeout = DefaultLockTimeout
+	}
+	return r, nil
+}
+
+// Window is [Config.Window]: how long a key is remembered, at least. 0 says for ever.
+func (r *Runner) Window() time.Duration { return r.marks.window }
+
+// ResultLimit is [Config.ResultLimit], in bytes.
+func (r *Runner) ResultLimit() int { return r.marks.limit }
+
+// Atomic says true: what is released leaves nothing behind, and Step and Danger of package dedup
+// have no place in effect.
+func (*Runner) Atomic() bool { return true }
+
+// txKey is that of the transaction in the context of an effect.
+type txKey struct{}
+
+// TxFrom returns the transaction of the effect that runs under ctx, of a [Runner]: what is written
+// through it is committed with the record, or not at all. It must be neither committed nor rolled
+// back, nor used when the effect has returned. false says that ctx is not that of an effect.
+func TxFrom(ctx context.Context) (*sql.Tx, bool) {
+	tx, ok := ctx.Value(txKey{}).(*sql.Tx)
+	return tx, ok
+}
+
+// Run calls effect unless the key is done, in a transaction that [TxFrom] finds in effect's
+// context, keeps its result there, and commits. The Result has the outcome Acquired and effect's
+// own value, or Duplicate and the value that is stored: nil where it is empty, or where the key
+// was marked without one.
+//
+// undo keeps the result and takes back whatever else effect has written: a savepoint is set after
+// the mark. An error of effect takes all of it back and is returned as it is, also one of
+// [dedup.Permanent], which is not stored here; a panic does, and goes on. A result of more than
+// ResultLimit bytes is a [*dedup.InputError], and takes the effect back as well.
+//
+// Of the calls of one key one goes on. The others are [dedup.ErrInFlight] at once, without a
+// connection, where it is in the same Runner, also inside the effect of that key, and after
+// LockTimeout where it is in another process. Record.Remaining is zero then: there is no lease.
+// SQLite has one writer for all keys: a file that is busy for longer than its busy_timeout is an
+// error for which [Retryable] is true. So an effect must not Run another key there.
+//
+// What [Marks.Do] runs again is run again, up to five times, so effect may run several times, one
+// after the other, and must have no other effect than through the transaction; what must not stand
+// in it (COMMIT, and with MySQL TRUNCATE, LOCK TABLES and DDL) is told there. After a lost COMMIT
+// it is the record that tells: the outcome is then Duplicate, with the result of this very call or
+// of another one. Where even that could not be asked, dedup.OutcomeUnknown is true of the error,
+// and the Result has effect's value.
+//
+// Until effect begins Run goes with ctx. Then it leaves it, but for its values: effect's context is
+// not cancelled by who has gone, and neither is COMMIT. Bound effect inside; what is not effect gets
+// 30 s before it and after it.
+//
+// A key bound to another fingerprint is [dedup.ErrMismatch]. Scope and fingerprint of the options
+// count. A nil effect or ctx, and a bad key, are a [*dedup.InputError]. Attempt counts the runs of
+// effect in this call, and is 1 for a duplicate: what was rolled back has left no trace. Eight
+// round trips and those of effect (SQLite six, MySQL twelve); a duplicate takes five, MySQL nine.
+func (r *Runner) Run(
+	ctx context.Context, key string, effect func(ctx context.Context) (result []byte, undo bool, err error), opts ...dedup.Option,
+) (dedup.Result[[]byte], error) {
+	var none dedup.Result[[]byte]
+	if r == nil || r.marks == nil {
+		return none, inputError("Runner", "is nil or was not made by Marks.Runner")
+	}
+	if err := r.marks.checkDo(ctx, "db", r.db == nil, effect == nil); err != nil {
+		return none, err
+	}
+	e, err := r.marks.entry(key, opts)
+	if err != nil {
+		return none, err
+	}
+	if _, running := r.running.LoadOrStore(e.id, nil); running {
+		return inFlight(), fmt.Errorf("sqladapter: %w: it runs in this process", dedup.ErrInFlight)
+	}
+	defer r.running.Delete(e.id)
+
+	left, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	leave := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	defer leave()
+	bound := time.AfterFunc(runnerBound, func() { cancel(errRunnerBound) })
+	defer bound.Stop()
+	c := &runnerCall{runner: r, key: key, opts: opts, effect: effect, leave: leave, bound: bound}
+	mark, err := r.marks.do(left, c.begin, key, c.work, opts)
+	return c.answer(mark, err)
+}
+
+func inFlight() dedup.Result[[]byte] {
+	return dedup.Result[[]byte]{Outcome: dedup.InFlight, Record: dedup.Record{State: dedup.StateInProgress}}
+}
+
+// answer is what the transaction has come to.
+func (c *runnerCall) answer(mark Mark, err error) (dedup.Result[[]byte], error) {
+	switch {
+	case err == nil && mark.First():
+		return dedup.Result[[]byte]{Value: c.value, Outcome: dedup.Acquired, Attempt: c.runs}, nil
+	case err == nil:
+		return dedup.Result[[]byte]{Value: mark.Result, Outcome: dedup.Duplicate, Attempt: 1, Record: c.record(mark)}, nil
+	case mark.Outcome == dedup.Mismatch:
+		// No failure of an effect, which Permanent is about.
+		return dedup.Result[[]byte]{Outcome: dedup.Mismatch, Record: c.record(mark)}, fmt.Errorf("sqladapter: %w", dedup.ErrMismatch)
+	case c.landed && !undone(err):
+		return dedup.Result[[]byte]{Value: c.value, Outcome: dedup.Unknown, Attempt: c.runs}, fmt.Errorf("sqladapter: %w: %w", dedup.ErrUnknown, err)
+	case mark.Outcome == dedup.InFlight:
+		return inFlight(), err
+	default:
+		return dedup.Result[[]byte]{Outcome: dedup.Unknown, Attempt: c.runs}, err
+	}
+}
+
+func (c *runnerCall) record(mark Mark) dedup.Record {
+	rec := dedup.Record{State: dedup.StateSucceeded, Fingerprint: mark.Fingerprint, Attempt: 1, Result: mark.Result, Age: mark.Age}
+	if w := c.runner.marks.window; w > 0 {
+		rec.Remaining = max(0, w-mark.Age)
+	}
+	return rec
+}
+
+// undone reports whether err, of a try whose COMMIT was to be sent or of one that came after it, says
+// that nothing is committed.
+func undone(err error) bool {
+	var sent *commitFailed
+	if errors.As(err, &sent) {
+		return sqlerr.Undone(sent) || !sqlerr.Transient(sent) && !errors.Is(err, dedup.ErrUnknown)
+	}
+	return errors.Is(err, errNotSent) || errors.Is(err, errRolledBack)
+}

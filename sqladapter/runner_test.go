@@ -1,0 +1,190 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// savedBy are the statements of a Run in SQLite that is the first, and keeps a result.
+func savedBy(m *Marks, end string) []step {
+	return []step{
+		{query: insertText(m), rows: inserted},
+		{query: setUndo},
+		{query: end},
+		{query: m.dialect.save(entry{}, nil).text, rows: func(args []any) [][]driver.Value { return [][]driver.Value{{args[0]}} }},
+	}
+}
+
+// openRunner is a Runner on a script.
+func openRunner(t *testing.T, m *Marks, steps ...step) (*Runner, *script) {
+	t.Helper()
+	db, s := openScript(t, steps...)
+	r, err := m.Runner(db, RunnerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, s
+}
+
+func keeps(value string, undo bool) func(context.Context) ([]byte, bool, error) {
+	return func(context.Context) ([]byte, bool, error) { return []byte(value), undo, nil }
+}
+
+func TestRunnerConfig(t *testing.T) {
+	db, _ := openScript(t)
+	for name, row := range map[string]struct {
+		dialect Dialect
+		timeout time.Duration
+		field   string
+	}{
+		"default":               {Postgres, 0, ""},
+		"least":                 {MySQL, time.Millisecond, ""},
+		"most":                  {Postgres, time.Hour, ""},
+		"less":                  {Postgres, time.Millisecond - 1, "LockTimeout"},
+		"more":                  {MySQL, time.Hour + 1, "LockTimeout"},
+		"negative":              {Postgres, -time.Second, "LockTimeout"},
+		"SQLite":                {SQLite, 0, ""},
+		"SQLite with a timeout": {SQLite, time.Second, "LockTimeout"},
+		"SQL Server":            {SQLServer, 0, "Dialect"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := newMarks(t, row.dialect).Runner(db, RunnerConfig{LockTimeout: row.timeout})
+			var input *dedup.InputError
+			if row.field == "" && (err != nil || r == nil) || row.field != "" && (!errors.As(err, &input) || input.Field != row.field || r != nil) {
+				t.Errorf("Runner = %v, %v; want an error of %q", r, err, row.field)
+			}
+		})
+	}
+	if _, err := (*Marks)(nil).Runner(db, RunnerConfig{}); err == nil {
+		t.Error("of no marks")
+	}
+	r, err := newMarks(t, SQLite).Runner(db, RunnerConfig{})
+	if err != nil || r.Window() != time.Hour || r.ResultLimit() != defaultResultLimit || !r.Atomic() {
+		t.Errorf("%v, %d, %v, %v", r.Window(), r.ResultLimit(), r.Atomic(), err)
+	}
+	if _, err := (*Runner)(nil).Run(t.Context(), testKey, keeps("x", false)); err == nil {
+		t.Error("Run of no Runner")
+	}
+}
+
+// The order of what PostgreSQL and MySQL are sent: the mark alone is impatient, and the result is
+// saved when it is known that the transaction is still open.
+func TestRunnerStatements(t *testing.T) {
+	t.Run("postgres", func(t *testing.T) {
+		m := newMarks(t, Postgres)
+		r, s := openRunner(
+			t, m,
+			step{like: `set_config('lock_timeout', '1000', true)`, rows: func([]any) [][]driver.Value { return [][]driver.Value{{"7s", "1s"}} }},
+			step{query: insertText(m), rows: func(args []any) [][]driver.Value {
+				return [][]driver.Value{{parseUUID(t, args[0].(string)), at(1, args[1].(int64))}}
+			}},
+			step{query: `SELECT set_config('lock_timeout', $1, true)`},
+			step{query: setUndo}, step{query: rollbackToUndo},
+			step{query: m.dialect.save(entry{}, nil).text, rows: func(args []any) [][]driver.Value {
+				return [][]driver.Value{{parseUUID(t, args[0].(string))}}
+			}},
+		)
+		res, err := r.Run(t.Context(), testKey, keeps("x", true))
+		if err != nil || res.Outcome != dedup.Acquired || s.committed != 1 || !slices.Equal(s.args[2], []any{"7s"}) {
+			t.Errorf("%+v, %v, %d commits, back to %v", res, err, s.committed, s.args)
+		}
+	})
+	t.Run("mysql", func(t *testing.T) {
+		m := newMarks(t, MySQL)
+		r, s := openRunner(t, m, guarded(
+			step{query: rowWait + "1"}, newMySQLTable(t, m).insert(), step{query: rowWaitBack},
+			step{query: setUndo}, step{query: releaseUndo},
+			step{like: "_results", affected: 1}, step{query: releaseGuard}, step{query: autocommitBack},
+		)...)
+		if res, err := r.Run(t.Context(), testKey, keeps("x", false)); err != nil || res.Outcome != dedup.Acquired || s.committed != 1 {
+			t.Errorf("%+v, %v, %d commits", res, err, s.committed)
+		}
+	})
+	t.Run("mysql in flight", func(t *testing.T) {
+		r, _ := openRunner(t, newMarks(t, MySQL), guarded(
+			step{query: rowWait + "1"}, step{like: "INSERT", err: mysqlError(1205)}, step{query: autocommitBack}, step{query: rowWaitBack},
+		)...)
+		if res, err := r.Run(t.Context(), testKey, keeps("x", false)); !errors.Is(err, dedup.ErrInFlight) || res.Outcome != dedup.InFlight {
+			t.Errorf("%+v, %v", res, err)
+		}
+	})
+}
+
+// What a COMMIT that nobody could ask about leaves open is said to be open, with the value.
+func TestRunnerUnknown(t *testing.T) {
+	m := newMarks(t, SQLite)
+	down := slices.Repeat([]error{io.ErrUnexpectedEOF}, maxTries-1)
+	for name, row := range map[string]struct {
+		commit  error
+		begins  []error
+		unknown bool
+	}{
+		"COMMIT is lost, and the server":        {io.ErrUnexpectedEOF, append([]error{nil}, down...), true},
+		"COMMIT is refused":                     {codeError("23503"), nil, false},
+		"COMMIT is undone, and the server goes": {codeError("40001"), append([]error{nil}, down...), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, s := openRunner(t, m, savedBy(m, releaseUndo)...)
+				s.commits, s.begins = []error{row.commit}, row.begins
+				res, err := r.Run(t.Context(), testKey, keeps("x", false))
+				if err == nil || dedup.OutcomeUnknown(err) != row.unknown || (string(res.Value) == "x") != row.unknown {
+					t.Errorf("Run = %v %q, %v; want it unknown: %v", res.Outcome, res.Value, err, row.unknown)
+				}
+			})
+		})
+	}
+}
+
+// The effect takes as long as it likes, and what follows it does not.
+func TestRunnerBound(t *testing.T) {
+	m := newMarks(t, SQLite)
+	long := func(context.Context) ([]byte, bool, error) { <-time.After(time.Hour); return []byte("x"), false, nil }
+	t.Run("a long effect", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r, _ := openRunner(t, m, savedBy(m, releaseUndo)...)
+			if res, err := r.Run(t.Context(), testKey, long); err != nil || string(res.Value) != "x" {
+				t.Errorf("Run = %q, %v", res.Value, err)
+			}
+		})
+	})
+	t.Run("a COMMIT without an answer", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r, s := openRunner(t, m, savedBy(m, releaseUndo)...)
+			s.commit = func(tx context.Context) error { <-tx.Done(); return tx.Err() }
+			began := time.Now()
+			res, err := r.Run(t.Context(), testKey, long)
+			took := time.Since(began) - time.Hour
+			if !dedup.OutcomeUnknown(err) || string(res.Value) != "x" || took != runnerBound+commitGrace {
+				t.Errorf("Run = %q, %v after %v", res.Value, err, took)
+			}
+		})
+	})
+}
+
+// The context of an effect alone has a transaction.
+func TestTxFrom(t *testing.T) {
+	if tx, ok := TxFrom(t.Context()); ok || tx != nil {
+		t.Error("a transaction of nobody")
+	}
+	m := newMarks(t, SQLite)
+	r, s := openRunner(t, m, savedBy(m, releaseUndo)[:3]...)
+	res, err := r.Run(t.Context(), testKey, func(ctx context.Context) ([]byte, bool, error) {
+		tx, ok := TxFrom(ctx)
+		if !ok || tx == nil {
+			t.Error("no transaction")
+		}
+		return nil, false, nil // which is not saved
+	})
+	if err != nil || res.Outcome != dedup.Acquired || s.committed != 1 {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
