@@ -20,7 +20,8 @@ const remaps = 8
 // holds, be it by this Store, is a [*HeldError].
 //
 // A partition without a record, or one of which Redis has lost marks, is [ErrAmnesia]; fewer partitions
-// than are on record are [ErrCount]; a bad field is a [*dedup.InputError]. Another error says that Redis
+// than are on record are [ErrCount]; another mapping than on record, while any partition of the source is
+// held, is [ErrMapping], and changes nothing; a bad field is a [*dedup.InputError]. Another error says that Redis
 // could not be asked: ask again. What may have been acquired in vain lapses after Options.Lease.
 func (s *Store) Acquire(ctx context.Context, p Partition) (*Ownership, error) {
 	if ctx == nil {

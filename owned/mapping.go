@@ -29,7 +29,7 @@ func (r *registry) span() time.Duration {
 
 // mapped returns the map version under which a partition is claimed. It puts a source that is new on
 // record, begins a change of its count or its mapping, and goes on with one that was begun. A lower
-// count than there was is [ErrCount]; no record, or no head where one must be, is [ErrAmnesia]. One
+// count than there was is [ErrCount], another mapping while a partition is held [ErrMapping]; no record, or no head where one must be, is [ErrAmnesia]. One
 // round trip where nothing has changed; with a change, three and one for each 256 partitions.
 //
 // A change has three steps: (1) the record says `changing`, with a new version and count; (2) every
@@ -56,13 +56,29 @@ func (r *registry) mapped(ctx context.Context, p *Partition) (mapSource, error) 
 			r.remember(p.Source, was)
 			return was, nil
 		default:
-			_, err = r.swap(ctx, text, m.with(p.Source, r.change(was, p)))
+			err = r.begin(ctx, p, m, text)
 		}
 		if err != nil {
 			return mapSource{}, err
 		}
 	}
 	return mapSource{}, errMapBusy
+}
+
+// begin is step 1. It is nil also when the record was written meanwhile: read it again.
+func (r *registry) begin(ctx context.Context, p *Partition, m *mapRecord, text string) error {
+	was, known := m.sources[p.Source]
+	if known && p.Mapping != was.mapping {
+		if err := r.refuseMapping(ctx, p, was); err != nil {
+			return err
+		}
+	}
+	next := r.change(was, p)
+	done, err := r.swap(ctx, text, m.with(p.Source, next))
+	if done {
+		r.tellRemap(p.Source, was, next)
+	}
+	return err
 }
 
 // change is the line of a source that is to become as p says. A source that is new has no marks that
@@ -103,7 +119,11 @@ func (r *registry) replace(ctx context.Context, source string, s, next mapSource
 		if m == nil || m.sources[source] != s {
 			return nil
 		}
-		if done, err := r.swap(ctx, text, m.with(source, next)); done || err != nil {
+		done, err := r.swap(ctx, text, m.with(source, next))
+		if done && next.version > s.version {
+			r.tellRemap(source, s, next)
+		}
+		if done || err != nil {
 			return err
 		}
 	}

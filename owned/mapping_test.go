@@ -49,8 +49,8 @@ func mustMap(t *testing.T, r *registry, p Partition) mapSource {
 	return s
 }
 
-// state is the line of a source, and what the partitions' heads hold.
-func (r *registry) state(t *testing.T, source string) (mapSource, []*redisscript.OwnState) {
+// lines are the line of a source, and what the partitions' heads hold.
+func (r *registry) lines(t *testing.T, source string) (mapSource, []*redisscript.OwnState) {
 	t.Helper()
 	m, _, err := r.read(t.Context())
 	if err != nil || m == nil {
@@ -67,7 +67,7 @@ func (r *registry) state(t *testing.T, source string) (mapSource, []*redisscript
 // sound fails when something may be granted although a partition does not know of the mapping yet.
 func (r *registry) sound(t *testing.T, source string) {
 	t.Helper()
-	s, heads := r.state(t, source)
+	s, heads := r.lines(t, source)
 	if s.changing {
 		return
 	}
@@ -105,7 +105,7 @@ func TestMapping(t *testing.T) {
 			t.Errorf("a new source is %+v", first)
 		}
 		r.sound(t, "g/t")
-		if _, heads := r.state(t, "g/t"); heads[0].SharedUntil != 0 {
+		if _, heads := r.lines(t, "g/t"); heads[0].SharedUntil != 0 {
 			t.Error("a new source is shared")
 		}
 		if again := mustMap(t, r, p); again != first {
@@ -129,13 +129,23 @@ func TestMapping(t *testing.T) {
 		if _, err := r.mapped(t.Context(), &p); !errors.Is(err, ErrCount) {
 			t.Errorf("a lower count: %v", err)
 		}
-		p.Count, p.Mapping = remapBatch+4, "other"
+		p.Count, p.Mapping = remapBatch+8, "other"
+		before, _ := r.lines(t, "g/t")
+		if _, err := r.mapped(t.Context(), &p); !errors.Is(err, ErrMapping) {
+			t.Errorf("another mapping while a partition is held: %v", err)
+		}
+		if s, _ := r.lines(t, "g/t"); s != before {
+			t.Errorf("a mapping that was refused has made it %+v", s)
+		}
+		p.Count = remapBatch + 4
+		n := newNames(r.prefix, "g/t", 1)
+		noErr(t, b.Client.Del(t.Context(), n.own).Err())
 		if moved := mustMap(t, r, p); moved.version != 3 || moved.before != remapBatch+4 || moved.span != r.span() {
 			t.Errorf("another mapping is %+v", moved)
 		}
 		r.sound(t, "g/t")
 		mustMap(t, r, Partition{Source: "g/u", Count: 1, Mapping: "m"})
-		if s, _ := r.state(t, "g/t"); s.version != 3 {
+		if s, _ := r.lines(t, "g/t"); s.version != 3 {
 			t.Errorf("another source has changed it to %+v", s)
 		}
 	})
@@ -288,7 +298,7 @@ func TestMappingSlowFinisher(t *testing.T) {
 	if err := r.finish(t.Context(), "s", third); err != nil { // and here comes the first
 		t.Fatal(err)
 	}
-	if s, _ := r.state(t, "s"); s != fourth {
+	if s, _ := r.lines(t, "s"); s != fourth {
 		t.Errorf("the late end of a change has made it %+v", s)
 	}
 }

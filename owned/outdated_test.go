@@ -72,7 +72,7 @@ func TestMisplacedBesideABirth(t *testing.T) {
 		o.renewing.Store(true) // it hears nothing of that
 		pass(step - 1)
 		must(w, o.Misplaced(w.Context()))
-		_, heads := other.registry.state(w.T, only.Source)
+		_, heads := other.registry.lines(w.T, only.Source)
 		for i, h := range heads {
 			if left := h.SharedUntil - time.Duration(time.Now().UnixNano()); left < w.opts.Window+w.opts.Hold {
 				w.Errorf("a record is to be misplaced, and partition %d is shared for %v more, want %v", i, left, w.opts.Window+w.opts.Hold)

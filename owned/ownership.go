@@ -23,6 +23,9 @@ var (
 	ErrAmnesia = errors.New("owned: Redis has lost what it knew of the partition")
 	// ErrCount: the source has had more partitions than Partition.Count says.
 	ErrCount = errors.New("owned: fewer partitions than are on record")
+	// ErrMapping: the source has another Partition.Mapping, and somebody holds a partition of it. All have the
+	// same; another one is taken in when none is held.
+	ErrMapping = errors.New("owned: the source has another mapping")
 	// ErrReleased is the cause with which Ownership.Context ends after Release.
 	ErrReleased = errors.New("owned: partition released")
 )

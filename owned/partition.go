@@ -25,7 +25,8 @@ type Partition struct {
 	// Count of the partitions that Source has now, at most 2^20. It may grow: see the package comment.
 	Count int32
 	// Mapping names the function from keys to partitions, at most 64 bytes of letters, digits, '_',
-	// '.', '-': another one moves keys. Default "default".
+	// '.', '-': another one moves keys, and is taken in when nobody holds a partition of Source. Default
+	// "default".
 	Mapping string
 	// Generation orders owners for Options.TakeOverOlderGeneration; for Kafka that of the consumer
 	// group. Default 0: unknown, which takes over from nobody.

@@ -5,10 +5,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
@@ -30,6 +32,9 @@ type registry struct {
 	settings mapSettings
 	batch    int32 // partitions that are told of a change in one pipeline
 
+	log   *slog.Logger
+	state func(dedup.Event) // Observer.FilterState, may be nil
+
 	mu    sync.Mutex
 	known map[string]mapSource // as the record had it last, when it was steady
 
@@ -41,6 +46,7 @@ type registry struct {
 func newRegistry(client redis.UniversalClient, o *Options) *registry {
 	return &registry{
 		client: client, runner: redisscript.NewRunner(client), prefix: o.Prefix, key: mapKey(o.Prefix), batch: remapBatch,
+		log: o.Logger, state: o.Observer.FilterState,
 		known: make(map[string]mapSource), sharing: make(chan struct{}, 1), shared: make(map[string]extension),
 		settings: mapSettings{
 			secret: hex.EncodeToString(derive("map", o.Secret)[:8]), keyID: o.KeyID,
