@@ -66,10 +66,12 @@ func TestAmnesiaUnderWork(t *testing.T) {
 	})
 }
 
-// between does something before the next reading of one head, and after.
+// between does something before the next reading of one head, and after; and after the first transaction that
+// comes later, where afterTx is not nil.
 type between struct {
-	armed         atomic.Bool
+	armed, passed atomic.Bool
 	before, after func()
+	afterTx       func()
 	commands
 }
 
@@ -77,12 +79,19 @@ func (h *between) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return
 
 func (h *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if h.passed.Load() && h.afterTx != nil && cmds[0].Name() == "multi" {
+			err, do := next(ctx, cmds), h.afterTx
+			h.afterTx = nil
+			do()
+			return err
+		}
 		if len(cmds) != 1 || cmds[0].Name() != "hgetall" || !h.armed.CompareAndSwap(true, false) {
 			return next(ctx, cmds)
 		}
 		h.before()
 		err := next(ctx, cmds)
 		h.after()
+		h.passed.Store(true)
 		return err
 	}
 }
@@ -120,11 +129,19 @@ func TestAmnesiaBesideAForget(t *testing.T) {
 						w.claim(next, request(20+n))
 					}
 				}
+				h.afterTx = func() { // head is read with the owner's sets, and what it adds then is not counted there
+					for n := range 5 {
+						w.claim(next, request(30+n))
+					}
+				}
 				w.client.AddHook(h)
 				h.armed.Store(true)
 				_, err := next.Acquire(w.Context(), only)
 				must(w, err)
 				synctest.Wait()
+				if h.afterTx != nil {
+					w.Error("head was not read again: the test does not step in between")
+				}
 				is := next.held[only.place()]
 				if cause := context.Cause(is.Context()); errors.Is(cause, ErrAmnesia) != gone || is.loaded.Load() == gone {
 					w.Errorf("loaded: %t, and the partition ended with %v", is.loaded.Load(), cause)

@@ -79,14 +79,14 @@ func TestMarksBesideAnAcquire(t *testing.T) {
 // answered. Nobody was there, but the filter has what the server has not, and the server may have lost
 // what others were told: the owner begins anew, whichever it asks first.
 func TestLapsedAndBehind(t *testing.T) {
+	var running []dedup.ClaimRequest // begun before
 	for name, work := range map[string]func(w *world, s *Store, o *Ownership){
 		"a claim":    func(w *world, s *Store, _ *Ownership) { w.claim(s, request(2)) },
 		"a renewal":  func(_ *world, s *Store, o *Ownership) { s.renew([]*Ownership{o}) },
 		"an acquire": func(w *world, _ *Store, o *Ownership) { _ = o.reacquire(w.Context()) },
 		"marks first": func(w *world, s *Store, _ *Ownership) {
-			for n := range 9 { // each of them is a turn, by which the server counts up again
-				c := success(&dedup.ClaimRequest{ID: dedup.ID{9, byte(n)}, Token: dedup.Token{9}, Lease: storyLease, Hold: storyHold, Origin: request(0).Origin})
-				_ = s.Finish(w.Context(), []dedup.Change{c})
+			for i := range running { // each of them is a turn, by which the server counts up again
+				_ = s.Finish(w.Context(), []dedup.Change{success(&running[i])})
 			}
 			w.claim(s, request(2))
 		},
@@ -99,6 +99,11 @@ func TestLapsedAndBehind(t *testing.T) {
 					r := request(10 + n)
 					w.claim(s, r)
 					w.finish(s, success(&r))
+				}
+				running = nil
+				for n := range 9 {
+					running = append(running, request(100+n))
+					w.wants("a new key", w.claim(s, running[n]), dedup.Acquired, 1)
 				}
 				w.freeze(o, w.opts.Lease+1)
 				must(w, w.client.HIncrBy(w.Context(), o.names.head, "seq", -3).Err())
