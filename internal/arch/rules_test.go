@@ -102,8 +102,8 @@ var table = map[string]rule{
 		tests:   []string{"dedup/deduptest"},
 	},
 	"httpadapter/webhook": {
-		imports: []string{"dedup", "httpadapter", "httpadapter/internal/problem"},
-		tests:   []string{"dedup/deduptest"},
+		imports: []string{"dedup", "httpadapter", "httpadapter/internal/problem", "internal/sealed"},
+		tests:   []string{"dedup/deduptest", "internal/redistest", "redisadapter"},
 	},
 	"httpadapter/internal/problem": {},
 	"retry":                        {imports: []string{"internal/backoff"}, tests: []string{"dedup", "httpadapter"}},

@@ -1,0 +1,131 @@
+package webhook
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter/internal/problem"
+)
+
+// Problems, by the anchors of docs/http.md.
+var (
+	deliveryMalformed  = problem.Problem{Name: "delivery-malformed", Status: 400, Title: "This delivery cannot be told from others."}
+	bodyIncomplete     = problem.Problem{Name: "body-incomplete", Status: 400, Title: "The request's body ended early."}
+	notVerified        = problem.Problem{Name: "not-verified", Status: 401, Title: "This delivery has no valid signature of this time."}
+	methodNotAllowed   = problem.Problem{Name: "method-not-allowed", Status: 405, Title: "Webhooks are posted."}
+	inFlight           = problem.Problem{Name: "in-flight", Status: 409, Title: "This delivery is still being handled."}
+	uncertain          = problem.Problem{Name: "uncertain", Status: 409, Title: "It is being found out whether this delivery had its effect."}
+	requestTooLarge    = problem.Problem{Name: "request-too-large", Status: 413, Title: "The request's body is too large."}
+	deliveryRelabelled = problem.Problem{Name: "delivery-relabelled", Status: 422, Title: "This body was received under another id."}
+	bodyTaken          = problem.Problem{Name: "body-taken", Status: 500, Title: "The request's body was read too early."}
+	handlerFailed      = problem.Problem{Name: "handler-failed", Status: 500, Title: "The delivery could not be handled."}
+	failed             = problem.Problem{Name: "failed", Status: 500, Title: "This delivery has failed for good.", Final: true}
+	storeUnavailable   = problem.Problem{Name: "store-unavailable", Status: 503, Title: "It cannot be found out now whether this delivery is new."}
+	outcomeUnknown     = problem.Problem{Name: "outcome-unknown", Status: 503, Title: "It is not known whether this delivery is done."}
+)
+
+// readBody reads the whole body, or says what is wrong with it. It is not that of
+// httpadapter: a form that was parsed outside fails here at the signature.
+func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, *problem.Problem) {
+	if r.ContentLength > int64(limit) {
+		return nil, &requestTooLarge
+	}
+	if r.Body == nil {
+		return nil, nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, &requestTooLarge
+	case err != nil:
+		return nil, &bodyIncomplete
+	case len(body) == 0 && r.ContentLength > 0:
+		return nil, &bodyTaken
+	}
+	return body, nil
+}
+
+// refuse answers for a message that is not to be believed, or names no event.
+func (rc *Receiver) refuse(w http.ResponseWriter, err error) {
+	rc.cfg.Logger.Warn("webhook: delivery refused", "provider", rc.provider.Name, "endpoint", rc.cfg.Endpoint, "error", err)
+	var input *dedup.InputError
+	if errors.As(err, &input) {
+		p := deliveryMalformed
+		p.Detail = input.Field + " " + input.Reason + "."
+		p.Write(w)
+		return
+	}
+	notVerified.Write(w)
+}
+
+// answer acknowledges what is on record, and nothing else.
+func (c *call) answer(w http.ResponseWriter, err error) {
+	switch {
+	case err == nil && c.result.Outcome != dedup.Acquired && c.result.Outcome != dedup.Duplicate:
+		c.log("the Runner answered nothing", "outcome", c.result.Outcome)
+		c.later(w, storeUnavailable, c.rc.cfg.RetryAfter)
+	case err == nil, c.fromRunner(err, dedup.ErrNoResult):
+		if c.lastFail != nil {
+			c.log("failed for good, and acknowledged", "error", c.lastFail)
+		}
+		w.WriteHeader(http.StatusOK)
+	default:
+		c.answerError(w, err)
+	}
+}
+
+// fromRunner reports whether err is that one, and not the handler's.
+func (c *call) fromRunner(err, target error) bool {
+	var own *handlerError
+	return !errors.As(err, &own) && errors.Is(err, target)
+}
+
+func (c *call) answerError(w http.ResponseWriter, err error) {
+	var own *handlerError
+	var input *dedup.InputError
+	var failure *dedup.FailedError
+	switch {
+	case !c.left && c.r.Context().Err() != nil: // the client has gone before anything began
+		c.later(w, storeUnavailable, c.rc.cfg.RetryAfter)
+	case errors.Is(err, dedup.ErrLeaseLost), c.left && !errors.As(err, &own) && dedup.OutcomeUnknown(err):
+		c.log("effect without a record of ours", "error", err)
+		c.later(w, outcomeUnknown, c.rc.cfg.RetryAfter)
+	case errors.As(err, &own):
+		c.log("handler failed", "error", own.err)
+		handlerFailed.Write(w)
+	case errors.Is(err, dedup.ErrInFlight):
+		wait := c.rc.cfg.RetryAfter
+		if lease := c.result.Record.Remaining; lease > 0 {
+			wait = min(wait, lease)
+		}
+		c.later(w, inFlight, wait)
+	case errors.Is(err, dedup.ErrUncertain):
+		c.later(w, uncertain, uncertainRetryAfter)
+	case errors.Is(err, dedup.ErrMismatch):
+		c.log("a body that was received comes under another id")
+		deliveryRelabelled.Write(w)
+	case errors.As(err, &failure):
+		failed.Write(w)
+	case errors.As(err, &input):
+		c.rc.refuse(w, input)
+	default:
+		c.log("store unavailable", "error", err)
+		c.later(w, storeUnavailable, c.rc.cfg.RetryAfter)
+	}
+}
+
+func (c *call) later(w http.ResponseWriter, p problem.Problem, after time.Duration) {
+	p.RetryAfter = after
+	p.Write(w)
+}
+
+// log tells of a message that is verified.
+func (c *call) log(what string, args ...any) {
+	c.rc.cfg.Logger.Warn("webhook: "+what, append([]any{
+		"provider", c.rc.provider.Name, "endpoint", c.rc.cfg.Endpoint, "type", c.id.Type, "id", c.id.ID,
+	}, args...)...)
+}

@@ -1,0 +1,210 @@
+package webhook_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter"
+	"github.com/onceward/onceward/httpadapter/webhook"
+)
+
+const secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"
+
+// vector is a message of testdata/vectors.json.
+type vector struct {
+	Name, Provider   string
+	Secrets, Private []string
+	Now, Sent        int64
+	Header           map[string]string
+	Body, ID, Type   string
+}
+
+func vectors(t testing.TB) []vector {
+	t.Helper()
+	data, err := os.ReadFile("testdata/vectors.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []vector
+	if err := json.Unmarshal(data, &list); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func (v vector) message() *webhook.Message {
+	h := http.Header{}
+	for name, value := range v.Header {
+		h.Set(name, value)
+	}
+	return &webhook.Message{Header: h, Body: []byte(v.Body), Now: time.Unix(v.Now, 0)}
+}
+
+var presets = map[string]func(...string) (webhook.Provider, error){
+	"standard-webhooks": webhook.StandardWebhooks,
+	"stripe":            webhook.Stripe,
+	"github":            webhook.GitHub,
+	"shopify":           webhook.Shopify,
+	"slack":             webhook.Slack,
+}
+
+func provider(t testing.TB, name string, secrets ...string) webhook.Provider {
+	t.Helper()
+	p, err := presets[name](secrets...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func newDeduper(t testing.TB, store dedup.Store, change func(*dedup.Config)) *dedup.Deduper {
+	t.Helper()
+	cfg := dedup.Config{Namespace: "webhook", Window: 31 * 24 * time.Hour, LeaseTTL: 10 * time.Second}
+	if change != nil {
+		change(&cfg)
+	}
+	d, err := dedup.New(store, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close(context.Background()) })
+	return d
+}
+
+func claimed(t testing.TB, store dedup.Store, change func(*dedup.Config)) httpadapter.Runner {
+	t.Helper()
+	run, err := httpadapter.Claimed(newDeduper(t, store, change))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+// endpoint is a receiver with what it did.
+type endpoint struct {
+	*webhook.Receiver
+	runs atomic.Int64
+	log  bytes.Buffer // of one request at a time
+}
+
+func newEndpoint(t testing.TB, run httpadapter.Runner, p webhook.Provider, handle webhook.Handler, cfg webhook.Config) *endpoint {
+	t.Helper()
+	e := &endpoint{}
+	if cfg.Endpoint == "" {
+		cfg.Endpoint = "billing"
+	}
+	cfg.Logger = slog.New(slog.NewTextHandler(&e.log, nil))
+	var err error
+	e.Receiver, err = webhook.New(run, p, func(ctx context.Context, d *webhook.Delivery) error {
+		e.runs.Add(1)
+		if handle == nil {
+			return nil
+		}
+		return handle(ctx, d)
+	}, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func (e *endpoint) wantRuns(t *testing.T, want int64) {
+	t.Helper()
+	if got := e.runs.Load(); got != want {
+		t.Errorf("the handler ran %d times, want %d", got, want)
+	}
+}
+
+func request(h http.Header, body string) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/hooks", strings.NewReader(body))
+	for name, values := range h {
+		r.Header[name] = values
+	}
+	return r
+}
+
+func send(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// standard is a message of Standard Webhooks, signed now.
+func standard(t testing.TB, id, body string) *http.Request {
+	t.Helper()
+	h, err := webhook.Sign(id, time.Now(), []byte(body), secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return request(h, body)
+}
+
+const gitHubSecret = "hush"
+
+func gitHub(id, event, body string) *http.Request {
+	mac := hmac.New(sha256.New, []byte(gitHubSecret))
+	mac.Write([]byte(body))
+	h := http.Header{}
+	h.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+	h.Set("X-GitHub-Delivery", id)
+	h.Set("X-GitHub-Event", event)
+	return request(h, body)
+}
+
+func wantOK(t *testing.T, w *httptest.ResponseRecorder) {
+	t.Helper()
+	if w.Code != http.StatusOK || w.Body.Len() != 0 {
+		t.Errorf("got %d %q, want 200 and no body", w.Code, w.Body)
+	}
+}
+
+func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, name, retryAfter string) {
+	t.Helper()
+	var got struct{ Type string }
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Fatalf("got %d, no problem: %q", w.Code, w.Body)
+	}
+	if w.Code != status || !strings.HasSuffix(got.Type, "/docs/http.md#"+name) || w.Header().Get("Retry-After") != retryAfter {
+		t.Errorf("got %d %s, Retry-After %q; want %d %s, %q", w.Code, got.Type, w.Header().Get("Retry-After"), status, name, retryAfter)
+	}
+}
+
+func wantInputError(t *testing.T, err error) {
+	t.Helper()
+	var input *dedup.InputError
+	if !errors.As(err, &input) {
+		t.Errorf("got %v, want an InputError", err)
+	}
+}
+
+// fake is a Runner that does what a test says.
+type fake struct {
+	do     func(ctx context.Context, key string, effect httpadapter.Effect, req dedup.Request) (dedup.Result[[]byte], error)
+	window time.Duration
+	limit  int
+}
+
+func (f *fake) Run(ctx context.Context, key string, effect httpadapter.Effect, opts ...dedup.Option) (dedup.Result[[]byte], error) {
+	var req dedup.Request
+	for _, opt := range opts {
+		opt(&req)
+	}
+	return f.do(ctx, key, effect, req)
+}
+
+func (f *fake) Window() time.Duration { return f.window }
+func (f *fake) ResultLimit() int      { return f.limit }

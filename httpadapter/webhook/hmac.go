@@ -1,0 +1,255 @@
+package webhook
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"hash"
+	"strings"
+	"time"
+)
+
+// Encoding is how a signature is written.
+type Encoding int
+
+// Encodings of a signature.
+const (
+	Hex Encoding = iota
+	Base64
+)
+
+// HMACConfig describes a provider that signs with an HMAC.
+type HMACConfig struct {
+	// Name of the provider. Required.
+	Name string
+	// Secrets that a signature may be by, as they are. Required.
+	Secrets []string
+	// Header of the signature, Prefix what stands before it there, and Encoding how it is
+	// written. Header is required; default no prefix, Hex.
+	Header   string
+	Prefix   string
+	Encoding Encoding
+	// Hash of the HMAC. Default SHA-256.
+	Hash func() hash.Hash
+	// Content is what is signed: text in which {body} stands for the body, {id} for the
+	// value of IDHeader and {timestamp} for that of TimestampHeader, as in
+	// "{id}.{timestamp}.{body}". Each occurs at most once, {body} exactly once, and text
+	// stands between them. Default "{body}".
+	Content string
+	// IDHeader, or IDMember, a member of a JSON body, has the id of an event: one of the
+	// two is required. The id is signed where it is in the body, or in Content.
+	IDHeader, IDMember string
+	// TypeHeader, or TypeMember, has the type of an event. Default none.
+	TypeHeader, TypeMember string
+	// TimestampHeader has the signed time of an attempt, in Unix seconds, and Tolerance is
+	// how far it may be off in both directions. Default none, 5 min.
+	TimestampHeader string
+	Tolerance       time.Duration
+	// Horizon and BodyLimit are those of the [Provider]. Horizon is required.
+	Horizon   time.Duration
+	BodyLimit int
+}
+
+// HMAC returns the provider that cfg describes. What is missing or contradicts itself is an
+// [*dedup.InputError].
+func HMAC(cfg HMACConfig) (Provider, error) {
+	h := hmacProvider{cfg: cfg}
+	if h.cfg.Content == "" {
+		h.cfg.Content = "{body}"
+	}
+	if h.cfg.Tolerance == 0 {
+		h.cfg.Tolerance = tolerance
+	}
+	var err error
+	if h.keys, err = newMACs("webhook.HMACConfig.Secrets", cfg.Secrets); err != nil {
+		return Provider{}, err
+	}
+	if cfg.Hash != nil {
+		h.keys.hash = cfg.Hash
+	}
+	if h.content, err = parseContent(h.cfg.Content); err != nil {
+		return Provider{}, err
+	}
+	if err := h.check(); err != nil {
+		return Provider{}, err
+	}
+	p := Provider{Name: cfg.Name, Horizon: cfg.Horizon, BodyLimit: cfg.BodyLimit, Verify: h.verify}
+	return p, p.check()
+}
+
+type hmacProvider struct {
+	cfg     HMACConfig
+	keys    macs
+	content []piece
+}
+
+// piece is a part of what is signed: text, or the name of what stands there.
+type piece struct {
+	text string
+	name string // body, id or timestamp
+}
+
+var places = []string{"body", "id", "timestamp"}
+
+// parseContent takes a description of what is signed apart. Two places that touch each
+// other could be cut otherwise, so that two messages had one signature.
+func parseContent(content string) ([]piece, error) {
+	const field = "webhook.HMACConfig.Content"
+	var list []piece
+	for rest := content; rest != ""; {
+		at, name := len(rest), ""
+		for _, p := range places {
+			if i := strings.Index(rest, "{"+p+"}"); i >= 0 && i < at {
+				at, name = i, p
+			}
+		}
+		if at > 0 {
+			if strings.ContainsAny(rest[:at], "{}") {
+				return nil, bad(field, "has %q, where only {body}, {id} and {timestamp} are known", rest[:at])
+			}
+			list = append(list, piece{text: rest[:at]})
+			rest = rest[at:]
+		}
+		if name == "" {
+			break
+		}
+		if n := len(list); n > 0 && list[n-1].name != "" {
+			return nil, bad(field, "has {%s} and {%s} side by side", list[n-1].name, name)
+		}
+		list = append(list, piece{name: name})
+		rest = rest[len(name)+2:]
+	}
+	for _, p := range places {
+		if n := strings.Count(content, "{"+p+"}"); n > 1 || p == "body" && n != 1 {
+			return nil, bad(field, "has {%s} %d times", p, n)
+		}
+	}
+	return list, nil
+}
+
+func (h *hmacProvider) signs(name string) bool { return strings.Contains(h.cfg.Content, "{"+name+"}") }
+
+func (h *hmacProvider) check() error {
+	c := &h.cfg
+	const field = "webhook.HMACConfig."
+	switch {
+	case c.Header == "":
+		return bad(field+"Header", "is empty")
+	case c.Encoding != Hex && c.Encoding != Base64:
+		return bad(field+"Encoding", "is %d; it must be Hex or Base64", c.Encoding)
+	case (c.IDHeader == "") == (c.IDMember == ""):
+		return bad(field+"IDHeader", "or IDMember must say where the id is, and not both")
+	case c.TypeHeader != "" && c.TypeMember != "":
+		return bad(field+"TypeHeader", "and TypeMember are both set")
+	case h.signs("id") && c.IDHeader == "":
+		return bad(field+"Content", "has {id}, and there is no IDHeader")
+	case h.signs("timestamp") != (c.TimestampHeader != ""):
+		return bad(field+"TimestampHeader", "must be in Content as {timestamp}: a time that is not signed proves nothing")
+	case c.Tolerance < 0:
+		return bad(field+"Tolerance", "is %v; it must not be negative", c.Tolerance)
+	}
+	return nil
+}
+
+func (h *hmacProvider) verify(m *Message) (Identity, error) {
+	signature, err := h.signature(m)
+	if err != nil {
+		return Identity{}, err
+	}
+	var i Identity
+	timestamp := ""
+	if h.cfg.TimestampHeader != "" {
+		timestamp, _ = line(m.Header, h.cfg.TimestampHeader)
+		if i.Sent, err = fresh(timestamp, m.Now, h.cfg.Tolerance); err != nil {
+			return Identity{}, err
+		}
+	}
+	id := ""
+	if h.cfg.IDHeader != "" {
+		id, _ = line(m.Header, h.cfg.IDHeader)
+	}
+	parts, err := h.parts(id, timestamp, m.Body)
+	if err != nil {
+		return Identity{}, err
+	}
+	if !h.keys.match([][]byte{signature}, parts...) {
+		return Identity{}, ErrSignature
+	}
+	i.ID, i.Signed = id, h.signs("id")
+	return h.identify(m, i)
+}
+
+func (h *hmacProvider) signature(m *Message) ([]byte, error) {
+	header, ok := line(m.Header, h.cfg.Header)
+	text, okPrefix := strings.CutPrefix(header, h.cfg.Prefix)
+	if !ok || !okPrefix {
+		return nil, ErrSignature
+	}
+	decode := hex.DecodeString
+	if h.cfg.Encoding == Base64 {
+		decode = strictBase64.DecodeString
+	}
+	data, err := decode(text)
+	if err != nil {
+		return nil, ErrSignature
+	}
+	return data, nil
+}
+
+// parts is what is signed. An id or a time that has the text beside it could be cut otherwise.
+func (h *hmacProvider) parts(id, timestamp string, body []byte) ([][]byte, error) {
+	var parts [][]byte
+	for n, p := range h.content {
+		switch p.name {
+		case "":
+			parts = append(parts, []byte(p.text))
+		case "body":
+			parts = append(parts, body)
+		default:
+			value := map[string]string{"id": id, "timestamp": timestamp}[p.name]
+			for _, beside := range []int{n - 1, n + 1} {
+				if beside >= 0 && beside < len(h.content) && strings.Contains(value, h.content[beside].text) {
+					return nil, bad(p.name, "has %q, which ends it in what is signed", h.content[beside].text)
+				}
+			}
+			parts = append(parts, []byte(value))
+		}
+	}
+	return parts, nil
+}
+
+// identify adds what the body and other headers say, now that the body is believed.
+func (h *hmacProvider) identify(m *Message, i Identity) (Identity, error) {
+	if h.cfg.IDMember != "" {
+		i.ID, i.Signed = member(m.Body, h.cfg.IDMember), true
+	}
+	switch {
+	case h.cfg.TypeMember != "":
+		i.Type = member(m.Body, h.cfg.TypeMember)
+	case h.cfg.TypeHeader != "":
+		var ok bool
+		if i.Type, ok = line(m.Header, h.cfg.TypeHeader); !ok {
+			return Identity{}, bad(h.cfg.TypeHeader, "must be there, once")
+		}
+	}
+	if i.ID == "" {
+		return Identity{}, bad("id", "is missing: %s must be there, once", h.cfg.IDHeader+h.cfg.IDMember)
+	}
+	return i, nil
+}
+
+// member is a text or a number of a JSON object, as it is written there.
+func member(body []byte, name string) string {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(body, &object) != nil {
+		return ""
+	}
+	var text string
+	var number json.Number
+	switch raw := object[name]; {
+	case json.Unmarshal(raw, &text) == nil:
+		return text
+	case json.Unmarshal(raw, &number) == nil:
+		return number.String()
+	}
+	return ""
+}

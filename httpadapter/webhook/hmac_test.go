@@ -1,0 +1,141 @@
+package webhook_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter/webhook"
+)
+
+func hexMAC(secret, text string) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(text))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+func base() webhook.HMACConfig {
+	return webhook.HMACConfig{
+		Name: "acme", Secrets: []string{"old", "new"}, Header: "X-Sig", Prefix: "v1=",
+		IDHeader: "X-Id", TypeMember: "kind", Horizon: time.Hour,
+	}
+}
+
+func TestHMAC(t *testing.T) {
+	const body = `{"kind":"paid","n":7}`
+	now := time.Unix(1700000000, 0)
+	for name, row := range map[string]struct {
+		change func(*webhook.HMACConfig)
+		sig    string
+		want   webhook.Identity
+	}{
+		"body alone": {func(*webhook.HMACConfig) {}, "v1=" + hexMAC("new", body), webhook.Identity{ID: "e1", Type: "paid"}},
+		"id, time and body": {func(c *webhook.HMACConfig) {
+			c.Content, c.TimestampHeader = "v1:{id}.{timestamp}.{body}", "X-Time"
+		}, "v1=" + hexMAC("old", "v1:e1.1699999999."+body), webhook.Identity{ID: "e1", Type: "paid", Signed: true, Sent: time.Unix(1699999999, 0)}},
+		"body first":     {func(c *webhook.HMACConfig) { c.Content = "{body}|{id}" }, "v1=" + hexMAC("old", body+"|e1"), webhook.Identity{ID: "e1", Type: "paid", Signed: true}},
+		"id in the body": {func(c *webhook.HMACConfig) { c.IDHeader, c.IDMember = "", "n" }, "v1=" + hexMAC("old", body), webhook.Identity{ID: "7", Type: "paid", Signed: true}},
+		"SHA-1, base64": {func(c *webhook.HMACConfig) {
+			c.Hash, c.Encoding, c.Prefix, c.TypeMember, c.TypeHeader = sha1.New, webhook.Base64, "", "", "X-Type"
+		}, func() string {
+			mac := hmac.New(sha1.New, []byte("new"))
+			mac.Write([]byte(body))
+			return base64.StdEncoding.EncodeToString(mac.Sum(nil))
+		}(), webhook.Identity{ID: "e1", Type: "other"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := base()
+			row.change(&cfg)
+			p, err := webhook.HMAC(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := http.Header{"X-Sig": {row.sig}, "X-Id": {"e1"}, "X-Time": {"1699999999"}, "X-Type": {"other"}}
+			got, err := p.Verify(&webhook.Message{Header: h, Body: []byte(body), Now: now})
+			if err != nil || got.ID != row.want.ID || got.Type != row.want.Type || got.Signed != row.want.Signed || !got.Sent.Equal(row.want.Sent) {
+				t.Errorf("got %+v, %v; want %+v", got, err, row.want)
+			}
+			for what, change := range map[string]func(http.Header){
+				"another": func(h http.Header) { h.Set("X-Sig", "v1="+hexMAC("none", body)) },
+				"missing": func(h http.Header) { h.Del("X-Sig") },
+				"prefix":  func(h http.Header) { h.Set("X-Sig", "v2="+row.sig) },
+				"twice":   func(h http.Header) { h.Add("X-Sig", row.sig) },
+			} {
+				bad := h.Clone()
+				change(bad)
+				if _, err := p.Verify(&webhook.Message{Header: bad, Body: []byte(body), Now: now}); !errors.Is(err, webhook.ErrSignature) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			if cfg.TimestampHeader != "" {
+				for _, off := range []time.Duration{-302 * time.Second, 302 * time.Second} {
+					if _, err := p.Verify(&webhook.Message{Header: h, Body: []byte(body), Now: now.Add(off)}); !errors.Is(err, webhook.ErrStale) {
+						t.Errorf("%v: %v", off, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// One signed text must not be two messages: the border between id and body cannot move.
+func TestHMACBordersDoNotMove(t *testing.T) {
+	for _, content := range []string{"{id}.{body}", "{body}.{id}"} {
+		cfg := base()
+		cfg.Content, cfg.TypeMember = content, ""
+		p, err := webhook.HMAC(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := http.Header{"X-Sig": {"v1=" + hexMAC("old", "a.b.c")}}
+		accepted := 0
+		for _, split := range [][2]string{{"a", "b.c"}, {"a.b", "c"}, {"c", "a.b"}, {"b.c", "a"}} {
+			h.Set("X-Id", split[0])
+			_, err := p.Verify(&webhook.Message{Header: h, Body: []byte(split[1])})
+			if err == nil {
+				accepted++
+			}
+		}
+		if accepted != 1 {
+			t.Errorf("%s: %d messages have one signature", content, accepted)
+		}
+	}
+}
+
+func TestHMACRefuses(t *testing.T) {
+	for name, change := range map[string]func(*webhook.HMACConfig){
+		"no name":                    func(c *webhook.HMACConfig) { c.Name = "" },
+		"no secret":                  func(c *webhook.HMACConfig) { c.Secrets = nil },
+		"an empty secret":            func(c *webhook.HMACConfig) { c.Secrets = []string{"a", ""} },
+		"no header":                  func(c *webhook.HMACConfig) { c.Header = "" },
+		"unknown encoding":           func(c *webhook.HMACConfig) { c.Encoding = 2 },
+		"no id":                      func(c *webhook.HMACConfig) { c.IDHeader = "" },
+		"two ids":                    func(c *webhook.HMACConfig) { c.IDMember = "id" },
+		"two types":                  func(c *webhook.HMACConfig) { c.TypeHeader = "X-Type" },
+		"no horizon":                 func(c *webhook.HMACConfig) { c.Horizon = 0 },
+		"body limit":                 func(c *webhook.HMACConfig) { c.BodyLimit = -1 },
+		"tolerance":                  func(c *webhook.HMACConfig) { c.Tolerance = -1 },
+		"body not signed":            func(c *webhook.HMACConfig) { c.Content = "{id}" },
+		"body twice":                 func(c *webhook.HMACConfig) { c.Content = "{body}.{body}" },
+		"side by side":               func(c *webhook.HMACConfig) { c.Content = "{id}{body}" },
+		"unknown place":              func(c *webhook.HMACConfig) { c.Content = "{ID}.{body}" },
+		"time that is not signed":    func(c *webhook.HMACConfig) { c.TimestampHeader = "X-Time" },
+		"signed time without header": func(c *webhook.HMACConfig) { c.Content = "{timestamp}.{body}" },
+		"signed id without header": func(c *webhook.HMACConfig) {
+			c.Content, c.IDHeader, c.IDMember = "{id}.{body}", "", "id"
+		},
+	} {
+		cfg := base()
+		change(&cfg)
+		if _, err := webhook.HMAC(cfg); !errors.As(err, new(*dedup.InputError)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

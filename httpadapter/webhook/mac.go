@@ -1,0 +1,63 @@
+package webhook
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"hash"
+)
+
+// maxSignatures bounds what one message has compared: a sender that rotates its secrets
+// sends two or three.
+const maxSignatures = 16
+
+// strictBase64 knows one text for each signature.
+var strictBase64 = base64.StdEncoding.Strict()
+
+// macs checks HMACs by any of several secrets, so that a secret can be rotated.
+type macs struct {
+	hash    func() hash.Hash
+	secrets [][]byte
+}
+
+// newMACs takes secrets as they are. field names them in an error.
+func newMACs(field string, secrets []string) (macs, error) {
+	m := macs{hash: sha256.New}
+	if len(secrets) == 0 {
+		return m, bad(field, "are none: everything would be forged")
+	}
+	for i, secret := range secrets {
+		if secret == "" {
+			return m, bad(field, "has an empty secret at %d", i)
+		}
+		m.secrets = append(m.secrets, []byte(secret))
+	}
+	return m, nil
+}
+
+// sum is the HMAC of the parts, one after the other.
+func (m *macs) sum(secret []byte, parts ...[]byte) []byte {
+	mac := hmac.New(m.hash, secret)
+	for _, p := range parts {
+		mac.Write(p)
+	}
+	return mac.Sum(nil)
+}
+
+// match reports whether one of the signatures is by one of the secrets. All are compared,
+// in constant time each.
+func (m *macs) match(signatures [][]byte, parts ...[]byte) bool {
+	if len(signatures) == 0 || len(signatures) > maxSignatures {
+		return false
+	}
+	found := false
+	for _, secret := range m.secrets {
+		want := m.sum(secret, parts...)
+		for _, s := range signatures {
+			if hmac.Equal(s, want) {
+				found = true
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,168 @@
+package webhook
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+	"time"
+)
+
+const day = 24 * time.Hour
+
+// Stripe is who sends as docs.stripe.com/webhooks says: Stripe-Signature is
+// `t=<Unix seconds>,v1=<hex>`, with a v1 for each secret while one is rolled, of HMAC-SHA256
+// of `t.body` under the secret as it is shown, `whsec_` included; t may be 300 s off. Other
+// schemes than v1 are ignored. The id is the body's, and so is signed. Stripe sends again
+// for three days, and by hand events of the last 30 days
+// (docs.stripe.com/webhooks/process-undelivered-events), which is Horizon.
+func Stripe(secrets ...string) (Provider, error) {
+	keys, err := newMACs("secrets", secrets)
+	if err != nil {
+		return Provider{}, err
+	}
+	return Provider{Name: "stripe", Horizon: 30 * day, BodyLimit: defaultBodyLimit, Verify: func(m *Message) (Identity, error) {
+		header, _ := line(m.Header, "Stripe-Signature")
+		timestamp, v1, ok := stripeSignature(header)
+		if !ok {
+			return Identity{}, ErrSignature
+		}
+		sent, err := fresh(timestamp, m.Now, tolerance)
+		if err != nil {
+			return Identity{}, err
+		}
+		if !keys.match(v1, []byte(timestamp+"."), m.Body) {
+			return Identity{}, ErrSignature
+		}
+		n := members(m.Body)
+		if n.ID == "" {
+			return Identity{}, bad("body", "has no id")
+		}
+		return Identity{ID: n.ID, Type: n.Type, Signed: true, Sent: sent}, nil
+	}}, nil
+}
+
+// stripeSignature takes a header apart. It reports false where it has no t, two of them, or
+// too many parts.
+func stripeSignature(header string) (timestamp string, v1 [][]byte, ok bool) {
+	n := 0
+	for part := range strings.SplitSeq(header, ",") {
+		if n++; n > maxSignatures {
+			return "", nil, false
+		}
+		switch name, value, _ := strings.Cut(part, "="); name {
+		case "t":
+			if timestamp != "" {
+				return "", nil, false
+			}
+			timestamp = value
+		case "v1":
+			if data, err := hex.DecodeString(value); err == nil {
+				v1 = append(v1, data)
+			}
+		}
+	}
+	return timestamp, v1, timestamp != ""
+}
+
+// GitHub is who sends as docs.github.com/en/webhooks says: X-Hub-Signature-256 is
+// `sha256=<hex>` of HMAC-SHA256 of the body, X-GitHub-Delivery the id of the event and
+// X-GitHub-Event its type; neither is signed. Bodies have up to 25 MiB. GitHub sends nothing
+// again by itself (using-webhooks/handling-failed-webhook-deliveries): by hand, or by a
+// script, deliveries of the last three days, under their old id; that is Horizon.
+func GitHub(secrets ...string) (Provider, error) {
+	return unsigned("github", 3*day, gitHubBodyLimit, secrets, "X-GitHub-Delivery", "X-GitHub-Event", func(h string) ([]byte, error) {
+		text, ok := strings.CutPrefix(h, "sha256=")
+		if !ok {
+			return nil, ErrSignature
+		}
+		return hex.DecodeString(text)
+	}, "X-Hub-Signature-256")
+}
+
+// Shopify is who sends as shopify.dev/docs/apps/build/webhooks says: X-Shopify-Hmac-SHA256
+// is base64 of HMAC-SHA256 of the body under the app's client secret (verify-deliveries),
+// X-Shopify-Event-Id the id of the event (ignore-duplicates) and X-Shopify-Topic its type;
+// neither is signed. Shopify sends again 8 times over 4 hours since September 2024
+// (shopify.dev/changelog/updates-to-webhook-retry-mechanism), and 48 hours before; Horizon
+// is 48 hours.
+func Shopify(secrets ...string) (Provider, error) {
+	return unsigned("shopify", 2*day, defaultBodyLimit, secrets, "X-Shopify-Event-Id", "X-Shopify-Topic",
+		strictBase64.DecodeString, "X-Shopify-Hmac-Sha256")
+}
+
+// unsigned is a provider that signs its bodies alone.
+func unsigned(name string, horizon time.Duration, limit int, secrets []string, id, eventType string,
+	decode func(string) ([]byte, error), signature string,
+) (Provider, error) {
+	keys, err := newMACs("secrets", secrets)
+	if err != nil {
+		return Provider{}, err
+	}
+	return Provider{Name: name, Horizon: horizon, BodyLimit: limit, Verify: func(m *Message) (Identity, error) {
+		header, ok := line(m.Header, signature)
+		data, err := decode(header)
+		if !ok || err != nil || !keys.match([][]byte{data}, m.Body) {
+			return Identity{}, ErrSignature
+		}
+		eventID, okID := line(m.Header, id)
+		kind, okType := line(m.Header, eventType)
+		if !okID || !okType {
+			return Identity{}, bad(id+", "+eventType, "must both be there, once")
+		}
+		return Identity{ID: eventID, Type: kind}, nil
+	}}, nil
+}
+
+// Slack is who sends the Events API as docs.slack.dev says: X-Slack-Signature is `v0=<hex>`
+// of HMAC-SHA256 of `v0:timestamp:body` (authentication/verifying-requests-from-slack), and
+// X-Slack-Request-Timestamp may be five minutes off. The id is the body's event_id, and so
+// is signed; Type is that of its event. url_verification is answered with its challenge,
+// and is no event. Slack gives a receiver three seconds and sends again three times within
+// the hour (apis/events-api), which is Horizon.
+//
+// Slash commands and interactions come without an event_id, and are not sent again: they
+// are answered with 400, and belong to an endpoint of their own.
+func Slack(secrets ...string) (Provider, error) {
+	keys, err := newMACs("secrets", secrets)
+	if err != nil {
+		return Provider{}, err
+	}
+	return Provider{Name: "slack", Horizon: time.Hour, BodyLimit: defaultBodyLimit, Verify: func(m *Message) (Identity, error) {
+		header, _ := line(m.Header, "X-Slack-Signature")
+		timestamp, _ := line(m.Header, "X-Slack-Request-Timestamp")
+		text, ok := strings.CutPrefix(header, "v0=")
+		signature, err := hex.DecodeString(text)
+		if !ok || err != nil {
+			return Identity{}, ErrSignature
+		}
+		sent, err := fresh(timestamp, m.Now, tolerance)
+		if err != nil {
+			return Identity{}, err
+		}
+		if !keys.match([][]byte{signature}, []byte("v0:"+timestamp+":"), m.Body) {
+			return Identity{}, ErrSignature
+		}
+		return slackIdentity(m.Body, sent)
+	}}, nil
+}
+
+func slackIdentity(body []byte, sent time.Time) (Identity, error) {
+	var b struct {
+		Type      string `json:"type"`
+		Challenge string `json:"challenge"`
+		EventID   string `json:"event_id"`
+		Event     struct {
+			Type string `json:"type"`
+		} `json:"event"`
+	}
+	err := json.Unmarshal(body, &b)
+	switch {
+	case err == nil && b.Type == "url_verification" && b.Challenge != "":
+		return Identity{Type: b.Type, Signed: true, Sent: sent, challenge: []byte(b.Challenge)}, nil
+	case err != nil || b.EventID == "":
+		return Identity{}, bad("body", "has no event_id: slash commands and interactions are no events, and need an endpoint of their own")
+	case b.Event.Type == "":
+		return Identity{ID: b.EventID, Type: b.Type, Signed: true, Sent: sent}, nil
+	}
+	return Identity{ID: b.EventID, Type: b.Event.Type, Signed: true, Sent: sent}, nil
+}

@@ -1,0 +1,177 @@
+package webhook
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter"
+	"github.com/onceward/onceward/internal/sealed"
+)
+
+// DefaultWindow is a dedup.Config.Window that is longer than most providers send again by
+// themselves. Stripe can be told to send again events of 30 days, and needs more.
+const DefaultWindow = 7 * day
+
+const (
+	defaultTimeout      = time.Minute
+	defaultRetryAfter   = time.Second
+	uncertainRetryAfter = 30 * time.Second
+)
+
+// Handler has the effect of a delivery. nil: it is done. An error for which
+// [dedup.IsPermanent] is true: it will never be, and is recorded and acknowledged. Any other
+// error, and a panic: the provider sends it again. Its context has left the client, who may
+// hang up before it is done; it ends with Config.Timeout, or when the claim is lost.
+type Handler = func(ctx context.Context, d *Delivery) error
+
+// Config is what a [Receiver] does beside its provider. Endpoint is required.
+type Config struct {
+	// Endpoint names what the events are for: keys are bound to it, so that receivers that
+	// share a namespace do not answer for each other. Required.
+	Endpoint string
+	// Handles reports whether events of a type are handled; others are acknowledged without
+	// a record. Default: all are.
+	Handles func(eventType string) bool
+	// ShortWindow accepts a Runner whose window is shorter than the provider's Horizon: an
+	// event that is sent again after it runs again. Default false.
+	ShortWindow bool
+	// Relabelled tells deliveries whose bodies are equal apart by their unsigned id, which
+	// is otherwise refused: for events like repository_dispatch, that honestly come with
+	// equal bodies. Who has captured a body can then have it run again under any id. It
+	// changes nothing where the id is signed. Default false.
+	Relabelled bool
+	// Timeout bounds a handler's context. Default 1 min.
+	Timeout time.Duration
+	// RetryAfter is what 409 and 503 say, in whole seconds. Default 1 s.
+	RetryAfter time.Duration
+	// Logger tells of deliveries that are refused, failed for good or could not be recorded.
+	// Bodies, ids and signatures of what is refused are not logged. Default none.
+	Logger *slog.Logger
+}
+
+// Receiver receives the webhooks of one endpoint. It is an http.Handler, for POST alone.
+type Receiver struct {
+	run      httpadapter.Runner
+	provider Provider
+	handle   Handler
+	cfg      Config
+	scopes   map[bool]string // of signed ids, and of bodies
+}
+
+// New returns a Receiver that verifies with p and has handle run once per event by run.
+// [httpadapter.Claimed] is a Runner, also of a Deduper with SeenOnly.
+//
+// A nil run or handle, a Provider without Name, Verify or Horizon, no Endpoint, and a window
+// below the Horizon without ShortWindow are an [*dedup.InputError].
+func New(run httpadapter.Runner, p Provider, handle Handler, cfg Config) (*Receiver, error) {
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	if p.BodyLimit == 0 {
+		p.BodyLimit = defaultBodyLimit
+	}
+	switch {
+	case run == nil:
+		return nil, bad("Runner", "is nil")
+	case handle == nil:
+		return nil, bad("Handler", "is nil")
+	case run.ResultLimit() != 0 && run.ResultLimit() < len(failedForGood):
+		return nil, bad("Runner", "keeps results of %d bytes; at least %d are needed", run.ResultLimit(), len(failedForGood))
+	case run.Window() != 0 && run.Window() < p.Horizon && !cfg.ShortWindow:
+		return nil, bad("webhook.Config.ShortWindow", "is not set, and the window of %v is shorter than %s may send an event again (%v)", run.Window(), p.Name, p.Horizon)
+	}
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	scopes := map[bool]string{}
+	for signed, mode := range map[bool]string{true: "id", false: "body"} {
+		scopes[signed] = sealed.ScopeOf("webhook", "1", mode, cfg.Endpoint)
+	}
+	return &Receiver{run: run, provider: p, handle: handle, cfg: cfg, scopes: scopes}, nil
+}
+
+func (p *Provider) check() error {
+	switch {
+	case p.Name == "":
+		return bad("webhook.Provider.Name", "is empty")
+	case p.Verify == nil:
+		return bad("webhook.Provider.Verify", "is nil: nobody would be refused")
+	case p.Horizon <= 0:
+		return bad("webhook.Provider.Horizon", "is %v; it says how long an event may be sent again", p.Horizon)
+	case p.BodyLimit < 0:
+		return bad("webhook.Provider.BodyLimit", "is %d; it must not be negative", p.BodyLimit)
+	}
+	return nil
+}
+
+// complete fills in defaults, or names the first bad field.
+func (c *Config) complete() error {
+	switch {
+	case c.Endpoint == "":
+		return bad("webhook.Config.Endpoint", "is empty")
+	case c.Timeout < 0:
+		return bad("webhook.Config.Timeout", "is %v; it must not be negative", c.Timeout)
+	case c.RetryAfter < 0:
+		return bad("webhook.Config.RetryAfter", "is %v; it must not be negative", c.RetryAfter)
+	}
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
+	}
+	if c.RetryAfter == 0 {
+		c.RetryAfter = defaultRetryAfter
+	}
+	if c.Handles == nil {
+		c.Handles = func(string) bool { return true }
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// ServeHTTP implements http.Handler. Nothing is claimed before the message is verified: a
+// forged one must neither fill the store nor take the key of one that is still to come.
+func (rc *Receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		methodNotAllowed.Write(w)
+		return
+	}
+	body, p := readBody(w, r, rc.provider.BodyLimit)
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	id, err := rc.provider.Verify(&Message{Header: r.Header, Body: body, Now: time.Now()})
+	if err == nil && id.ID == "" && id.challenge == nil {
+		err = bad("id", "is empty")
+	}
+	switch {
+	case err != nil:
+		rc.refuse(w, err)
+	case id.challenge != nil:
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		_, _ = w.Write(id.challenge) // the client may have gone
+	case !rc.cfg.Handles(id.Type):
+		w.WriteHeader(http.StatusOK)
+	default:
+		c := &call{rc: rc, r: r, id: id, body: body}
+		c.answer(w, c.run())
+	}
+}
+
+// call is one verified message on its way.
+type call struct {
+	rc   *Receiver
+	r    *http.Request
+	id   Identity
+	body []byte
+
+	result   dedup.Result[[]byte]
+	left     bool // the client's context
+	lastFail error
+}

@@ -1,0 +1,431 @@
+package webhook_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/httpadapter"
+	"github.com/onceward/onceward/httpadapter/webhook"
+)
+
+func TestOneEffectForADelivery(t *testing.T) {
+	want := webhook.Delivery{Provider: "standard-webhooks", Endpoint: "billing", ID: "evt_1", Type: "paid", Body: []byte(`{"type":"paid"}`)}
+	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "standard-webhooks", secret), func(_ context.Context, d *webhook.Delivery) error {
+		if d.Provider != want.Provider || d.Endpoint != want.Endpoint || d.ID != want.ID || d.Type != want.Type || string(d.Body) != string(want.Body) || d.Sent.IsZero() || d.Header.Get("Webhook-Id") != "evt_1" {
+			t.Errorf("got %+v", d)
+		}
+		return nil
+	}, webhook.Config{})
+	for range 3 {
+		wantOK(t, send(e, standard(t, "evt_1", string(want.Body))))
+	}
+	// The id is signed, and it is the event: Stripe's bodies change from attempt to attempt.
+	wantOK(t, send(e, standard(t, "evt_1", `{"type":"paid","attempt":2}`)))
+	e.wantRuns(t, 1)
+}
+
+// Receivers of one namespace do not answer for each other.
+func TestEndpointsAreApart(t *testing.T) {
+	run := claimed(t, dedup.Memory(100), nil)
+	for _, name := range []string{"billing", "crm"} {
+		for _, p := range []webhook.Provider{provider(t, "standard-webhooks", secret), provider(t, "github", gitHubSecret)} {
+			e := newEndpoint(t, run, p, nil, webhook.Config{Endpoint: name})
+			r := standard(t, "1", "{}")
+			if p.Name == "github" {
+				r = gitHub("1", "push", "{}")
+			}
+			wantOK(t, send(e, r))
+			e.wantRuns(t, 1)
+		}
+	}
+}
+
+// GitHub's id is not signed: the body is the event, and its id must agree.
+func TestUnsignedIDs(t *testing.T) {
+	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "github", gitHubSecret), nil, webhook.Config{})
+	wantOK(t, send(e, gitHub("1", "push", "{}")))
+	wantOK(t, send(e, gitHub("1", "push", "{}"))) // by hand, again
+	e.wantRuns(t, 1)
+	wantProblem(t, send(e, gitHub("2", "push", "{}")), 422, "delivery-relabelled", "") // captured
+	e.wantRuns(t, 1)
+	if !strings.Contains(e.log.String(), "another id") {
+		t.Errorf("not logged: %s", &e.log)
+	}
+	// Who has a signed body sends it under the id of an event that is still to come.
+	wantOK(t, send(e, gitHub("3", "push", `{"captured":true}`)))
+	wantOK(t, send(e, gitHub("3", "push", `{"honest":true}`)))
+	e.wantRuns(t, 3)
+	wantOK(t, send(e, gitHub("4", "issues", "{}"))) // an equal body of another type
+	e.wantRuns(t, 4)
+}
+
+func TestRelabelled(t *testing.T) {
+	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "github", gitHubSecret), nil, webhook.Config{Relabelled: true})
+	for _, id := range []string{"1", "2", "1", "2"} {
+		wantOK(t, send(e, gitHub(id, "repository_dispatch", "{}")))
+	}
+	e.wantRuns(t, 2)
+	wantOK(t, send(e, gitHub("1", "repository_dispatch", `{"other":1}`)))
+	e.wantRuns(t, 3)
+}
+
+func TestHandlesNoRecord(t *testing.T) {
+	run := &fake{do: func(context.Context, string, httpadapter.Effect, dedup.Request) (dedup.Result[[]byte], error) {
+		panic("claimed")
+	}, limit: 100}
+	e := newEndpoint(t, run, provider(t, "github", gitHubSecret), nil, webhook.Config{Handles: func(s string) bool { return s == "push" }})
+	wantOK(t, send(e, gitHub("1", "ping", "{}")))
+	e.wantRuns(t, 0)
+	r := gitHub("1", "ping", "{}")
+	r.Header.Set("X-Hub-Signature-256", "sha256=00")
+	wantProblem(t, send(e, r), 401, "not-verified", "")
+}
+
+func TestSlackChallenge(t *testing.T) {
+	sign := func(body string) *http.Request {
+		now := strconv.FormatInt(time.Now().Unix(), 10)
+		h := http.Header{}
+		h.Set("X-Slack-Request-Timestamp", now)
+		h.Set("X-Slack-Signature", "v0="+hexMAC("s", "v0:"+now+":"+body))
+		return request(h, body)
+	}
+	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "slack", "s"), nil, webhook.Config{Handles: func(string) bool { return true }})
+	const body = `{"type":"url_verification","token":"x","challenge":"3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P"}`
+	w := send(e, sign(body))
+	if w.Code != 200 || w.Body.String() != "3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P" || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
+		t.Errorf("got %d %q %v", w.Code, w.Body, w.Header())
+	}
+	forged := sign(body)
+	forged.Header.Set("X-Slack-Signature", "v0="+hexMAC("t", body))
+	wantProblem(t, send(e, forged), 401, "not-verified", "")
+	wantProblem(t, send(e, sign(`{"type":"url_verification"}`)), 400, "delivery-malformed", "")
+	wantProblem(t, send(e, sign(`command=%2Fdeploy`)), 400, "delivery-malformed", "")
+	e.wantRuns(t, 0)
+	wantOK(t, send(e, sign(`{"type":"event_callback","event_id":"Ev1","event":{"type":"message"}}`)))
+	e.wantRuns(t, 1)
+}
+
+func TestRequestsThatAreNone(t *testing.T) {
+	p := provider(t, "standard-webhooks", secret)
+	p.BodyLimit = 10
+	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), p, nil, webhook.Config{})
+	get := standard(t, "1", "{}")
+	get.Method = http.MethodGet
+	w := send(e, get)
+	wantProblem(t, w, 405, "method-not-allowed", "")
+	if w.Header().Get("Allow") != "POST" {
+		t.Errorf("Allow: %q", w.Header().Get("Allow"))
+	}
+	wantProblem(t, send(e, standard(t, "1", "01234567890")), 413, "request-too-large", "")
+	chunked := standard(t, "1", "01234567890")
+	chunked.ContentLength = -1
+	wantProblem(t, send(e, chunked), 413, "request-too-large", "")
+	wantOK(t, send(e, standard(t, "1", "0123456789")))
+	broken := standard(t, "2", "{}")
+	broken.Body = io.NopCloser(io.MultiReader(strings.NewReader("{"), brokenReader{}))
+	wantProblem(t, send(e, broken), 400, "body-incomplete", "")
+	taken := standard(t, "2", "{}")
+	_, _ = io.ReadAll(taken.Body)
+	wantProblem(t, send(e, taken), 500, "body-taken", "")
+	long := standard(t, strings.Repeat("x", 256), "{}")
+	wantProblem(t, send(e, long), 400, "delivery-malformed", "")
+	e.wantRuns(t, 1)
+}
+
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// What the handler says decides, also when it looks like an error of the store.
+func TestHandlersError(t *testing.T) {
+	for _, failure := range []error{
+		errors.New("bank is down"), dedup.ErrInFlight, dedup.ErrMismatch, dedup.ErrNoResult, dedup.ErrUncertain,
+		context.Canceled, &dedup.InputError{Field: "x", Reason: "y"}, dedup.NotBegun(errors.New("not begun")),
+	} {
+		fail := failure
+		e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "standard-webhooks", secret), func(context.Context, *webhook.Delivery) error {
+			return fail
+		}, webhook.Config{})
+		wantProblem(t, send(e, standard(t, "1", "{}")), 500, "handler-failed", "")
+		fail = nil
+		wantOK(t, send(e, standard(t, "1", "{}")))
+		e.wantRuns(t, 2)
+	}
+}
+
+func TestPermanentIsRecordedAndAcknowledged(t *testing.T) {
+	for name, change := range map[string]func(*dedup.Config){"with results": nil, "seen only": func(c *dedup.Config) { c.SeenOnly = true }} {
+		t.Run(name, func(t *testing.T) {
+			e := newEndpoint(t, claimed(t, dedup.Memory(100), change), provider(t, "standard-webhooks", secret), func(context.Context, *webhook.Delivery) error {
+				return fmt.Errorf("card: %w", dedup.Permanent(errors.New("declined")))
+			}, webhook.Config{})
+			wantOK(t, send(e, standard(t, "1", "{}")))
+			if !strings.Contains(e.log.String(), "declined") {
+				t.Errorf("not logged: %s", &e.log)
+			}
+			wantOK(t, send(e, standard(t, "1", "{}")))
+			e.wantRuns(t, 1)
+		})
+	}
+}
+
+// A failure for good is acknowledged only when it is on record, as everything is.
+func TestPermanentWithoutARecordIsNot(t *testing.T) {
+	store := deduptest.NewFaulty(dedup.Memory(100), nil)
+	run := claimed(t, store, func(c *dedup.Config) { c.LeaseTTL, c.StoreTimeout = 50*time.Millisecond, 10*time.Millisecond })
+	for _, end := range []error{nil, dedup.Permanent(errors.New("declined"))} {
+		e := newEndpoint(t, run, provider(t, "standard-webhooks", secret), func(context.Context, *webhook.Delivery) error {
+			store.SetPlan(func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.DropRequest} })
+			return end
+		}, webhook.Config{})
+		w := send(e, standard(t, fmt.Sprint("evt_", end == nil), "{}"))
+		store.SetPlan(nil)
+		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+			t.Errorf("%v without a record: %d", end, w.Code)
+		}
+		e.wantRuns(t, 1)
+	}
+}
+
+func TestSeenOnly(t *testing.T) {
+	run := claimed(t, dedup.Memory(100), func(c *dedup.Config) { c.SeenOnly = true })
+	e := newEndpoint(t, run, provider(t, "standard-webhooks", secret), nil, webhook.Config{})
+	wantOK(t, send(e, standard(t, "1", "{}")))
+	wantOK(t, send(e, standard(t, "1", "{}")))
+	e.wantRuns(t, 1)
+	g := newEndpoint(t, run, provider(t, "github", gitHubSecret), nil, webhook.Config{})
+	wantOK(t, send(g, gitHub("1", "push", "{}")))
+	wantOK(t, send(g, gitHub("1", "push", "{}")))
+	wantProblem(t, send(g, gitHub("2", "push", "{}")), 422, "delivery-relabelled", "")
+	g.wantRuns(t, 1)
+}
+
+func TestInFlight(t *testing.T) {
+	begun, end := make(chan struct{}), make(chan struct{})
+	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "standard-webhooks", secret), func(context.Context, *webhook.Delivery) error {
+		close(begun)
+		<-end
+		return nil
+	}, webhook.Config{RetryAfter: 3 * time.Second})
+	first := make(chan *httptest.ResponseRecorder)
+	go func() { first <- send(e, standard(t, "1", "{}")) }()
+	<-begun
+	wantProblem(t, send(e, standard(t, "1", "{}")), 409, "in-flight", "3")
+	close(end)
+	wantOK(t, <-first)
+	wantOK(t, send(e, standard(t, "1", "{}")))
+	e.wantRuns(t, 1)
+}
+
+// Every end of a Runner but nil is an answer that has the provider send again.
+func TestOnlyNilIsAcknowledged(t *testing.T) {
+	type result = dedup.Result[[]byte]
+	for _, row := range []struct {
+		res    result
+		err    error
+		runs   bool
+		status int
+		name   string
+		after  string
+	}{
+		{result{Record: dedup.Record{Remaining: 1500 * time.Millisecond}}, dedup.ErrInFlight, false, 409, "in-flight", "2"},
+		{result{}, dedup.ErrUncertain, false, 409, "uncertain", "30"},
+		{result{}, dedup.ErrUncertain, true, 409, "uncertain", "30"},
+		{result{}, dedup.ErrMismatch, false, 422, "delivery-relabelled", ""},
+		{result{}, dedup.ErrStoreFull, false, 503, "store-unavailable", "5"},
+		{result{}, dedup.ErrClosed, false, 503, "store-unavailable", "5"},
+		{result{}, errors.New("down"), false, 503, "store-unavailable", "5"},
+		{result{}, dedup.ErrLeaseLost, true, 503, "outcome-unknown", "5"},
+		{result{}, &dedup.FailedError{Message: "operator"}, false, 500, "failed", ""},
+		{result{}, &dedup.InputError{Field: "Key", Reason: "is long"}, false, 400, "delivery-malformed", ""},
+		{result{}, nil, false, 503, "store-unavailable", "5"},
+	} {
+		run := &fake{limit: 100, do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (result, error) {
+			if row.runs {
+				_, _, _ = effect(ctx)
+			}
+			return row.res, row.err
+		}}
+		e := newEndpoint(t, run, provider(t, "github", gitHubSecret), nil, webhook.Config{RetryAfter: 5 * time.Second})
+		wantProblem(t, send(e, gitHub("1", "push", "{}")), row.status, row.name, row.after)
+	}
+}
+
+func TestStoreDown(t *testing.T) {
+	store := deduptest.NewFaulty(dedup.Memory(100), func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.DropRequest} })
+	run := claimed(t, store, func(c *dedup.Config) { c.LeaseTTL, c.StoreTimeout = 50*time.Millisecond, 10*time.Millisecond })
+	e := newEndpoint(t, run, provider(t, "standard-webhooks", secret), nil, webhook.Config{})
+	wantProblem(t, send(e, standard(t, "1", "{}")), 503, "store-unavailable", "1")
+	e.wantRuns(t, 0)
+	store.SetPlan(nil)
+	wantOK(t, send(e, standard(t, "1", "{}")))
+	e.wantRuns(t, 1)
+}
+
+// A Runner of SQL runs the effect again after a deadlock: each run gets a delivery of its
+// own, whatever the one before did to it.
+func TestTheRunnerRepeats(t *testing.T) {
+	run := &fake{limit: 100, do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+		if _, undo, err := effect(ctx); err != nil || !undo {
+			t.Errorf("first run: undo %v, %v", undo, err)
+		}
+		value, undo, err := effect(ctx)
+		if undo || len(value) == 0 {
+			t.Errorf("second run: %v, undo %v", value, undo)
+		}
+		return dedup.Result[[]byte]{Value: value, Outcome: dedup.Acquired}, err
+	}}
+	runs := 0
+	e := newEndpoint(t, run, provider(t, "github", gitHubSecret), func(_ context.Context, d *webhook.Delivery) error {
+		if string(d.Body) != "{}" || d.Header.Get("X-GitHub-Event") != "push" || d.ID != "1" {
+			t.Errorf("got %+v", d)
+		}
+		clear(d.Body)
+		clear(d.Header)
+		if runs++; runs == 1 {
+			return dedup.Permanent(errors.New("of a transaction that was rolled back"))
+		}
+		return nil
+	}, webhook.Config{})
+	wantOK(t, send(e, gitHub("1", "push", "{}")))
+	e.wantRuns(t, 2)
+	if e.log.Len() > 0 {
+		t.Errorf("logged: %s", &e.log)
+	}
+}
+
+// Slack hangs up after three seconds, and the handler takes five.
+func TestClientHangsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, err := dedup.New(dedup.Memory(100), dedup.Config{Namespace: "w", Window: 100 * time.Hour, LeaseTTL: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = d.Close(context.Background()) }()
+		run, err := httpadapter.Claimed(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := newEndpoint(t, run, provider(t, "standard-webhooks", secret), func(ctx context.Context, _ *webhook.Delivery) error {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(5 * time.Second):
+				return nil
+			}
+		}, webhook.Config{})
+		ctx, hangUp := context.WithTimeout(t.Context(), 3*time.Second)
+		defer hangUp()
+		wantOK(t, send(e, standard(t, "1", "{}").WithContext(ctx)))
+		if ctx.Err() == nil {
+			t.Error("the client waited")
+		}
+		wantOK(t, send(e, standard(t, "1", "{}")))
+		e.wantRuns(t, 1)
+
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		if w := send(e, standard(t, "2", "{}").WithContext(gone)); w.Code == http.StatusOK {
+			t.Error("acknowledged, and nothing has begun")
+		}
+		e.wantRuns(t, 1)
+	})
+}
+
+func TestTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, err := dedup.New(dedup.Memory(100), dedup.Config{Namespace: "w", Window: 100 * time.Hour, LeaseTTL: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = d.Close(context.Background()) }()
+		run, err := httpadapter.Claimed(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for want, timeout := range map[time.Duration]time.Duration{time.Minute: 0, 2 * time.Second: 2 * time.Second} {
+			e := newEndpoint(t, run, provider(t, "standard-webhooks", secret), func(ctx context.Context, _ *webhook.Delivery) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}, webhook.Config{Timeout: timeout})
+			begin := time.Now()
+			wantProblem(t, send(e, standard(t, "1", "{}")), 500, "handler-failed", "")
+			if took := time.Since(begin); took != want {
+				t.Errorf("took %v, want %v", took, want)
+			}
+		}
+	})
+}
+
+func TestPanicsReleaseAndGoOn(t *testing.T) {
+	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "standard-webhooks", secret), nil, webhook.Config{})
+	boom := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "standard-webhooks", secret), func(context.Context, *webhook.Delivery) error { panic("boom") }, webhook.Config{})
+	func() {
+		defer func() {
+			if recover() != "boom" {
+				t.Error("the panic is gone")
+			}
+		}()
+		send(boom, standard(t, "1", "{}"))
+	}()
+	wantOK(t, send(e, standard(t, "1", "{}")))
+}
+
+func TestNewRefuses(t *testing.T) {
+	run := claimed(t, dedup.Memory(100), func(c *dedup.Config) { c.Window = 75*time.Hour + 34*time.Minute })
+	p := provider(t, "standard-webhooks", secret)
+	handle := func(context.Context, *webhook.Delivery) error { return nil }
+	cfg := webhook.Config{Endpoint: "billing", ShortWindow: true}
+	with := func(change func(*webhook.Config)) webhook.Config { c := cfg; change(&c); return c }
+	changed := func(change func(*webhook.Provider)) webhook.Provider { c := p; change(&c); return c }
+	if _, err := webhook.New(run, p, handle, cfg); err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct {
+		run    httpadapter.Runner
+		p      webhook.Provider
+		handle webhook.Handler
+		cfg    webhook.Config
+	}{
+		"no runner":         {nil, p, handle, cfg},
+		"no provider":       {run, webhook.Provider{}, handle, cfg},
+		"no verify":         {run, changed(func(p *webhook.Provider) { p.Verify = nil }), handle, cfg},
+		"no name":           {run, changed(func(p *webhook.Provider) { p.Name = "" }), handle, cfg},
+		"no horizon":        {run, changed(func(p *webhook.Provider) { p.Horizon = 0 }), handle, cfg},
+		"negative limit":    {run, changed(func(p *webhook.Provider) { p.BodyLimit = -1 }), handle, cfg},
+		"no handler":        {run, p, nil, cfg},
+		"no endpoint":       {run, p, handle, with(func(c *webhook.Config) { c.Endpoint = "" })},
+		"negative timeout":  {run, p, handle, with(func(c *webhook.Config) { c.Timeout = -1 })},
+		"negative retry":    {run, p, handle, with(func(c *webhook.Config) { c.RetryAfter = -1 })},
+		"window too short":  {run, p, handle, with(func(c *webhook.Config) { c.ShortWindow = false })},
+		"results too short": {&fake{limit: 1}, p, handle, cfg},
+		"window below 30 d": {claimed(t, dedup.Memory(1), func(c *dedup.Config) { c.Window = webhook.DefaultWindow }), provider(t, "stripe", "s"), handle, with(func(c *webhook.Config) { c.ShortWindow = false })},
+	} {
+		r, err := webhook.New(row.run, row.p, row.handle, row.cfg)
+		if r != nil {
+			t.Errorf("%s: accepted", name)
+		}
+		wantInputError(t, err)
+	}
+	for _, name := range []string{"standard-webhooks", "github", "shopify", "slack"} {
+		run := claimed(t, dedup.Memory(1), func(c *dedup.Config) { c.Window = webhook.DefaultWindow })
+		s := secret
+		if _, err := webhook.New(run, provider(t, name, s), handle, webhook.Config{Endpoint: "x"}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := webhook.New(&fake{limit: 100}, p, handle, webhook.Config{Endpoint: "x"}); err != nil {
+		t.Errorf("for ever: %v", err)
+	}
+}

@@ -1,0 +1,102 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"hash"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/sealed"
+)
+
+// What is stored of an event that is done, and of one that will never be.
+var (
+	done          = sealed.Encode(&sealed.Response{Status: 200})
+	failedForGood = sealed.Encode(&sealed.Response{Tombstone: true})
+)
+
+// errCancelled: the client has gone before the handler began. Nothing has happened.
+var errCancelled = errors.New("webhook: cancelled before the handler began")
+
+// handlerError is what the handler has returned, so that an error of its own that looks
+// like one of the Runner is not taken for that.
+type handlerError struct{ err error }
+
+func (e *handlerError) Error() string { return "webhook: handler: " + e.err.Error() }
+func (e *handlerError) Unwrap() error { return e.err }
+
+// key is what the event is recorded under: its id where that is signed. Where it is not, a
+// digest of what is, and of the type; the id is then the fingerprint, so that a captured
+// body under another id is refused, and another body under an id that is still to come
+// takes nothing away.
+func (c *call) key() (key string, opts []dedup.Option) {
+	opts = []dedup.Option{dedup.WithScope(c.rc.scopes[c.id.Signed])}
+	switch {
+	case c.id.Signed:
+		return c.id.ID, opts
+	case c.rc.cfg.Relabelled:
+		return digest([]byte(c.id.Type), c.body, []byte(c.id.ID)), opts
+	}
+	return digest([]byte(c.id.Type), c.body), append(opts, dedup.WithFingerprint([]byte(c.id.ID)))
+}
+
+// digest is a SHA-256 of the parts, each with its length in front.
+func digest(parts ...[]byte) string {
+	h := sha256.New()
+	for _, p := range parts {
+		addPart(h, p)
+	}
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
+}
+
+func addPart(h hash.Hash, p []byte) {
+	var size [8]byte
+	binary.BigEndian.PutUint64(size[:], uint64(len(p)))
+	h.Write(size[:])
+	h.Write(p)
+}
+
+// run claims the key and has the handler run under it. The Runner goes with the client until
+// the handler begins, so that who waits for a key in flight and leaves waits no longer; then
+// it has left the client, who gives up after seconds (Slack: three) and sends again.
+func (c *call) run() error {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(c.r.Context()))
+	defer cancel(nil)
+	leave := context.AfterFunc(c.r.Context(), func() { cancel(context.Cause(c.r.Context())) })
+	defer leave()
+	effect := func(ctx context.Context) ([]byte, bool, error) {
+		if !c.left && !leave() {
+			return nil, false, errCancelled
+		}
+		c.left = true
+		return c.effect(ctx)
+	}
+	key, opts := c.key()
+	var err error
+	c.result, err = c.rc.run.Run(ctx, key, effect, opts...)
+	return err
+}
+
+// effect is one run of the handler, with a delivery of its own.
+func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.rc.cfg.Timeout)
+	defer cancel()
+	c.lastFail = nil
+	err := c.rc.handle(ctx, &Delivery{
+		Provider: c.rc.provider.Name, Endpoint: c.rc.cfg.Endpoint,
+		ID: c.id.ID, Type: c.id.Type, Sent: c.id.Sent,
+		Header: c.r.Header.Clone(), Body: bytes.Clone(c.body),
+	})
+	switch {
+	case err == nil:
+		return done, false, nil
+	case dedup.IsPermanent(err) && !errors.Is(context.Cause(ctx), dedup.ErrLeaseLost):
+		c.lastFail = err
+		return failedForGood, true, nil // a value: an error would be rolled back, and not be kept
+	}
+	return nil, false, &handlerError{err}
+}

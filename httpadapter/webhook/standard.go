@@ -1,0 +1,201 @@
+package webhook
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Headers of Standard Webhooks.
+const (
+	idHeader        = "Webhook-Id"
+	timestampHeader = "Webhook-Timestamp"
+	signatureHeader = "Webhook-Signature"
+)
+
+const (
+	minSecret = 24 // bytes, of the specification
+	maxSecret = 64
+)
+
+// StandardWebhooks is who sends as Standard Webhooks 1.0.0 says
+// (github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md): webhook-id,
+// webhook-timestamp, and in webhook-signature HMAC-SHA256 (v1) or ed25519 (v1a) signatures
+// of `id.timestamp.body`, several of them while a secret is rotated. The timestamp may be
+// five minutes off. The id is signed, and stays the same while the timestamp changes.
+// Horizon is the end of the specification's example of a schedule, 75 h 35 min; a provider
+// with another one is told by setting Horizon. Type is the body's member type.
+//
+// A secret is `whsec_` and base64 of 24-64 bytes, for v1, or `whpk_` and base64 of an
+// ed25519 public key, for v1a. Each is used for its own version alone: a public key, which
+// anybody may know, is never the secret of an HMAC. No secrets, and what is none, are an
+// [*dedup.InputError].
+func StandardWebhooks(secrets ...string) (Provider, error) {
+	s := standard{macs: macs{hash: sha256.New}}
+	if len(secrets) == 0 {
+		return Provider{}, bad("secrets", "are none: everything would be forged")
+	}
+	for i, secret := range secrets {
+		if err := s.add(i, secret); err != nil {
+			return Provider{}, err
+		}
+	}
+	return Provider{Name: "standard-webhooks", Horizon: 75*time.Hour + 35*time.Minute, BodyLimit: defaultBodyLimit, Verify: s.verify}, nil
+}
+
+type standard struct {
+	macs macs
+	keys []ed25519.PublicKey
+}
+
+func (s *standard) add(i int, secret string) error {
+	prefix, text, _ := strings.Cut(secret, "_")
+	data, err := strictBase64.DecodeString(text)
+	switch {
+	case prefix == "whsk":
+		return bad("secrets", "has a private key at %d; who receives needs whpk_", i)
+	case prefix != "whsec" && prefix != "whpk":
+		return bad("secrets", "begins neither with whsec_ nor with whpk_ at %d", i)
+	case err != nil:
+		return bad("secrets", "is not base64 at %d", i)
+	case prefix == "whpk" && len(data) != ed25519.PublicKeySize:
+		return bad("secrets", "has a public key of %d bytes at %d; it must be %d", len(data), i, ed25519.PublicKeySize)
+	case prefix == "whpk":
+		s.keys = append(s.keys, data)
+		return nil
+	case len(data) < minSecret || len(data) > maxSecret:
+		return bad("secrets", "has %d bytes at %d; it must be %d-%d", len(data), i, minSecret, maxSecret)
+	}
+	s.macs.secrets = append(s.macs.secrets, data)
+	return nil
+}
+
+func (s *standard) verify(m *Message) (Identity, error) {
+	id, okID := line(m.Header, idHeader)
+	timestamp, okTime := line(m.Header, timestampHeader)
+	list, okList := line(m.Header, signatureHeader)
+	if !okTime || !okList {
+		return Identity{}, ErrSignature
+	}
+	if !okID || strings.Contains(id, ".") { // with a dot, two messages can have one signed text
+		return Identity{}, bad(idHeader, "is missing, twice there, or has a dot")
+	}
+	sent, err := fresh(timestamp, m.Now, tolerance)
+	if err != nil {
+		return Identity{}, err
+	}
+	v1, v1a, ok := signatures(list)
+	head := []byte(id + "." + timestamp + ".")
+	if !ok || !s.macs.match(v1, head, m.Body) && !s.matchKeys(v1a, head, m.Body) {
+		return Identity{}, ErrSignature
+	}
+	return Identity{ID: id, Type: members(m.Body).Type, Signed: true, Sent: sent}, nil
+}
+
+// signatures takes a list apart: v1 and v1a; versions that are not known are left out, as
+// the specification wants it. It reports false where there are too many.
+func signatures(list string) (v1, v1a [][]byte, ok bool) {
+	n := 0
+	for entry := range strings.SplitSeq(list, " ") {
+		if n++; n > maxSignatures {
+			return nil, nil, false
+		}
+		version, text, _ := strings.Cut(entry, ",")
+		data, err := strictBase64.DecodeString(text)
+		switch {
+		case err != nil:
+		case version == "v1":
+			v1 = append(v1, data)
+		case version == "v1a":
+			v1a = append(v1a, data)
+		}
+	}
+	return v1, v1a, true
+}
+
+func (s *standard) matchKeys(list [][]byte, head, body []byte) bool {
+	if len(list) == 0 || len(s.keys) == 0 {
+		return false
+	}
+	text := append(head[:len(head):len(head)], body...)
+	for _, key := range s.keys {
+		for _, signature := range list {
+			if ed25519.Verify(key, text, signature) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// named is what bodies say of themselves.
+type named struct {
+	ID   string `json:"id"`
+	Type string `json:"type"`
+}
+
+// members reads them; what is no JSON has none.
+func members(body []byte) (n named) {
+	if json.Unmarshal(body, &n) != nil {
+		return named{}
+	}
+	return n
+}
+
+// Sign returns the headers of a message as [StandardWebhooks] wants them, for senders and
+// for tests: one signature for each secret, in order, so that a receiver may know the old
+// one or the new one. A secret is `whsec_` and base64 of 24-64 bytes (v1), or `whsk_` and
+// base64 of an ed25519 private key, of 64 bytes or its seed of 32 (v1a). id stays the same
+// when a message is sent again, and sent is the time of the attempt.
+//
+// No secrets, what is none, and an id that is empty or has a dot or anything but visible
+// ASCII are an [*dedup.InputError].
+func Sign(id string, sent time.Time, body []byte, secrets ...string) (http.Header, error) {
+	if id == "" || strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' || c == '.' }) {
+		return nil, bad("id", "is empty, or has a dot, a blank or what is not ASCII")
+	}
+	if len(secrets) == 0 {
+		return nil, bad("secrets", "are none")
+	}
+	timestamp := strconv.FormatInt(sent.Unix(), 10)
+	text := append([]byte(id+"."+timestamp+"."), body...)
+	var list []string
+	for i, secret := range secrets {
+		signature, err := signOne(i, secret, text)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, signature)
+	}
+	h := http.Header{}
+	h.Set(idHeader, id)
+	h.Set(timestampHeader, timestamp)
+	h.Set(signatureHeader, strings.Join(list, " "))
+	return h, nil
+}
+
+func signOne(i int, secret string, text []byte) (string, error) {
+	if encoded, ok := strings.CutPrefix(secret, "whsk_"); ok {
+		data, err := strictBase64.DecodeString(encoded)
+		switch {
+		case err == nil && len(data) == ed25519.SeedSize:
+			data = ed25519.NewKeyFromSeed(data)
+		case err != nil || len(data) != ed25519.PrivateKeySize:
+			return "", bad("secrets", "has no ed25519 private key at %d", i)
+		}
+		return "v1a," + base64.StdEncoding.EncodeToString(ed25519.Sign(data, text)), nil
+	}
+	if strings.HasPrefix(secret, "whpk_") {
+		return "", bad("secrets", "has a public key at %d; who signs needs whsk_", i)
+	}
+	s := standard{macs: macs{hash: sha256.New}}
+	if err := s.add(i, secret); err != nil {
+		return "", err
+	}
+	return "v1," + base64.StdEncoding.EncodeToString(s.macs.sum(s.macs.secrets[0], text)), nil
+}
