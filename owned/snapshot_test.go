@@ -231,6 +231,43 @@ func (e *era) next(t *testing.T) (fromSnapshot bool) {
 	return fromSnapshot
 }
 
+// inPieces moves the snapshot to Redis, in n pieces of 400 bytes and without one of them.
+func (e *era) inPieces(t *testing.T, n int, without ...int) {
+	t.Helper()
+	p, blob := &pieces{e.name, "cut", n}, e.blobs.all[e.name]
+	if len(blob) <= 2*400 {
+		t.Fatalf("it has %d bytes", len(blob))
+	}
+	for i := range n {
+		end := 400 * (i + 1)
+		if i == 2 {
+			end = len(blob)
+		}
+		noErr(t, e.client.Set(t.Context(), p.key(i), blob[400*i:end], time.Hour).Err())
+	}
+	noErr(t, e.client.Set(t.Context(), index(e.name), p.String(), time.Hour).Err())
+	e.opts.Snapshots = InRedis(e.client)
+	if len(without) == 0 {
+		return
+	}
+	if without[0] < 0 {
+		noErr(t, e.client.Set(t.Context(), p.key(1), "", time.Hour).Err())
+		return
+	}
+	noErr(t, e.client.Del(t.Context(), p.key(without[0])).Err())
+}
+
+// TestSnapshotInRedis: the one that TestSnapshotIsRefused cuts is used when it is whole.
+func TestSnapshotInRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEra(t, true)
+		e.inPieces(t, 3)
+		if !e.next(t) {
+			t.Errorf("it was not used: %s", e.log)
+		}
+	})
+}
+
 // TestSnapshotIsUsed: it spares the reading of the sets, and is counted against head even so.
 func TestSnapshotIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -276,6 +313,10 @@ func TestSnapshotIsRefused(t *testing.T) {
 			e.blobs.all[e.name] = b.Bytes()
 			letGo(t, o)
 		},
+		"in Redis, a piece is gone":        func(t *testing.T, e *era) { e.inPieces(t, 3, 1) },
+		"in Redis, the last piece is gone": func(t *testing.T, e *era) { e.inPieces(t, 3, 2) },
+		"in Redis, cut short":              func(t *testing.T, e *era) { e.inPieces(t, 2) },
+		"in Redis, an empty piece":         func(t *testing.T, e *era) { e.inPieces(t, 3, -1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -286,6 +327,9 @@ func TestSnapshotIsRefused(t *testing.T) {
 				}
 				if told := strings.Contains(e.log.String(), "of no use"); told != (name != "missing" && name != "unreachable") {
 					t.Errorf("told: %s", e.log)
+				}
+				if strings.Contains(e.log.String(), "could not be loaded") {
+					t.Errorf("the load has failed: %s", e.log)
 				}
 			})
 		})
