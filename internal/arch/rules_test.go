@@ -11,6 +11,9 @@ const (
 	franzGo   = "github.com/twmb/franz-go"
 	pgx       = "github.com/jackc/pgx/v5"
 	bits      = "github.com/bits-and-blooms/bloom/v3"
+	grpcGo    = "google.golang.org/grpc"
+	protobuf  = "google.golang.org/protobuf"
+	genproto  = "google.golang.org/genproto/googleapis/rpc"
 )
 
 // role says who may link a package.
@@ -106,6 +109,7 @@ var table = map[string]rule{
 		tests:   []string{"dedup/deduptest", "internal/redistest", "redisadapter"},
 	},
 	"httpadapter/internal/problem": {},
+	"grpcadapter":                  {imports: []string{"dedup", "httpadapter", "internal/sealed", grpcGo, protobuf, genproto}},
 	"retry":                        {imports: []string{"internal/backoff"}, tests: []string{"dedup", "httpadapter"}},
 
 	"internal/backoff":     {},
@@ -126,7 +130,7 @@ var table = map[string]rule{
 
 // libraries are nested modules that users import. They keep the rules of the table; programs and
 // tests may import them, and no other library.
-var libraries = []string{"kafkaadapter/franz", "outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub", "sqladapter/pgxv5"}
+var libraries = []string{"grpcadapter", "kafkaadapter/franz", "outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub", "sqladapter/pgxv5"}
 
 // importers are the nested modules that import libraries.
 var importers = []string{"bench", "cmd", "integration"}

@@ -1,0 +1,167 @@
+package grpcadapter
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Domain is that of the google.rpc.ErrorInfo of the interceptor's own errors.
+const Domain = "onceward"
+
+// pushback tells a client that follows a retryPolicy when to come again, or with -1 not to
+// (gRFC A6).
+const pushback = "grpc-retry-pushback-ms"
+
+// answer is one that the interceptor gives in its own name.
+type answer struct {
+	reason  string
+	code    codes.Code
+	message string
+	final   bool // coming again cannot help
+}
+
+// Answers, by the rows of docs/grpc.md. DataLoss says always the same: it is done, and there
+// is no response to be had.
+var (
+	keyMissing         = answer{"KEY_MISSING", codes.InvalidArgument, "this call needs the metadata " + KeyMetadata, true}
+	keyMalformed       = answer{"KEY_MALFORMED", codes.InvalidArgument, "the " + KeyMetadata + " is malformed", true}
+	noPrincipal        = answer{"NO_PRINCIPAL", codes.Unauthenticated, "the call names nobody that its key could belong to", false}
+	scopeUnavailable   = answer{"SCOPE_UNAVAILABLE", codes.Unavailable, "it cannot be found out now whose call this is", false}
+	notSupported       = answer{"NOT_SUPPORTED", codes.Unimplemented, "a call with a key must be of protobuf messages", true}
+	keyReused          = answer{"KEY_REUSED", codes.FailedPrecondition, "this " + KeyMetadata + " was used with another request", true}
+	inFlight           = answer{"IN_FLIGHT", codes.Aborted, "a call with this " + KeyMetadata + " is still running", false}
+	uncertain          = answer{"UNCERTAIN", codes.Aborted, "it is being found out whether an earlier call with this " + KeyMetadata + " had its effect", false}
+	replayRefused      = answer{"REPLAY_REFUSED", codes.PermissionDenied, "the response to this call may not be seen again", true}
+	responseNotKept    = answer{"RESPONSE_NOT_KEPT", codes.DataLoss, "this call is done; its response was not kept", true}
+	responseTooLarge   = answer{"RESPONSE_TOO_LARGE", codes.DataLoss, "this call is done; its response is too large to be kept", true}
+	responseInvalid    = answer{"RESPONSE_INVALID", codes.DataLoss, "this call is done; its response cannot be encoded", true}
+	responseUnreadable = answer{"RESPONSE_UNREADABLE", codes.DataLoss, "this call is done; its response cannot be read", true}
+	failed             = answer{"FAILED", codes.Internal, "this call has failed for good", true}
+	storeUnavailable   = answer{"STORE_UNAVAILABLE", codes.Unavailable, "it cannot be found out now whether this call is new", false}
+	outcomeUnknown     = answer{"OUTCOME_UNKNOWN", codes.Unavailable, "it is not known whether this call is done: ask again with its " + KeyMetadata, false}
+	cancelled          = answer{"CANCELLED", codes.Unavailable, "the call was cancelled before it was answered", false}
+)
+
+// say is the error of a, with what was wrong with this call in place of its message.
+func (c *call) say(a answer, message string) error {
+	if message != "" {
+		a.message = message
+	}
+	if a.final {
+		c.pushBack("-1")
+	}
+	return a.err()
+}
+
+// later is the error of a, and when to come again.
+func (c *call) later(a answer, wait time.Duration) error {
+	c.pushBack(strconv.FormatInt(int64((wait+time.Millisecond-1)/time.Millisecond), 10))
+	return a.err(&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
+}
+
+func (a answer) err(details ...protoadapt.MessageV1) error {
+	st := status.New(a.code, a.message)
+	details = append(details, &errdetails.ErrorInfo{Reason: a.reason, Domain: Domain})
+	if with, err := st.WithDetails(details...); err == nil {
+		st = with
+	}
+	return st.Err()
+}
+
+// pushBack sets a trailer; that fails only where nobody would read it.
+func (c *call) pushBack(ms string) { _ = grpc.SetTrailer(c.ctx, metadata.Pairs(pushback, ms)) }
+
+// answer answers with what Run returned. The record is written by now, or there is none and
+// nothing of the handler's that says it has happened goes out.
+func (c *call) answer(res dedup.Result[[]byte], err error) (any, error) {
+	switch {
+	case err != nil:
+		return c.answerError(&res, err)
+	case res.Outcome == dedup.Duplicate:
+		return c.answerAgain(res.Value)
+	case res.Outcome == dedup.Acquired && c.landed && c.lost != nil:
+		return nil, c.say(*c.lost, "")
+	case res.Outcome == dedup.Acquired && c.landed:
+		return c.resp, c.err
+	default: // no Runner answers so
+		c.i.cfg.Logger.Error("grpcadapter: the Runner answered nothing", "outcome", res.Outcome)
+		return nil, c.later(storeUnavailable, c.i.cfg.RetryAfter)
+	}
+}
+
+// answerAgain is the replay of what is stored; nil is what an operator marked.
+func (c *call) answerAgain(stored []byte) (any, error) {
+	if c.i.cfg.BeforeReplay != nil {
+		if err := c.i.cfg.BeforeReplay(c.ctx, c.method); err != nil {
+			c.i.cfg.Logger.Warn("grpcadapter: replay refused", "error", err)
+			return nil, c.say(replayRefused, "")
+		}
+	}
+	if len(stored) == 0 {
+		return nil, c.say(responseNotKept, "")
+	}
+	r, err := c.i.box.Decode(c.scope, c.key, stored)
+	if err != nil {
+		return c.unreadable(err)
+	}
+	if r.Tombstone {
+		return nil, c.say(responseNotKept, "")
+	}
+	resp, st, err := decode(r, c.i.cfg.Types)
+	if err != nil {
+		return c.unreadable(err)
+	}
+	_ = grpc.SetHeader(c.ctx, metadata.Pairs(ReplayedMetadata, "true")) // the client may have gone
+	if st != nil {
+		return nil, st.Err()
+	}
+	return resp, nil
+}
+
+func (c *call) unreadable(err error) (any, error) {
+	c.i.cfg.Logger.Error("grpcadapter: a stored response cannot be replayed", "method", c.method, "error", err)
+	return nil, c.say(responseUnreadable, "")
+}
+
+// answerError answers for a Run that did not end well. The handler's own error goes out only
+// if it was not to be kept, and the key is free again.
+func (c *call) answerError(res *dedup.Result[[]byte], err error) (any, error) {
+	wait := c.i.cfg.RetryAfter
+	var failure *dedup.FailedError
+	switch {
+	case c.ran && errors.Is(err, dedup.ErrLeaseLost), c.landed && dedup.OutcomeUnknown(err):
+		c.i.cfg.Logger.Warn("grpcadapter: effect without a record of ours", "error", err)
+		return nil, c.later(outcomeUnknown, wait)
+	case errors.Is(err, errNotKept):
+		return nil, c.err
+	case errors.Is(err, errCancelled):
+		return nil, c.later(cancelled, wait)
+	case errors.Is(err, dedup.ErrInFlight):
+		if lease := res.Record.Remaining; lease > 0 {
+			wait = min(wait, lease)
+		}
+		return nil, c.later(inFlight, wait)
+	case errors.Is(err, dedup.ErrUncertain):
+		return nil, c.later(uncertain, uncertainRetryAfter)
+	case errors.Is(err, dedup.ErrMismatch):
+		return nil, c.say(keyReused, "")
+	case errors.Is(err, dedup.ErrNoResult):
+		return c.answerAgain(nil)
+	case errors.As(err, &failure):
+		return nil, c.say(failed, "")
+	default:
+		c.i.cfg.Logger.Warn("grpcadapter: store unavailable", "error", err)
+		return nil, c.later(storeUnavailable, wait)
+	}
+}

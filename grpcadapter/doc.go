@@ -1,0 +1,13 @@
+// Package grpcadapter makes a unary call of gRPC that arrives twice have its effect once: a
+// server interceptor for the metadata idempotency-key, over the same [httpadapter.Runner]
+// as the middleware for HTTP.
+//
+// The first call with a key runs its handler, and its response, or its error of a code that
+// is kept, is recorded before it leaves. Who comes again with the key gets that; while the
+// first still runs, Aborted. When it cannot be found out or recorded, Unavailable: nobody is
+// told of a success that is not on record. Keys belong to a principal and a full method.
+//
+// A client that tries again sends the metadata again: the retryPolicy of a service config
+// does so by itself. The page docs/grpc.md of the repository tells what is answered when.
+// Streams are not intercepted.
+package grpcadapter

@@ -1,0 +1,241 @@
+package grpcadapter
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter"
+	"github.com/onceward/onceward/internal/sealed"
+)
+
+// interceptor is what all calls share.
+type interceptor struct {
+	run       httpadapter.Runner
+	principal Scope
+	cfg       Config
+	digester  *sealed.Digester
+	box       *sealed.Box
+	window    string // in seconds; "" for ever, or for less than one
+}
+
+// UnaryServerInterceptor returns an interceptor that runs handlers by run. A call that comes
+// again with its key gets the response of the first, from the record; see the page
+// docs/grpc.md for what is answered when. What is missing or contradicts itself is a
+// [*dedup.InputError]. The interceptor is safe for concurrent use.
+//
+// Before it in the chain belongs what authenticates, for the [Scope], and what recovers from
+// panics: they release the key and go on. A second one in the chain lets the key of the
+// first pass. Messages must be those of google.golang.org/protobuf.
+//
+// A handler has left its client: neither a deadline of the client nor a closed connection
+// cancels it, so wait for it with GracefulStop, or with grpc.WaitForHandlers. It gets a copy
+// of the request each time it runs, which a Runner of SQL may do again. What it sets with
+// grpc.SetHeader and grpc.SetTrailer goes out with its own response and is not replayed; with
+// grpc.SendHeader its header leaves before the record, and a client takes that for no success.
+func UnaryServerInterceptor(run httpadapter.Runner, scope Scope, cfg Config) (grpc.UnaryServerInterceptor, error) {
+	switch {
+	case run == nil:
+		return nil, &dedup.InputError{Field: "Runner", Reason: "is nil"}
+	case scope == nil:
+		return nil, &dedup.InputError{Field: "Scope", Reason: "is nil; Unscoped says that all clients share their keys"}
+	case run.ResultLimit() <= 0:
+		return nil, &dedup.InputError{Field: "Runner", Reason: "keeps no results (SeenOnly), and responses could not be replayed"}
+	}
+	cfg.setDefaults(run)
+	if err := cfg.check(run); err != nil {
+		return nil, err
+	}
+	i := &interceptor{run: run, principal: scope, cfg: cfg}
+	if window := run.Window(); window >= time.Second {
+		i.window = strconv.FormatInt(int64(window/time.Second), 10)
+	}
+	if err := i.build(); err != nil {
+		return nil, err
+	}
+	return i.intercept, nil
+}
+
+func (i *interceptor) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	values, requirement := keys(ctx), i.cfg.Methods(info.FullMethod)
+	if requirement == Unkeyed || requirement == Optional && len(values) == 0 {
+		return handler(ctx, req)
+	}
+	c := &call{i: i, ctx: ctx, method: info.FullMethod, handler: handler}
+	if err := c.read(values, req); err != nil {
+		return nil, err
+	}
+	if c.nested() {
+		return handler(ctx, req)
+	}
+	return c.answer(c.run())
+}
+
+// call is one call with a key, on its way.
+type call struct {
+	i       *interceptor
+	ctx     context.Context // the client's; a call ends with its interceptor
+	method  string
+	req     proto.Message
+	handler grpc.UnaryHandler
+
+	key   string
+	scope string
+
+	left   bool // the client's context
+	ran    bool // the handler has begun
+	landed bool // and has ended with a result
+	resp   any
+	err    error   // with the code that goes out
+	lost   *answer // in place of resp or err, which cannot be kept
+}
+
+// read finds out whose key it is, before anything is claimed.
+func (c *call) read(values []string, req any) error {
+	if len(values) == 0 {
+		return c.say(keyMissing, "")
+	}
+	key, reason := parseKey(values)
+	if reason != "" {
+		return c.say(keyMalformed, "The metadata "+KeyMetadata+" "+reason+".")
+	}
+	if c.i.cfg.CheckKey != nil {
+		if err := c.i.cfg.CheckKey(key); err != nil {
+			return c.say(keyMalformed, err.Error())
+		}
+	}
+	c.key = key
+	if c.i.window != "" {
+		_ = grpc.SetTrailer(c.ctx, metadata.Pairs(WindowMetadata, c.i.window)) // fails where nobody would read it
+	}
+	principal, err := c.i.principal(c.ctx, c.method)
+	switch {
+	case errors.Is(err, errUnscoped):
+		principal = ""
+	case err != nil:
+		c.i.cfg.Logger.Warn("grpcadapter: principal not found out", "error", err)
+		return c.later(scopeUnavailable, c.i.cfg.RetryAfter)
+	case principal == "":
+		return c.say(noPrincipal, "")
+	}
+	c.scope = c.i.scope(principal, c.method)
+	var ok bool
+	if c.req, ok = req.(proto.Message); !ok {
+		c.i.cfg.Logger.Error("grpcadapter: a request that is no protobuf message", "method", c.method)
+		return c.say(notSupported, "")
+	}
+	return nil
+}
+
+// nested reports whether the key is being run already, by an interceptor before this one:
+// it would find itself in flight, and have that answer kept.
+func (c *call) nested() bool {
+	outer, ok := c.ctx.Value(callKey{}).(*call)
+	return ok && outer.key == c.key && outer.scope == c.scope
+}
+
+// run claims the key and has the handler run under it. The Runner goes with the client
+// until the handler begins, so that who waits for a key in flight, and leaves, waits no
+// longer; then it has left the client, or the response would be lost with it.
+func (c *call) run() (dedup.Result[[]byte], error) {
+	fingerprint := c.fingerprint()
+	ctx, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(c.ctx), callKey{}, c))
+	defer cancel(nil)
+	leave := context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })
+	defer leave()
+	effect := func(ctx context.Context) ([]byte, bool, error) {
+		if !c.left && !leave() {
+			return nil, false, errCancelled // nothing has begun
+		}
+		c.left = true
+		return c.effect(ctx)
+	}
+	return c.i.run.Run(ctx, c.key, effect, dedup.WithScope(c.scope),
+		func(r *dedup.Request) { r.Fingerprint = fingerprint })
+}
+
+// fingerprintVersion is that of the list of parts.
+const fingerprintVersion = 1
+
+func (c *call) fingerprint() dedup.Fingerprint {
+	if c.i.cfg.Fingerprint == nil {
+		return dedup.Fingerprint{}
+	}
+	payload := c.i.cfg.Fingerprint(c.method, c.req)
+	if payload == nil {
+		return dedup.Fingerprint{}
+	}
+	return c.i.digester.Sum([]byte{fingerprintVersion}, []byte(c.method), payload)
+}
+
+// callKey is that of the call in the context that a Runner gets.
+type callKey struct{}
+
+// Identities of handlers' ends that keep nothing. They carry nothing of the handler's own
+// error, which may be one of package dedup, and would be taken for the Runner's.
+var (
+	errCancelled = errors.New("grpcadapter: cancelled")
+	errNotKept   = errors.New("grpcadapter: the error is not kept")
+)
+
+// effect is one run of the handler.
+func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
+	c.ran, c.landed, c.resp, c.err, c.lost = true, false, nil, nil, nil
+	run := &handlerRun{}
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, runKey{}, run), c.i.cfg.Timeout)
+	defer cancel()
+	if c.i.cfg.CancelWithClient {
+		defer context.AfterFunc(c.ctx, cancel)()
+	}
+	resp, err := c.handler(ctx, proto.Clone(c.req))
+	c.resp, c.err = resp, statusOf(err)
+
+	forgo := run.forgo.Load()
+	if err := c.notKept(ctx.Err() != nil, forgo); err != nil {
+		if forgo {
+			err = dedup.NotBegun(err)
+		}
+		return nil, false, err
+	}
+	result := c.result()
+	c.landed = true
+	return result, c.err != nil, nil
+}
+
+// notKept is why what the handler has returned is not to be kept.
+func (c *call) notKept(ended, forgo bool) error {
+	code := status.Code(c.err)
+	switch {
+	case code == codes.OK && forgo:
+		c.i.cfg.Logger.Error("grpcadapter: Forgo with a response is ignored", "method", c.method)
+	case code == codes.OK:
+	case ended:
+		return errCancelled
+	case forgo, code > codes.Unauthenticated, !c.i.cfg.Keep(code):
+		return errNotKept
+	}
+	return nil
+}
+
+// statusOf is an error of a handler as the server would send it.
+func statusOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		st = status.FromContextError(err)
+	}
+	if st.Code() == codes.OK { // an error that says so of itself
+		st = status.New(codes.Unknown, err.Error())
+	}
+	return st.Err()
+}

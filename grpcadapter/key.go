@@ -1,0 +1,65 @@
+package grpcadapter
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/onceward/onceward/internal/sealed"
+)
+
+// Names of the metadata.
+const (
+	// KeyMetadata carries the key of a call: one value of 1-255 bytes of visible ASCII
+	// without commas, which may stand between two values that a proxy has joined.
+	KeyMetadata = "idempotency-key"
+	// ReplayedMetadata is "true" in the header of a response, or error, from the record.
+	ReplayedMetadata = "idempotent-replayed"
+	// WindowMetadata says in the trailer of a call with a key for how many seconds the key
+	// is remembered. It is no header: one would end the retries of the client's retryPolicy.
+	WindowMetadata = "idempotency-window"
+)
+
+const maxKeyBytes = 255
+
+// Scope names the principal of a call: the account that its key belongs to, as whoever
+// authenticated the call has found out. Two principals with one key are two calls. An empty
+// principal is answered with Unauthenticated, an error with Unavailable. It must not come
+// from what a client can choose freely.
+type Scope func(ctx context.Context, fullMethod string) (principal string, err error)
+
+var errUnscoped = errors.New("grpcadapter: unscoped")
+
+// Unscoped is the [Scope] of a service with one client, or whose keys are secret and never
+// guessed: everybody who sends the same key and method gets the same response. A Scope may
+// return what it returns, for the methods where that is so.
+func Unscoped(context.Context, string) (string, error) { return "", errUnscoped }
+
+// scope is the scope of a key: a digest, so that nothing of the principal is in clear.
+func (i *interceptor) scope(principal, fullMethod string) string {
+	return sealed.ScopeOf("grpc", "1", i.cfg.Name, principal, fullMethod)
+}
+
+// keys are the values of the key's metadata.
+func keys(ctx context.Context) []string { return metadata.ValueFromIncomingContext(ctx, KeyMetadata) }
+
+// parseKey returns the key, or what is wrong: reason continues "The metadata idempotency-key".
+func parseKey(values []string) (key, reason string) {
+	if len(values) != 1 {
+		return "", "is there more than once"
+	}
+	key = values[0]
+	switch {
+	case key == "":
+		return "", "is empty"
+	case len(key) > maxKeyBytes:
+		return "", "is longer than 255 bytes"
+	}
+	for i := range len(key) {
+		if c := key[i]; c <= ' ' || c > '~' || c == ',' {
+			return "", "is not visible ASCII without commas"
+		}
+	}
+	return key, ""
+}
