@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -108,7 +109,7 @@ func TestFoldKilledAnywhere(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for at := int64(1); ; at++ {
 			o, ids := filled(t, client, fmt.Sprintf("f%t%d", after, at))
-			dying := redistest.Client(t, &redis.Options{Addr: client.Options().Addr, MaxRetries: -1})
+			dying := redistest.Client(t, &redis.Options{Addr: client.Options().Addr, MaxRetries: -1, ReadTimeout: time.Minute}) // a slow answer is no cut
 			s := &saboteur{at: at, after: after}
 			dying.AddHook(s)
 			whole, runner := o.s.client, o.s.runner
@@ -128,6 +129,7 @@ func TestFoldKilledAnywhere(t *testing.T) {
 				t.Errorf("cut at %d, %t: the next owner folds to %+v", at, after, g)
 			}
 			letGo(t, next)
+			noErr(t, client.FlushAll(t.Context()).Err()) // miniredis sorts all its keys with every command
 			if !s.struck.Load() {
 				if at < 5 {
 					t.Errorf("a fold takes %d commands: the test does not cut where it should", at-1)
@@ -181,6 +183,7 @@ func TestFoldWhileForgetting(t *testing.T) {
 			t.Errorf("step %d: folded to %+v", step, g)
 		}
 		letGo(t, o)
+		noErr(t, client.FlushAll(t.Context()).Err()) // as above
 	}
 }
 
