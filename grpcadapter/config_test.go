@@ -167,13 +167,16 @@ func TestResolve(t *testing.T) {
 	wantInputError(t, err, "Context")
 }
 
+func infoOf(method string) *grpc.UnaryServerInfo { return &grpc.UnaryServerInfo{FullMethod: method} }
+
+// direct calls without a server, the last interceptor first.
 func direct(t *testing.T, ctx context.Context, method string, req any, interceptors ...grpc.UnaryServerInterceptor) (any, error) {
 	t.Helper()
 	handler := grpc.UnaryHandler(func(_ context.Context, req any) (any, error) { return req, nil })
 	for _, icpt := range interceptors {
 		inner := handler
 		handler = func(ctx context.Context, req any) (any, error) {
-			return icpt(ctx, req, &grpc.UnaryServerInfo{FullMethod: method}, inner)
+			return icpt(ctx, req, infoOf(method), inner)
 		}
 	}
 	return handler(ctx, req)
