@@ -78,6 +78,15 @@
 // SELECT would not do: it can say "absent" while the commit is under way. Do does all of
 // this by itself; [Marks.Confirm] only asks, for those who cannot run it again.
 //
+// # Requests
+//
+// [Runner] is what package httpadapter needs to have a request's effect, its record and its response
+// in one transaction:
+//
+//	run, err := marks.Runner(db, sqladapter.RunnerConfig{})
+//	once, err := httpadapter.New(run, scope, httpadapter.Config{})
+//	mux.Handle("/payments", once.Handler(pay)) // pay writes through TxFrom(r.Context())
+//
 // # How long
 //
 // A mark lives until [Marks.DeleteExpired] removes it, and a duplicate that arrives

@@ -188,3 +188,25 @@ func TestTxFrom(t *testing.T) {
 		t.Errorf("%+v, %v", res, err)
 	}
 }
+
+// A second call of a key is refused before it has a connection, and one after the first is not, also
+// when that panicked.
+func TestRunnerGate(t *testing.T) {
+	m := newMarks(t, SQLite)
+	r, s := openRunner(t, m, slices.Concat(savedBy(m, releaseUndo)[:2], savedBy(m, releaseUndo))...)
+	inside := func(context.Context) ([]byte, bool, error) {
+		res, err := r.Run(t.Context(), testKey, keeps("x", false))
+		if !errors.Is(err, dedup.ErrInFlight) || res.Outcome != dedup.InFlight || res.Record.State != dedup.StateInProgress || s.begun != 1 {
+			t.Errorf("inside: %+v, %v, %d begun", res, err, s.begun)
+		}
+		panic("boom")
+	}
+	func() {
+		defer func() { _ = recover() }()
+		_, err := r.Run(t.Context(), testKey, inside)
+		t.Errorf("a panic is swallowed: %v", err)
+	}()
+	if res, err := r.Run(t.Context(), testKey, keeps("x", false)); err != nil || res.Outcome != dedup.Acquired || s.rolledBack != 1 || s.committed != 1 {
+		t.Errorf("after it: %+v, %v, %d rolled back, %d committed", res, err, s.rolledBack, s.committed)
+	}
+}

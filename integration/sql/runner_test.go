@@ -145,9 +145,11 @@ func TestRunnerCrowd(t *testing.T) {
 					}
 					return s.writes("m", "receipt", false)(ctx)
 				})
+				if err != nil {
+					defer refused.Done()
+				}
 				if errors.Is(err, dedup.ErrInFlight) && res.Outcome == dedup.InFlight && res.Record.Remaining == 0 {
 					inFlight.Add(1)
-					refused.Done()
 					return
 				}
 				wantRun(t, res, err, dedup.Acquired, "receipt")
