@@ -1,0 +1,150 @@
+package webhook_test
+
+import (
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/httpadapter/webhook"
+)
+
+const fuzzNow = 1700000000
+
+// within is the five minutes, worked out another way.
+func within(text string) bool {
+	n, err := strconv.Atoi(text)
+	return err == nil && n >= fuzzNow-300 && n <= fuzzNow+300 && !strings.ContainsAny(text, "+-_")
+}
+
+func verified(p webhook.Provider, body string, header map[string]string) (webhook.Identity, error) {
+	h := http.Header{}
+	for name, value := range header {
+		h.Set(name, value)
+	}
+	return p.Verify(&webhook.Message{Header: h, Body: []byte(body), Now: time.Unix(fuzzNow, 0)})
+}
+
+// A message is believed if, and only if, one of its entries is the signature of its text.
+func FuzzStandardWebhooks(f *testing.F) {
+	key := []byte("0123456789abcdef01234567")
+	private := ed25519.NewKeyFromSeed([]byte("0123456789abcdef0123456789abcdef"))
+	public := private.Public().(ed25519.PublicKey)
+	p := provider(f, "standard-webhooks", "whsec_"+base64.StdEncoding.EncodeToString(key), "whpk_"+base64.StdEncoding.EncodeToString(public))
+	sign := func(text string) (v1, v1a string) {
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(text))
+		return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)),
+			"v1a," + base64.StdEncoding.EncodeToString(ed25519.Sign(private, []byte(text)))
+	}
+	v1, v1a := sign("evt_1.1700000000.{}")
+	for _, list := range []string{v1, v1a, v1 + " " + v1a, "v2,x " + v1, v1 + ",", " ", "v1,", v1[:20], "v1a," + v1[3:], strings.Repeat(v1a+" ", 20)} {
+		f.Add("evt_1", "1700000000", list, "{}")
+	}
+	f.Add("evt_1.1700000000", "1700000000", v1, "{}")
+	f.Add("evt_1", "01700000000", v1, `{"type":1}`)
+	f.Add("", "-1", "", "")
+	f.Fuzz(func(t *testing.T, id, timestamp, list, body string) {
+		if strings.ContainsAny(list, "\r\n") {
+			t.Skip("no header has lines")
+		}
+		v1, v1a := sign(id + "." + timestamp + "." + body)
+		entries := strings.Split(list, " ")
+		want := id != "" && !strings.Contains(id, ".") && within(timestamp) && len(timestamp) <= 12 && len(entries) <= 16 &&
+			(slices.Contains(entries, v1) || slices.Contains(entries, v1a))
+		got, err := verified(p, body, map[string]string{"webhook-id": id, "webhook-timestamp": timestamp, "webhook-signature": list})
+		if (err == nil) != want || want && (got.ID != id || !got.Signed) {
+			t.Errorf("%q %q %q %q: %+v, %v; want %v", id, timestamp, list, body, got, err, want)
+		}
+		// And what is rightly signed is believed.
+		_, err = verified(p, body, map[string]string{"webhook-id": id, "webhook-timestamp": timestamp, "webhook-signature": "v1a,AAAA " + v1})
+		if want := id != "" && !strings.Contains(id, ".") && within(timestamp) && len(timestamp) <= 12; (err == nil) != want {
+			t.Errorf("signed: %v, want %v", err, want)
+		}
+	})
+}
+
+func FuzzStripe(f *testing.F) {
+	p := provider(f, "stripe", "old", "new")
+	const body = `{"id":"evt_1","type":"paid"}`
+	good := hexMAC("new", "1700000000."+body)
+	for _, h := range []string{"t=1700000000,v1=" + good, "t=1700000000,v1=00,v1=" + good, "v1=" + good, "t=1700000000,t=1,v1=" + good, "t=,v1", ",,,", "t=1700000000,v0=" + good, "t=1700000301,v1=" + good} {
+		f.Add(h, body)
+	}
+	f.Fuzz(func(t *testing.T, header, body string) {
+		var times, sums []string
+		parts := strings.Split(header, ",")
+		for _, part := range parts {
+			if text, ok := strings.CutPrefix(part, "t="); ok {
+				times = append(times, text)
+			}
+			if text, ok := strings.CutPrefix(part, "v1="); ok {
+				sums = append(sums, strings.ToLower(text))
+			}
+		}
+		want := false
+		if len(times) > 0 && within(times[len(times)-1]) && len(parts) <= 16 {
+			for _, s := range []string{"old", "new"} {
+				want = want || slices.Contains(sums, hexMAC(s, times[len(times)-1]+"."+body))
+			}
+		}
+		got, err := verified(p, body, map[string]string{"Stripe-Signature": header})
+		if err == nil && (!want || got.ID == "") {
+			t.Errorf("%q %q: %+v", header, body, got)
+		}
+	})
+}
+
+func FuzzPrefixed(f *testing.F) {
+	const body = `{"type":"event_callback","event_id":"Ev1"}`
+	f.Add("v0="+hexMAC("s", "v0:1700000000:"+body), "1700000000", body)
+	f.Add("sha256="+hexMAC("s", body), "", body)
+	f.Add("v0=", "", "")
+	f.Add("sha256=zz", "1", "{}")
+	slack, github := provider(f, "slack", "s"), provider(f, "github", "s")
+	f.Fuzz(func(t *testing.T, signature, timestamp, body string) {
+		_, err := verified(slack, body, map[string]string{"X-Slack-Signature": signature, "X-Slack-Request-Timestamp": timestamp})
+		if err == nil && (!within(timestamp) || !strings.EqualFold(signature[3:], hexMAC("s", "v0:"+timestamp+":"+body))) {
+			t.Errorf("Slack: %q %q %q", signature, timestamp, body)
+		}
+		_, err = verified(github, body, map[string]string{"X-Hub-Signature-256": signature, "X-GitHub-Delivery": "1", "X-GitHub-Event": "push"})
+		if want := strings.HasPrefix(signature, "sha256=") && strings.EqualFold(signature[7:], hexMAC("s", body)); (err == nil) != want {
+			t.Errorf("GitHub: %q %q: %v, want %v", signature, body, err, want)
+		}
+	})
+}
+
+// What HMAC accepts as a description signs the body, and never panics.
+func FuzzHMACContent(f *testing.F) {
+	for _, c := range []string{"{body}", "{id}.{timestamp}.{body}", "{id}{body}", "{body}{body}", "{{body}}", "}{", "v1:{body}:{id}", ""} {
+		f.Add(c, "e1", "{}")
+	}
+	f.Fuzz(func(t *testing.T, content, id, body string) {
+		cfg := base()
+		cfg.Content, cfg.TypeMember, cfg.Prefix = content, "", ""
+		if strings.Contains(content, "{timestamp}") {
+			cfg.TimestampHeader = "X-Time"
+		}
+		p, err := webhook.HMAC(cfg)
+		if err != nil {
+			return
+		}
+		text := strings.NewReplacer("{id}", id, "{timestamp}", "1700000000", "{body}", body).Replace(content)
+		if content == "" {
+			text = body
+		}
+		header := map[string]string{"X-Sig": hexMAC("old", text), "X-Id": id, "X-Time": "1700000000"}
+		if got, err := verified(p, body, header); err == nil && got.ID != id {
+			t.Errorf("%q: %+v", content, got)
+		}
+		if _, err := verified(p, body+"x", header); err == nil {
+			t.Errorf("%q does not sign the body", content)
+		}
+	})
+}
