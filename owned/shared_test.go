@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,8 +197,13 @@ func TestMisplaced(t *testing.T) {
 		_, client := redistest.Bubble(t)
 		opts := fewBuckets("mis")
 		opts.Window = 16 * time.Hour
+		var mu sync.Mutex
 		var told []string
-		opts.Observer.FilterState = func(e dedup.Event) { told = append(told, e.Reason) }
+		opts.Observer.FilterState = func(e dedup.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, e.Reason)
+		}
 		s := plainStore(t, client, opts)
 		s.registry.batch = 1 // a pipe holds nothing: both ends would be writing
 		o := takeLoaded(t, s, Partition{Source: "g/t", Number: 0, Count: 3})
@@ -205,11 +211,15 @@ func TestMisplaced(t *testing.T) {
 		o.beginOf(t, id)
 		steps := &stepper{do: func(int64) {}}
 		client.AddHook(steps)
+		mu.Lock()
 		told = nil
+		mu.Unlock()
 		noErr(t, o.Misplaced(t.Context()))
+		mu.Lock()
 		if !slices.Contains(told, "shared") {
 			t.Errorf("the observer was told %q", told)
 		}
+		mu.Unlock()
 		span := opts.Window + opts.Hold
 		until := func() (least time.Duration) {
 			heads, err := s.registry.heads(t.Context(), "g/t", 3)
