@@ -13,7 +13,7 @@ func (c *claiming) grant() {
 		if len(p.turn.begins) == 0 {
 			continue
 		}
-		refused := p.granted(c)
+		refused := p.granted()
 		fence := p.turn.reply.Fence
 		for _, i := range p.items {
 			it := &c.items[i]

@@ -150,7 +150,7 @@ func (p *part) prepare(c *claiming) {
 }
 
 // granted says what became of the begins of one partition: nil when they are on record in time.
-func (p *part) granted(c *claiming) (refused error) {
+func (p *part) granted() (refused error) {
 	t, o := &p.turn, p.o
 	switch {
 	case len(t.begins) == 0:
