@@ -422,6 +422,8 @@ func (c *consumer) flushNow(ctx context.Context) error {
 func (c *consumer) told(errs []error, sent int64) error {
 	var again []completion
 	var records []record
+	var why error
+	lost := 0
 	for i, e := range c.ends {
 		if e.sent == 0 {
 			e.sent = sent
@@ -438,12 +440,16 @@ func (c *consumer) told(errs []error, sent int64) error {
 			again = append(again, e)
 		default:
 			c.refused = true
+			why, lost = err, lost+1
 			if e.run > 0 {
 				records = append(records, record{kind: markLost, seq: e.run, from: e.sent})
 			}
 		}
 	}
 	c.ends = again
+	if why != nil {
+		c.refusedWith(lost, sent, why)
+	}
 	if len(records) > 0 {
 		c.ledger.write(records...)
 	}

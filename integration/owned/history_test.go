@@ -126,6 +126,7 @@ type history struct {
 	heard    map[span]int64 // when what prolonged the lease last was sent
 	orderly  map[span]int64 // released with everything that was begun: since when
 	failed   map[uint64][]int64
+	refusals []refusal
 	counts   counts
 }
 
@@ -141,7 +142,11 @@ func (h *history) read(dir string) error {
 		run   uint64
 	}
 	at := map[number]int{}
-	err := readLedgers(dir, func(child int, r record) {
+	var err error
+	if h.refusals, err = readRefusals(dir); err != nil {
+		return err
+	}
+	err = readLedgers(dir, func(child int, r record) {
 		where := place{r.source, r.part}
 		of := func() *run { return &h.runs[at[number{child, r.seq}]] }
 		switch r.kind {

@@ -155,6 +155,11 @@ func (h *history) story(key uint64) string {
 			ran[r.child] = true
 			fmt.Fprintf(&b, "\n  process %d in %v, epoch %d, attempt %d: claimed %s, begun %s, ended %s, mark sent %s, answered %s, refused %s; died %s",
 				r.child, r.place, r.epoch, r.attempt, at(r.claimed), at(r.begun), at(r.ended), at(r.sent), at(r.acked), at(r.lost), at(h.deaths[r.child]))
+			if r.lost > 0 {
+				for _, why := range h.refusalsNear(r.child, r.lost) {
+					fmt.Fprintf(&b, "\n    refused at %s: %s", at(why.at), why.text)
+				}
+			}
 		}
 	}
 	for where, from := range h.between(key) {

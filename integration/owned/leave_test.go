@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -84,7 +83,7 @@ func (c *consumer) goOn(claim *dedup.Claim, run uint64, kept bool) {
 			c.ledger.write(record{kind: markAcked, seq: run, from: sent.UnixNano()})
 			return
 		case !dedup.OutcomeUnknown(err) || time.Since(sent) > 5*time.Second:
-			fmt.Fprintln(os.Stderr, "process", c.cfg.Child, c.where, "an effect that ran on was refused:", err)
+			c.refusedWith(1, sent.UnixNano(), fmt.Errorf("an effect that ran on: %w", err))
 			c.ledger.write(record{kind: markLost, seq: run, from: sent.UnixNano()})
 			return
 		}
