@@ -177,7 +177,8 @@ func (o *Ownership) takeOver(b *redisscript.OwnBegun) {
 
 // reacquire takes the partition again when its lease has lapsed. The filter stays as it is when nobody
 // was there, the epoch before is ours, and the server has every turn that it had answered: each of them, and
-// this call, counts one up. Otherwise the partition is lost.
+// this call, counts one up. Otherwise the partition is lost. Where nothing is learnt, the epoch may be another
+// by now, and still ours: whoever is called stale by it asks again.
 func (o *Ownership) reacquire(ctx context.Context) error {
 	before := o.self().Epoch
 	o.again.Lock()
@@ -195,7 +196,8 @@ func (o *Ownership) reacquire(ctx context.Context) error {
 	reply := o.s.send(ctx, redisscript.NewOwnAcquire(o.keys(), self, redisscript.OwnClaim{
 		Hold: o.s.opts.Hold, Generation: o.part.Generation, TakeOver: o.s.opts.TakeOverOlderGeneration, Mine: before,
 	}))[0]
-	if reply.Err == nil && reply.Answer == redisscript.OwnAcquired {
+	o.unlearnt = reply.Err != nil
+	if reply.Err == nil && (reply.Answer == redisscript.OwnAcquired || reply.Answer == redisscript.OwnMine) {
 		o.given = reply.Epoch
 	}
 	switch {
@@ -205,16 +207,44 @@ func (o *Ownership) reacquire(ctx context.Context) error {
 		o.lose(errBehind)
 		return errBehind
 	case reply.Answer == redisscript.OwnAcquired && reply.Before == before:
-		err := o.acquired(&reply, sent)
-		o.s.opts.Logger.Warn("owned: the lease of a partition had lapsed, and nobody was there",
-			"source", o.part.Source, "partition", o.part.Number)
-		return err
+		return o.unbroken(&reply, sent)
 	case reply.Answer == redisscript.OwnMine && reply.Epoch == before:
 		return o.acquired(&reply, sent) // it had not lapsed
+	case reply.Answer == redisscript.OwnMine: // by an earlier call, whose answer we have not got
+		head, _, err := o.s.readPartition(ctx, &o.names)
+		if err != nil {
+			o.unlearnt = true
+			return err
+		}
+		if head != nil && head.Epoch == reply.Epoch && head.Since <= before {
+			return o.unbroken(&reply, sent)
+		}
 	case reply.Answer == redisscript.OwnAmnesia:
 		o.lose(ErrAmnesia)
 		return ErrAmnesia
 	}
 	o.lose(ErrLost)
 	return ErrLost
+}
+
+// unbroken takes in that nobody has had the partition since it was ours.
+func (o *Ownership) unbroken(r *redisscript.OwnReply, sent moment) error {
+	o.s.opts.Logger.Warn("owned: the lease of a partition had lapsed, and nobody was there",
+		"source", o.part.Source, "partition", o.part.Number)
+	return o.acquired(r, sent)
+}
+
+// ours reports whether a call that was stale is worth sending again. It asks for the partition once more where
+// it is not known what became of the last time; err is why that is not known still.
+func (o *Ownership) ours(ctx context.Context) (again bool, err error) {
+	o.again.Lock()
+	unlearnt := o.unlearnt
+	o.again.Unlock()
+	if unlearnt {
+		err = o.reacquire(ctx)
+	}
+	if o.lostFor() != nil {
+		return false, nil
+	}
+	return err == nil, err
 }

@@ -128,11 +128,12 @@ func (o *Ownership) move(ctx context.Context, fold *redisscript.OwnFold, members
 		}
 		o.heard(&reply)
 		switch {
-		case reply.Answer == redisscript.OwnStale && o.self().Epoch != self.Epoch:
-			return reply, errors.New("owned: fold: the partition was acquired again meanwhile")
 		case reply.Answer == redisscript.OwnStale:
-			o.lose(ErrLost)
-			return reply, ErrLost
+			o.staleIn(self.Epoch)
+			if err := o.lostFor(); err != nil {
+				return reply, err
+			}
+			return reply, errors.New("owned: fold: the partition was acquired again meanwhile")
 		case reply.Answer == redisscript.OwnAmnesia:
 			o.lose(ErrAmnesia)
 			return reply, ErrAmnesia

@@ -80,9 +80,10 @@ type Ownership struct {
 
 	foldAtOnce int // other than the constant in tests
 
-	again  sync.Mutex // one acquires again at a time
-	gaveUp bool       // under again: Release was sent
-	given  uint64     // under again: the last epoch that was given to us again, also where it was not used
+	again    sync.Mutex // one acquires again at a time
+	gaveUp   bool       // under again: Release was sent
+	given    uint64     // under again: the last epoch that was given to us again, also where it was not used
+	unlearnt bool       // under again: it was acquired again, or not: there was no answer
 
 	gate     sync.RWMutex // held to read from before a begin until it is answered; Release takes it
 	released atomic.Bool  // nothing begins any more

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
 )
 
 // slowAcquire holds back what Redis has answered to Acquire, until it has called a turn stale.
@@ -72,6 +73,83 @@ func TestMarksBesideAnAcquire(t *testing.T) {
 			w.Errorf("the partition was acquired again, and ended with %v", err)
 		}
 		w.wants("the key", w.claim(s, request(1)), dedup.Duplicate, 0)
+	})
+}
+
+// TestALostReplyOfAnAcquire: the lease has run out with nobody there, the partition was acquired again, and the
+// answer to that was lost. Redis has another epoch by then, and what is sent under the one before is stale. The
+// marks of what runs must not be lost by it, nor the partition: the keys would run again, though nobody has
+// taken them over.
+func TestALostReplyOfAnAcquire(t *testing.T) {
+	for name, after := range map[string]func(w *world, s *Store, o *Ownership){
+		"a mark":    func(*world, *Store, *Ownership) {},
+		"a renewal": func(_ *world, s *Store, o *Ownership) { s.renew([]*Ownership{o}) },
+		"an ask":    func(w *world, s *Store, _ *Ownership) { s.Claim(w.Context(), []dedup.ClaimRequest{request(3)}) },
+		"a fold": func(w *world, _ *Store, o *Ownership) {
+			if _, err := o.move(w.Context(), &redisscript.OwnFold{Gen: o.gen, N: 1}, nil); err == nil {
+				w.Error("a fold under the epoch before")
+			}
+		},
+		"another one": func(w *world, _ *Store, o *Ownership) {
+			w.wired().lose = 1
+			if err := o.reacquire(w.Context()); !errors.Is(err, errNoReply) {
+				w.Errorf("acquired once more: %v", err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				h := w.wired()
+				s := w.process()
+				o := w.own(s)
+				done := request(3)
+				w.wants("a key that is done", w.claim(s, done), dedup.Acquired, 1)
+				w.finish(s, success(&done))
+				r := request(1)
+				w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
+				w.freeze(o, w.opts.Lease+1)
+				o.renewing.Store(true)
+				h.lose = 1
+				if err := o.reacquire(w.Context()); !errors.Is(err, errNoReply) {
+					w.Fatalf("acquired again: %v", err)
+				}
+				after(w, s, o)
+				if a := w.finish(s, success(&r)); !a.Held || !a.Written {
+					w.Errorf("nobody was there, and the mark was refused: %+v", a)
+				}
+				if err := context.Cause(o.Context()); err != nil {
+					w.Errorf("nobody was there, and the partition ended with %v", err)
+				}
+				w.wants("the key", w.claim(s, request(1)), dedup.Duplicate, 0)
+				w.wants("another new key", w.claim(s, request(4)), dedup.Acquired, 1)
+				must(w, o.Release(w.Context()))
+				w.own(w.process())
+			})
+		})
+	}
+}
+
+// TestALostReplyBehindAnotherOwner: the answer to an acquire was lost, and somebody else had the partition
+// between the lapse and that. What he has begun and marked is not known here: the owner begins anew.
+func TestALostReplyBehindAnotherOwner(t *testing.T) {
+	story(t, func(w *world) {
+		h := w.wired()
+		s, other := w.process(), w.process()
+		o := w.own(s)
+		w.wants("a new key", w.claim(s, request(1)), dedup.Acquired, 1)
+		w.freeze(o, w.opts.Lease+1)
+		o.renewing.Store(true)
+		must(w, w.own(other).Release(w.Context()))
+		h.lose = 1
+		if err := o.reacquire(w.Context()); !errors.Is(err, errNoReply) {
+			w.Fatalf("acquired again: %v", err)
+		}
+		s.renew([]*Ownership{o})
+		if cause := context.Cause(o.Context()); !errors.Is(cause, ErrLost) {
+			w.Errorf("somebody else was there, and Context ended with %v", cause)
+		}
+		must(w, o.Release(w.Context()))
+		w.own(s)
 	})
 }
 

@@ -169,8 +169,10 @@ func (t *turn) again(ctx context.Context) bool {
 		return true
 	case t.reply.Answer == redisscript.OwnLapsed:
 		return len(t.begins)+len(t.touches) > 0 && t.o.reacquire(ctx) == nil
-	case t.reply.Answer == redisscript.OwnStale:
-		return t.o.lostFor() == nil // it was acquired again while the turn was under way
+	case t.reply.Answer == redisscript.OwnStale: // it may have been acquired again while the turn was under way
+		again, err := t.o.ours(ctx)
+		t.reply.Err = err
+		return again
 	}
 	return false
 }
@@ -208,11 +210,12 @@ func (t *turn) take(r *redisscript.OwnReply, sent moment) {
 }
 
 // staleIn takes in that the partition has another epoch: it is lost, unless we have acquired it again while
-// the call was under way. An acquire that is not answered yet may be what raised the epoch, so it is waited for.
+// the call was under way. An acquire that is not answered yet may be what raised the epoch, so it is waited for;
+// where that got no answer, another call tells.
 func (o *Ownership) staleIn(epoch uint64) {
 	o.again.Lock()
 	defer o.again.Unlock()
-	if o.self().Epoch == epoch {
+	if o.self().Epoch == epoch && !o.unlearnt {
 		o.lose(ErrLost)
 	}
 }
