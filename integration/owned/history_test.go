@@ -38,6 +38,7 @@ func (r *run) over() int64 {
 type grant struct {
 	child      int
 	epoch, seq uint64
+	before     uint64 // the epoch that Redis had; 0: it is not known
 	sent, at   int64
 }
 
@@ -170,6 +171,7 @@ func (h *history) read(dir string) error {
 	})
 	for where := range h.grants {
 		slices.SortFunc(h.grants[where], func(a, b grant) int { return cmp.Compare(a.seq, b.seq) })
+		h.grants[where] = h.withUnwritten(h.grants[where])
 	}
 	h.counts.kills = h.killed
 	h.counts.handovers = h.handovers()
@@ -188,7 +190,7 @@ func (h *history) other(child int, where place, r *record) {
 	case dying:
 		h.deaths[child] = r.at
 	case granted:
-		h.grants[where] = append(h.grants[where], grant{child: child, epoch: r.epoch, seq: r.seq, sent: r.from, at: r.at})
+		h.grants[where] = append(h.grants[where], grant{child: child, epoch: r.epoch, seq: r.seq, before: r.key, sent: r.from, at: r.at})
 		h.prolonged(where, r)
 	case wrote:
 		h.writes[where] = append(h.writes[where], write{child: child, epoch: r.epoch, seq: r.seq, sent: r.from, renewed: r.attempt > 0})
@@ -213,6 +215,35 @@ func (h *history) other(child int, where place, r *record) {
 		h.counts.loaded++
 	}
 }
+
+// withUnwritten adds the partitions that were given to who died before it could write that down: the next one
+// was told of an epoch that is in no ledger. An epoch says when it was given, in ms, by the clock that all have.
+func (h *history) withUnwritten(written []grant) (all []grant) {
+	known := map[uint64]bool{}
+	for _, g := range written {
+		known[g.epoch] = true
+	}
+	for _, g := range written {
+		at := int64(g.before/1024) * int64(time.Millisecond)
+		if child, died := h.diedAt(at); g.before > 0 && !known[g.before] && died {
+			all = append(all, grant{child: child, epoch: g.before, seq: g.seq - 1, sent: at, at: at})
+		}
+		all = append(all, g)
+	}
+	return all
+}
+
+// diedAt finds a process that died within a lease of a time: what it had asked Redis for is done also after that.
+func (h *history) diedAt(at int64) (child int, ok bool) {
+	for c, death := range h.deaths {
+		if abs(death-at) <= int64(h.lease) && (!ok || abs(death-at) < abs(h.deaths[child]-at)) {
+			child, ok = c, true
+		}
+	}
+	return child, ok
+}
+
+func abs(n int64) int64 { return max(n, -n) }
 
 func (h *history) prolonged(where place, r *record) {
 	of := span{where, r.epoch}

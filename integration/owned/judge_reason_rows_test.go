@@ -134,6 +134,12 @@ func TestJudgeReasons(t *testing.T) {
 			s.grant(2, 0, 20, 450)
 			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 500, acked: 510})
 		}, why: superseded},
+		"superseded by one that died before it could write that down":     {story: func(s *script) { s.unwritten(450, 450, 0) }, why: superseded},
+		"superseded by one that had asked when it was killed":             {story: func(s *script) { s.unwritten(450, 200, 0) }, why: superseded},
+		"an epoch that nobody had who died":                               {story: func(s *script) { s.unwritten(450, 2000, 0) }, want: "without a reason"},
+		"an epoch that nobody had who died then":                          {story: func(s *script) { s.unwritten(450, 100, 0) }, want: "without a reason"},
+		"an epoch that somebody had who died, after the mark was refused": {story: func(s *script) { s.unwritten(520, 450, 0) }, want: "without a reason"},
+		"an epoch that the process had itself, and somebody died":         {story: func(s *script) { s.unwritten(450, 450, 450) }, want: "without a reason"},
 		"superseded, while the inner store had the claim": {story: func(s *script) {
 			s.grant(1, 0, 10, 50)
 			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, asked: true, renewed: 440, lost: 900})
@@ -141,6 +147,21 @@ func TestJudgeReasons(t *testing.T) {
 			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 500, acked: 510})
 		}, want: "without a reason"},
 	})
+}
+
+// unwritten has a process acquire a partition that it had before, and hear of an epoch in between that was given
+// at a time. Somebody else dies at another; unless own is 0 it was the process itself that was given it.
+func (s *script) unwritten(given, death, own int64) {
+	epoch := func(at int64) uint64 { return uint64(at) * 1024 }
+	s.h.deaths[3] = death * ms
+	s.grant(1, 0, epoch(50), 50)
+	s.effect(effect{child: 1, key: key, epoch: epoch(50), claimed: 100, lost: 500})
+	if own > 0 {
+		s.grant(1, 0, epoch(own), own)
+	}
+	s.seq[place{0, 0}] += 2
+	s.write(1, record{kind: granted, epoch: epoch(900), key: epoch(given), seq: s.seq[place{0, 0}], from: 900 * ms, at: 901 * ms})
+	s.effect(effect{child: 1, key: key, epoch: epoch(900), attempt: 2, claimed: 910, acked: 920})
 }
 
 // stopped has one process stand still, while another runs its key elsewhere.

@@ -28,7 +28,7 @@ const (
 	answered                   // a message was claimed alone: key, attempt, the outcome in seq; from: sent
 	deadLetter                 // a message is out of attempts: key, attempt
 	dying                      // the handler kills its process
-	granted                    // Redis gave us a partition: part, epoch, seq; from: sent
+	granted                    // Redis gave us a partition: part, epoch, seq, the epoch before in key; from: sent
 	wrote                      // Redis took a turn of ours: part, epoch, seq; marks in key, 1 in attempt if it renewed; from: sent
 	verdicts                   // what the filter said since the last: new in key, maybe in epoch, unknown in seq, of them too full in attempt
 	refused                    // a partition could not be acquired for lack of data: part

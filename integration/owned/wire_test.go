@@ -154,7 +154,8 @@ func (w *wire) note(tag string, args, reply []any) (record, bool) {
 	r := record{source: where.source, part: where.part, epoch: uint64(epoch), seq: uint64(seq)}
 	switch word {
 	case "acquired", "mine":
-		r.kind = granted
+		before, _ := reply[7].(int64)
+		r.kind, r.key = granted, uint64(before)
 		newest.Store(r.epoch)
 		return r, true
 	case "done", "lapsed", "shared", "behind":
