@@ -1,6 +1,7 @@
 package owned_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/onceward/onceward/dedup"
@@ -147,6 +148,20 @@ func TestJudgeReasons(t *testing.T) {
 			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 500, acked: 510})
 		}, want: "without a reason"},
 	})
+}
+
+// TestStoryTellsWhoHadThePartition: around each effect of the key, and not only around the first.
+func TestStoryTellsWhoHadThePartition(t *testing.T) {
+	s := newScript(t)
+	s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, acked: 110})
+	s.grant(2, 0, 20, 7000)
+	s.grant(3, 0, 30, 19000)
+	s.effect(effect{child: 3, key: key, epoch: 30, claimed: 20000, acked: 20010})
+	_, h := s.judge()
+	text := h.story(key)
+	if !strings.Contains(text, "process 3 was given {0 0}") || strings.Contains(text, "process 2 was given") {
+		t.Error(text)
+	}
 }
 
 // unwritten has a process acquire a partition that it had before, and hear of an epoch in between that was given

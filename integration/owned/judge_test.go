@@ -162,10 +162,10 @@ func (h *history) story(key uint64) string {
 			}
 		}
 	}
-	for where, from := range h.between(key) {
-		for _, g := range h.grants[where] {
-			if g.at >= from && g.sent <= from+int64(5*time.Second) {
-				fmt.Fprintf(&b, "\n  process %d was given %v at %s to %s: epoch %d, turn %d", g.child, where, at(g.sent), at(g.at), g.epoch, g.seq)
+	for where, all := range h.grants {
+		for _, g := range all {
+			if h.near(key, where, &g) {
+				fmt.Fprintf(&b, "\n  process %d was given %v at %s to %s: epoch %d after %d, turn %d", g.child, where, at(g.sent), at(g.at), g.epoch, g.before, g.seq)
 			}
 		}
 	}
@@ -188,13 +188,9 @@ func (h *history) story(key uint64) string {
 	return b.String()
 }
 
-// between says where a key ran, and since when.
-func (h *history) between(key uint64) map[place]int64 {
-	all := map[place]int64{}
-	for _, r := range h.runs {
-		if r.key == key {
-			all[r.place] = min(cmp.Or(all[r.place], r.claimed), r.claimed)
-		}
-	}
-	return all
+// near reports whether a partition was given right before, or soon after, a key was claimed there.
+func (h *history) near(key uint64, where place, g *grant) bool {
+	return slices.ContainsFunc(h.runs, func(r run) bool {
+		return r.key == key && r.place == where && g.at >= r.claimed-int64(2*time.Second) && g.sent <= r.claimed+int64(5*time.Second)
+	})
 }
