@@ -63,6 +63,32 @@ func createTopic(t *testing.T, brokers []string, topic string, partitions int32,
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = admin.DeleteTopic(topic) })
+	for _, address := range brokers {
+		broker := sarama.NewBroker(address)
+		if err := broker.Open(clientConfig()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = broker.Close() })
+		eventually(t, 30*time.Second, func() (bool, string) { return knowsTopic(broker, topic, partitions) })
+	}
+}
+
+// knowsTopic tells whether a broker has heard of a topic and its leaders: the controller answers
+// to CreateTopics before the brokers have read what it wrote.
+func knowsTopic(broker *sarama.Broker, topic string, partitions int32) (bool, string) {
+	answer, err := broker.GetMetadata(sarama.NewMetadataRequest(clientConfig().Version, []string{topic}))
+	if err != nil {
+		return false, err.Error()
+	}
+	if len(answer.Topics) != 1 || answer.Topics[0].Err != sarama.ErrNoError || len(answer.Topics[0].Partitions) != int(partitions) {
+		return false, fmt.Sprintf("%s knows %v", broker.Addr(), answer.Topics)
+	}
+	for _, p := range answer.Topics[0].Partitions {
+		if p.Err != sarama.ErrNoError {
+			return false, fmt.Sprintf("%s, partition %d: %v", broker.Addr(), p.ID, p.Err)
+		}
+	}
+	return true, ""
 }
 
 // header is a header of a message to produce.
