@@ -16,6 +16,7 @@ func (c *call) run(ctx context.Context) (*http.Response, error) {
 		if f != nil { // a callback panicked
 			f.close()
 		}
+		c.refund()
 	}()
 	for {
 		var err error
@@ -77,7 +78,7 @@ func (c *call) attempt(ctx context.Context) (*flight, error) {
 	if c.sends == 0 {
 		c.Budget.Deposit()
 	}
-	c.sends++
+	c.sent()
 	if c.hedges {
 		return c.race(ctx, f, limit), nil
 	}
@@ -90,7 +91,7 @@ func (c *call) launch(ctx context.Context, limit time.Duration) (*flight, error)
 	if c.retries() {
 		ctx = NoRetry(ctx)
 	}
-	f := &flight{breaker: c.t.cfg.Breaker, caller: c.req.Context(), limit: limit}
+	f := &flight{breaker: c.t.cfg.Breaker, caller: c.req.Context()}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	var err error
 	if f.req, err = c.request(f.ctx); err != nil {
@@ -105,7 +106,7 @@ func (c *call) launch(ctx context.Context, limit time.Duration) (*flight, error)
 		return nil, ErrOpen
 	}
 	if limit > 0 {
-		f.timer = time.AfterFunc(limit, func() { f.cancel(&timeoutError{limit}) })
+		f.within(limit)
 	}
 	return f, nil
 }
@@ -114,6 +115,9 @@ func (c *call) launch(ctx context.Context, limit time.Duration) (*flight, error)
 func (c *call) judge(f *flight) (Class, failure) {
 	class := Final
 	if f.err == nil {
+		if f.timer == nil && c.keyed && f.resp.StatusCode == http.StatusConflict {
+			f.within(sniffTime)
+		}
 		class = c.t.class(f.resp, c.keyed)
 	}
 	f.land()

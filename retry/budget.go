@@ -28,7 +28,8 @@ type BudgetConfig struct {
 }
 
 // Budget is a bucket of tokens that bounds retries to a part of the requests: each request puts
-// Ratio of a token in, each retry and each hedge takes one out. So of n requests at most Floor +
+// Ratio of a token in, each retry and each hedge takes one out. One that is not sent after all, because
+// a breaker is open or the caller has gone, gives it back. So of n requests at most Floor +
 // Ratio*n are sent again, whatever fails. It is the per-client retry budget of "Handling Overload"
 // in Google's "Site Reliability Engineering", whose share is 10 % as well.
 //
@@ -79,9 +80,13 @@ func (b *Budget) Deposit() {
 	if b == nil || b.unlimited {
 		return
 	}
+	b.add(b.ratio)
+}
+
+func (b *Budget) add(n int64) {
 	for {
 		old := b.tokens.Load()
-		if b.tokens.CompareAndSwap(old, min(old+b.ratio, b.limit)) {
+		if b.tokens.CompareAndSwap(old, min(old+n, b.limit)) {
 			return
 		}
 	}
@@ -100,6 +105,13 @@ func (b *Budget) Take() bool {
 		if b.tokens.CompareAndSwap(old, old-token) {
 			return true
 		}
+	}
+}
+
+// giveBack returns a token that was taken for nothing.
+func (b *Budget) giveBack() {
+	if b != nil && !b.unlimited {
+		b.add(token)
 	}
 }
 

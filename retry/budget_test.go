@@ -2,12 +2,14 @@ package retry_test
 
 import (
 	"context"
+	"io"
 	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/onceward/onceward/retry"
 )
@@ -139,4 +141,47 @@ func TestTransportsBudget(t *testing.T) {
 			t.Errorf("1000 requests were sent %d times", n)
 		}
 	})
+}
+
+// A token that was taken for what is not sent after all goes back.
+func TestTokensOfWhatIsNotSent(t *testing.T) {
+	for _, name := range []string{"breaker before a retry", "breaker before a hedge", "caller goes, transport", "caller goes, Do", "body gone"} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { notSent(t, name) }) })
+	}
+}
+
+func notSent(t *testing.T, name string) {
+	budget, err := retry.NewBudget(retry.BudgetConfig{Ratio: 1e-6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &breaker{limit: 1, delay: time.Hour}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cfg := retry.TransportConfig{Policy: retry.Policy{Budget: budget}}
+	base := &script{steps: []step{broken}}
+	req := request(t, "GET", "").WithContext(ctx)
+	switch name {
+	case "breaker before a retry":
+		cfg.Breaker = b
+	case "breaker before a hedge":
+		cfg.Breaker, cfg.HedgeAfter, base.steps = b, time.Second, []step{slow(time.Minute, answer(200, ""))}
+		time.AfterFunc(time.Millisecond, b.RecordFailure)
+	case "body gone":
+		req.Body, req.ContentLength = io.NopCloser(strings.NewReader("x")), 1
+		req.GetBody = func() (io.ReadCloser, error) { return nil, errNetwork }
+	default:
+		time.AfterFunc(time.Millisecond, cancel)
+	}
+	if name == "caller goes, Do" {
+		p := cfg.Policy
+		p.Backoff = steady
+		_, err = retry.Do(ctx, p, func(context.Context, int) (int, error) { return 0, errNetwork })
+		gaveUp(t, err, retry.ContextEnded)
+	} else if resp, err := transport(t, base, cfg).RoundTrip(req); err == nil {
+		text(t, resp, nil)
+	}
+	if got := budget.Tokens(); len(base.requests()) > 1 || got < retry.DefaultFloor || got > retry.DefaultFloor+1e-5 {
+		t.Errorf("%v tokens of %v after %d requests", got, retry.DefaultFloor, len(base.requests()))
+	}
 }

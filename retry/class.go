@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // Class is what a response means for the request that it answers.
@@ -19,8 +20,9 @@ const (
 	Final
 	// Again: another attempt, if the request may be repeated.
 	Again
-	// Wait: a request with the same key is in flight; ask again for its answer. It costs neither an
-	// attempt nor a token of the budget, but [TransportConfig].MaxWait of time at most.
+	// Wait: a request with the same key is in flight, or it is being found out what became of it;
+	// ask again for its answer. It costs neither an attempt nor a token of the budget, but
+	// [TransportConfig].MaxWait of time at most, and happens under [NoRetry] too.
 	Wait
 )
 
@@ -57,8 +59,8 @@ func safe(method string) bool {
 // replayedHeader marks a stored answer: to ask again would bring the same.
 const replayedHeader = "Idempotent-Replayed"
 
-// class decides about a response. A keyed 409 with the problem in-flight comes from a layer like
-// httpadapter's.
+// class decides about a response. A keyed 409 with the problem in-flight or uncertain comes from a
+// layer like httpadapter's.
 func (t *Transport) class(resp *http.Response, keyed bool) Class {
 	if signalled(resp.Header) || resp.Header.Get(replayedHeader) == "true" {
 		return Final
@@ -71,21 +73,29 @@ func (t *Transport) class(resp *http.Response, keyed bool) Class {
 	if resp.StatusCode != http.StatusConflict || !keyed {
 		return StatusClass(resp.StatusCode)
 	}
-	if inFlight(resp) {
+	switch problemType(resp) {
+	case "in-flight":
 		return Wait
+	case "uncertain": // who says when to come back finds it out meanwhile
+		if _, says := RetryAfter(resp.Header, time.Now()); says {
+			return Wait
+		}
 	}
 	return Final
 }
 
-// sniffLimit is as much of a problem's text as is read for its type.
-const sniffLimit = 64 << 10
+// As much of a problem's text is read for its type, and for so long where the attempt has no timeout.
+const (
+	sniffLimit = 64 << 10
+	sniffTime  = 10 * time.Second
+)
 
-// inFlight reports whether resp is problem+json (RFC 9457) whose type ends in "in-flight". What it
+// problemType is the last part of the type of a problem+json (RFC 9457), "" for anything else. What it
 // reads of the body is put back.
-func inFlight(resp *http.Response) bool {
+func problemType(resp *http.Response) string {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || media != "application/problem+json" || resp.Body == nil {
-		return false
+		return ""
 	}
 	head, err := io.ReadAll(io.LimitReader(resp.Body, sniffLimit))
 	rest := io.Reader(resp.Body)
@@ -97,9 +107,9 @@ func inFlight(resp *http.Response) bool {
 		Type string `json:"type"`
 	}
 	if json.Unmarshal(head, &problem) != nil {
-		return false
+		return ""
 	}
-	return problem.Type[strings.LastIndexAny(problem.Type, "/#:")+1:] == "in-flight"
+	return problem.Type[strings.LastIndexAny(problem.Type, "/#:")+1:]
 }
 
 // joined reads from one and closes the other.

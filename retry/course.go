@@ -16,15 +16,18 @@ type failure struct {
 
 // course is the way of one call through its attempts. It belongs to one goroutine.
 type course struct {
-	Policy              // complete
-	limit     Reason    // why there is one send only; 0 if there may be more
-	deadline  time.Time // of the context; zero: none
-	latest    time.Time // that an attempt may begin
-	sends     int       // attempts and repeats of a wait
-	waits     int       // of sends: those that are no attempt
-	prev      time.Duration
-	waitUntil time.Time     // zero: has not waited
-	longest   time.Duration // of all waits for what is in flight elsewhere
+	Policy               // complete
+	limit      Reason    // why there is one send only; 0 if there may be more
+	repeatable bool      // what is sent can be sent again, also where limit forbids attempts
+	deadline   time.Time // of the context; zero: none
+	latest     time.Time // that an attempt may begin
+	sends      int       // attempts and repeats of a wait
+	waits      int       // of sends: those that are no attempt
+	prev       time.Duration
+	began      time.Time     // of the last send
+	paid       bool          // a token has been taken for a send that is to come
+	waitUntil  time.Time     // zero: has not waited
+	longest    time.Duration // of all waits for what is in flight elsewhere
 }
 
 // newCourse begins a call under a complete policy.
@@ -38,7 +41,7 @@ func newCourse(ctx context.Context, p Policy) *course {
 	return c
 }
 
-// once leaves one send, whatever it is answered. The first reason stays.
+// once leaves one attempt, whatever it is answered. The first reason stays.
 func (c *course) once(why Reason) {
 	if c.limit == 0 {
 		c.Attempts, c.limit = 1, why
@@ -79,7 +82,7 @@ func (c *course) timeout() time.Duration {
 // pause returns how long to wait after f, or why there is no next attempt. A token is taken last,
 // when nothing else stands in the way.
 func (c *course) pause(f failure) (time.Duration, Reason) {
-	if c.limit != 0 {
+	if c.limit != 0 && !(f.wait && c.repeatable) {
 		return 0, c.limit
 	}
 	if !f.wait && c.sends-c.waits >= c.Attempts {
@@ -101,16 +104,31 @@ func (c *course) pause(f failure) (time.Duration, Reason) {
 		c.waits++
 		return delay, 0
 	}
-	if !c.Budget.Take() {
+	if c.paid = c.Budget.Take(); !c.paid {
 		return 0, BudgetEmpty
 	}
 	return delay, 0
 }
 
+// sent counts a send.
+func (c *course) sent() {
+	c.sends++
+	c.began = time.Now()
+	c.paid = false
+}
+
+// refund gives back the token of a send that has not come about.
+func (c *course) refund() {
+	if c.paid {
+		c.paid = false
+		c.Budget.giveBack()
+	}
+}
+
 // patient reports whether a wait of d for what is in flight elsewhere ends in time.
 func (c *course) patient(d time.Duration) bool {
 	if c.waitUntil.IsZero() {
-		c.waitUntil = time.Now().Add(c.longest)
+		c.waitUntil = c.began.Add(c.longest) // so a wait in a layer below counts
 	}
 	return d <= time.Until(c.waitUntil)
 }

@@ -37,6 +37,7 @@ func Do[T any](ctx context.Context, p Policy, fn func(ctx context.Context, attem
 		return zero, ended(ctx)
 	}
 	c := newCourse(ctx, p)
+	defer c.refund() // also if OnRetry panics
 	p.Budget.Deposit()
 	for {
 		v, err := try(ctx, c, fn)
@@ -64,7 +65,7 @@ func try[T any](ctx context.Context, c *course, fn func(context.Context, int) (T
 		inner, cancel = context.WithTimeoutCause(inner, d, &timeoutError{d})
 		defer cancel()
 	}
-	c.sends++
+	c.sent()
 	return fn(inner, c.sends)
 }
 

@@ -24,10 +24,11 @@ const (
 	DeadlineNear
 	// ElapsedNear: [Policy].Elapsed ends before the wait does.
 	ElapsedNear
-	// WaitedTooLong: another request with the key was in flight for longer than
+	// WaitedTooLong: another request with the key was in flight, or uncertain, for longer than
 	// [TransportConfig].MaxWait.
 	WaitedTooLong
 	// NotAllowed: a layer above retries: there is [NoRetry], or the request itself says Do-Not-Retry.
+	// What is in flight is waited for all the same.
 	NotAllowed
 	// NotRepeatable: the method is not idempotent and there is no key, or the body can be read once only.
 	NotRepeatable

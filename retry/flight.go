@@ -27,9 +27,16 @@ type flight struct {
 
 var (
 	errLost     = errors.New("retry: another copy of the request was answered first")
+	errDropped  = errors.New("retry: the call ended without this copy of its request")
 	errNothing  = errors.New("retry: the base RoundTripper returned neither a response nor an error")
 	errVanished = errors.New("retry: the base RoundTripper ended its goroutine")
 )
+
+// within begins the time of the attempt.
+func (f *flight) within(limit time.Duration) {
+	f.limit = limit
+	f.timer = time.AfterFunc(limit, func() { f.cancel(&timeoutError{limit}) })
+}
 
 // fly sends and waits for the answer's header. If the base panics the flight is closed.
 func (f *flight) fly(base http.RoundTripper) {
@@ -64,15 +71,38 @@ func (f *flight) record() {
 	if f.breaker == nil {
 		return
 	}
-	cancelled := f.err != nil && errors.Is(f.caller.Err(), context.Canceled)
-	switch release, ok := f.breaker.(interface{ ReleasePermit() }); {
-	case f.err == nil && f.resp.StatusCode < 500, f.err != nil && errors.Is(context.Cause(f.ctx), errLost):
+	cause := context.Cause(f.ctx)
+	switch {
+	case f.answered(), f.err != nil && errors.Is(cause, errLost):
 		f.breaker.RecordSuccess()
-	case cancelled && ok:
-		release.ReleasePermit()
+	case f.err != nil && (errors.Is(f.caller.Err(), context.Canceled) || errors.Is(cause, errDropped)):
+		f.unproved()
 	default:
 		f.breaker.RecordFailure()
 	}
+}
+
+// answered reports whether the service has shown that it works.
+func (f *flight) answered() bool { return f.err == nil && f.resp.StatusCode < 500 }
+
+// unproved gives back a permit that has shown nothing.
+func (f *flight) unproved() {
+	if release, ok := f.breaker.(interface{ ReleasePermit() }); ok {
+		release.ReleasePermit()
+		return
+	}
+	f.breaker.RecordFailure()
+}
+
+// ground ends a flight that was launched and is not to fly.
+func (f *flight) ground() {
+	if f.req.Body != nil {
+		_ = f.req.Body.Close()
+	}
+	if f.breaker != nil {
+		f.unproved()
+	}
+	f.close()
 }
 
 // land stops the clock of the attempt. One that has run out cancels the request, if not yet then in a
@@ -91,6 +121,9 @@ func (f *flight) deliver() (*http.Response, error) {
 	if f.err != nil {
 		f.close()
 		return nil, f.err
+	}
+	if f.resp.Request == nil { // the next hop of a redirect looks for the key there
+		f.resp.Request = f.req
 	}
 	hold(f.resp, func() { f.cancel(nil) })
 	return f.resp, nil

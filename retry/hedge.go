@@ -3,43 +3,66 @@ package retry
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 )
 
 // race flies first, and a hedge beside it if first is slow, and returns the one that counts. The
 // other has been cancelled, and closes its response itself when it comes back.
-func (c *call) race(ctx context.Context, first *flight, limit time.Duration) *flight {
+func (c *call) race(ctx context.Context, first *flight, limit time.Duration) (won *flight) {
 	landed := make(chan *flight, 2)
 	until := time.Now().Add(limit)
+	out, back := []*flight{first}, []*flight(nil)
+	defer func() { // also if a callback panicked
+		for _, f := range out {
+			f.leave(landed, won)
+		}
+		for _, f := range back {
+			if f != won {
+				f.close()
+			}
+		}
+	}()
 	go first.away(c.t.base, landed)
 	slow := time.NewTimer(c.t.cfg.HedgeAfter)
 	defer slow.Stop()
-	var hedge, failed *flight
 	for {
 		select {
 		case <-slow.C:
-			if hedge = c.hedge(ctx, limit, until); hedge != nil {
+			if hedge := c.hedge(ctx, limit, until); hedge != nil {
+				out = append(out, hedge)
 				go hedge.away(c.t.base, landed)
 			}
 		case f := <-landed:
-			other := first
-			if f == first {
-				other = hedge
-			}
+			out = slices.DeleteFunc(out, func(o *flight) bool { return o == f })
 			if f.panicked != nil {
-				leave(other, failed, landed)
 				panic(f.panicked)
 			}
-			if other == nil || failed != nil {
-				return better(f, failed, c)
+			back = append(back, f)
+			if won = c.settle(back, len(out)); won != nil {
+				return won
 			}
-			if class, _ := c.judge(f); class == Final {
-				leave(other, nil, landed)
-				return f
-			}
-			failed = f
 		}
 	}
+}
+
+// settle returns what counts of those that came back; nil while it is worth to wait for one that is
+// out. An answer that is final counts, else the last, but a response says more than an error.
+func (c *call) settle(back []*flight, out int) *flight {
+	first, last := back[0], back[len(back)-1]
+	if out == 0 && first == last {
+		return last
+	}
+	if class, _ := c.judge(last); class == Final {
+		return last
+	}
+	switch {
+	case out > 0:
+		return nil
+	case last.resp == nil && first.resp != nil:
+		return first
+	}
+	return last
 }
 
 // hedge prepares the second copy; nil if it may not be sent.
@@ -53,40 +76,32 @@ func (c *call) hedge(ctx context.Context, limit time.Duration, until time.Time) 
 		return nil
 	}
 	f, err := c.launch(ctx, limit)
+	told := false
+	defer func() {
+		if told {
+			return
+		}
+		if c.Budget.giveBack(); f != nil { // OnRetry panicked
+			f.ground()
+		}
+	}()
 	if err != nil {
 		return nil
 	}
 	c.tell(Event{Attempt: c.sends, Hedge: true})
+	told = true
 	return f
 }
 
-// better chooses between the last to come back and one that failed before it; the other is closed.
-// A response says more than an error.
-func better(last, failed *flight, c *call) *flight {
-	if failed == nil {
-		return last
+// leave cancels a copy that is still on its way, and closes what comes of it. Won is nil if none has.
+func (f *flight) leave(landed <-chan *flight, won *flight) {
+	cause := errDropped
+	if won != nil && won.answered() {
+		cause = errLost
 	}
-	if class, _ := c.judge(last); class != Final && last.resp == nil && failed.resp != nil {
-		last.close()
-		return failed
-	}
-	failed.close()
-	return last
-}
-
-// leave cancels the copy that is still on its way, if failed is not it, and closes what has come back.
-func leave(other, failed *flight, landed <-chan *flight) {
-	if failed != nil {
-		failed.close()
-		return
-	}
-	if other == nil {
-		return
-	}
-	other.cancel(errLost)
-	if !other.claimed.CompareAndSwap(false, true) {
-		other = <-landed // it was faster: it is in the channel, or about to be
-		other.close()
+	f.cancel(cause)
+	if !f.claimed.CompareAndSwap(false, true) {
+		(<-landed).close() // it was faster: it is in the channel, or about to be
 	}
 }
 

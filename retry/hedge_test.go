@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -250,4 +251,99 @@ func TestHedgeHasTheTimeOfItsAttempt(t *testing.T) {
 			t.Errorf("%d copies, %v", len(base.requests()), time.Since(start))
 		}
 	})
+}
+
+// A callback that panics leaves nothing behind: no permit, no copy on its way, no body.
+func TestCallbackPanicsBesideAHedge(t *testing.T) {
+	boom := func(retry.Event) { panic("boom") }
+	for _, row := range []struct {
+		name      string
+		cfg       retry.TransportConfig
+		releases  bool
+		failures  int
+		successes int
+	}{
+		{"OnRetry", retry.TransportConfig{Policy: retry.Policy{OnRetry: boom}}, false, 2, 0},
+		{"OnRetry, a breaker that takes permits back", retry.TransportConfig{Policy: retry.Policy{OnRetry: boom}}, true, 0, 0},
+		{"Statuses", retry.TransportConfig{Statuses: func(int) retry.Class { panic("boom") }}, true, 0, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { panics(t, row.cfg, row.releases, row.failures, row.successes) })
+		})
+	}
+}
+
+func panics(t *testing.T, cfg retry.TransportConfig, releases bool, failures, successes int) {
+	b := &breaker{limit: 9}
+	if cfg.Breaker = b; releases {
+		cfg.Breaker = releasing{b}
+	}
+	base := &script{steps: []step{slow(time.Hour, answer(200, "")), slow(time.Second, answer(200, ""))}}
+	first, second := &closing{Reader: strings.NewReader("x")}, &closing{Reader: strings.NewReader("x")}
+	req := request(t, "POST", "", retry.KeyHeader, `"k"`)
+	req.Body, req.GetBody = first, func() (io.ReadCloser, error) { return second, nil }
+	cfg.GenerateKeys = everybody
+	budget, err := retry.NewBudget(retry.BudgetConfig{Ratio: 1e-6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Policy.Budget = budget
+	tr := hedged(t, base, cfg)
+	func() {
+		defer func() {
+			if got := recover(); got != "boom" {
+				t.Errorf("recovered %v", got)
+			}
+		}()
+		_ = refused(t, tr, req)
+	}()
+	synctest.Wait()
+	sent := base.requests()
+	if base.open.Load() != 0 || !first.closed || !second.closed {
+		t.Errorf("%d bodies open; those of the requests are closed: %v, %v", base.open.Load(), first.closed, second.closed)
+	}
+	if b.permits != 0 || b.failures != failures || b.successes != successes {
+		t.Errorf("the breaker was told %+v", b)
+	}
+	if want := retry.DefaultFloor + 1 - float64(len(sent)); math.Abs(budget.Tokens()-want) > 1e-5 {
+		t.Errorf("%v tokens, want %v: one for a hedge that was sent", budget.Tokens(), want)
+	}
+	for i, s := range sent {
+		if s.ctx.Err() == nil {
+			t.Errorf("copy %d goes on", i+1)
+		}
+	}
+}
+
+// The copy that lost to an error proves nothing about its service.
+func TestLoserOfAnError(t *testing.T) {
+	final := func(*http.Request) (*http.Response, error) { return nil, retry.Permanent(errNetwork) }
+	for name, row := range map[string]struct {
+		winner              step
+		releases            bool
+		failures, successes int
+	}{
+		"an error, released":     {final, true, 1, 0},
+		"an error, not released": {final, false, 2, 0},
+		"a final 501":            {answer(501, ""), true, 1, 0},
+		"an answer":              {answer(404, ""), true, 0, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &breaker{limit: 9}
+				cfg := retry.TransportConfig{Breaker: b}
+				if row.releases {
+					cfg.Breaker = releasing{b}
+				}
+				base := &script{steps: []step{slow(time.Hour, answer(200, "")), row.winner}}
+				if resp, err := hedged(t, base, cfg).RoundTrip(request(t, "GET", "")); err == nil {
+					text(t, resp, nil)
+				}
+				synctest.Wait()
+				if b.permits != 0 || b.failures != row.failures || b.successes != row.successes {
+					t.Errorf("%+v, want %d failures and %d successes", b, row.failures, row.successes)
+				}
+			})
+		})
+	}
 }

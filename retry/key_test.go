@@ -171,3 +171,75 @@ func TestRedirectsKeepTheKey(t *testing.T) {
 		t.Errorf("the caller's key is not carried on as http.Client does: %q", hops)
 	}
 }
+
+// Who writes into the map of a header may write its name as HTTP/2 does: it is a key all the same.
+func TestKeyByAnotherSpelling(t *testing.T) {
+	for value, want := range map[string]string{`"mine"`: `"mine"`, "": `"order-7"`} {
+		synctest.Test(t, func(t *testing.T) {
+			named := func(*http.Request) (string, error) { return "order-7", nil }
+			base := &script{steps: []step{broken, answer(200, "")}}
+			req := request(t, "POST", "x")
+			req.Header["idempotency-key"] = []string{value}
+			resp, err := transport(t, base, retry.TransportConfig{Key: named}).RoundTrip(req)
+			text(t, resp, err)
+			sent := base.requests()
+			if len(sent) != 2 {
+				t.Fatalf("%q: sent %d times", value, len(sent))
+			}
+			for _, s := range sent {
+				var lines []string
+				for name, values := range s.request.Header {
+					if strings.EqualFold(name, retry.KeyHeader) {
+						lines = append(lines, values...)
+					}
+				}
+				if len(lines) != 1 || lines[0] != want {
+					t.Errorf("%q: sent with the keys %q, want %q", value, lines, want)
+				}
+			}
+			if req.Header["idempotency-key"][0] != value || len(req.Header) != 1 {
+				t.Errorf("%q: the caller's request was changed: %v", value, req.Header)
+			}
+		})
+	}
+}
+
+// A signal is one in any spelling, too.
+func TestSignalByAnotherSpelling(t *testing.T) {
+	base := &script{steps: []step{answer(503, "")}}
+	req := request(t, "GET", "")
+	req.Header["do-not-retry"] = []string{"1"}
+	resp, err := transport(t, base, retry.TransportConfig{}).RoundTrip(req)
+	text(t, resp, err)
+	if sent := base.requests(); len(sent) != 1 || len(sent[0].request.Header) != 1 {
+		t.Errorf("sent %d times with %v", len(sent), sent[0].request.Header)
+	}
+}
+
+// A base that does not say which request it answers breaks no redirect's key.
+func TestRedirectWithoutRequest(t *testing.T) {
+	hop := 0
+	base := &script{}
+	anonymous := roundTripper(func(req *http.Request) (*http.Response, error) {
+		resp, err := base.RoundTrip(req)
+		resp.Request = nil
+		return resp, err
+	})
+	base.steps = []step{func(req *http.Request) (*http.Response, error) {
+		if hop++; hop < 3 {
+			return answer(307, "", "Location", fmt.Sprint("/hop-", hop))(req)
+		}
+		return answer(200, "")(req)
+	}}
+	client := &http.Client{Transport: transport(t, anonymous, retry.TransportConfig{GenerateKeys: everybody})}
+	resp, err := client.Post("http://service.test/", "text/plain", strings.NewReader("x"))
+	text(t, resp, err)
+	sent := base.requests()
+	if len(sent) != 3 || sent[0].key == "" || sent[1].key != sent[0].key || sent[2].key != sent[0].key {
+		t.Errorf("%d hops: %q, %q, ...", len(sent), sent[0].key, sent[1].key)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

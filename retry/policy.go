@@ -34,8 +34,9 @@ type Policy struct {
 	// and that every layer below has less than the one above. Default: that share alone.
 	AttemptTimeout time.Duration
 	// Budget pays for retries; one that is empty ends them. Give one Budget to all who call the
-	// same service. Default: for [Do] none, for [NewTransport] one of its own with the defaults of
-	// [BudgetConfig].
+	// same service. Default: for [NewTransport] one of its own with the defaults of [BudgetConfig];
+	// for [Do] none, because its calls have nothing that they could share: in an outage each makes
+	// all of its Attempts.
 	Budget *Budget
 	// Retryable says which errors are worth another attempt. [Permanent] and [After] overrule it,
 	// and so does the end of the caller's context. It may be called concurrently. Default:

@@ -15,6 +15,9 @@ type noRetry struct{}
 // NoRetry returns a context under which [Do] and [Transport] try once: somebody above retries. [Do]
 // and [Transport] pass on such contexts themselves, so that layers do not multiply. It cannot be undone
 // below.
+//
+// What is in flight ([Wait]) is waited for all the same. A wait multiplies nothing: while one layer
+// waits, those above it wait for that layer, so that one of them asks at a time.
 func NoRetry(ctx context.Context) context.Context {
 	return context.WithValue(ctx, noRetry{}, true)
 }
@@ -43,7 +46,7 @@ func Handler(next http.Handler, trust func(*http.Request) bool) http.Handler {
 }
 
 func signalled(h http.Header) bool {
-	for _, v := range h.Values(SignalHeader) {
+	for _, v := range lines(h, SignalHeader) {
 		switch strings.TrimSpace(v) {
 		case "", "0", "?0":
 		default:
@@ -51,4 +54,26 @@ func signalled(h http.Header) bool {
 		}
 	}
 	return false
+}
+
+// lines are the values of a field in any spelling: who writes into the map of a header may write its
+// name as HTTP/2 does.
+func lines(h http.Header, name string) []string {
+	values := h[name]
+	for spelling, more := range h {
+		if spelling != name && strings.EqualFold(spelling, name) {
+			values = append(values[:len(values):len(values)], more...)
+		}
+	}
+	return values
+}
+
+// set replaces a field, in whatever spelling it is there.
+func set(h http.Header, name, value string) {
+	for spelling := range h {
+		if strings.EqualFold(spelling, name) {
+			delete(h, spelling)
+		}
+	}
+	h[name] = []string{value}
 }

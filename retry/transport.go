@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -91,12 +92,13 @@ func (c *call) prepare() (err error) {
 	if !repeatable {
 		c.once(NotRepeatable)
 	}
-	if c.body, err = newOutgoing(req, c.limit == 0, cfg.BodyLimit); err != nil {
+	if c.body, err = newOutgoing(req, repeatable && (c.limit == 0 || c.keyed), cfg.BodyLimit); err != nil {
 		return err
 	}
 	if !c.body.repeatable() {
 		c.once(NotRepeatable)
 	}
+	c.repeatable = repeatable && c.body.repeatable()
 	c.hedges = cfg.HedgeAfter > 0 && c.limit == 0 && (safe(req.Method) || c.keyed && c.t.honours(req)) && !live(req)
 	c.signal = (c.retries() || !Allowed(ctx)) && (cfg.Foreign == nil || !cfg.Foreign(req))
 	return nil
@@ -117,7 +119,7 @@ func (c *call) findKey() (repeatable bool, err error) {
 	if c.req.Method == http.MethodConnect {
 		return false, nil
 	}
-	if c.req.Header.Get(KeyHeader) != "" {
+	if slices.ContainsFunc(lines(c.req.Header, KeyHeader), func(v string) bool { return v != "" }) {
 		c.keyed = true
 		return true, nil
 	}
@@ -185,10 +187,10 @@ func (c *call) request(ctx context.Context) (*http.Request, error) {
 		r.Header = make(http.Header)
 	}
 	if c.key != "" {
-		r.Header.Set(KeyHeader, c.key)
+		set(r.Header, KeyHeader, c.key)
 	}
 	if c.signal {
-		r.Header.Set(SignalHeader, "1")
+		set(r.Header, SignalHeader, "1")
 	}
 	return r, nil
 }

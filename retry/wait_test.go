@@ -3,6 +3,7 @@ package retry_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -41,7 +42,7 @@ func TestConflictInFlightIsWaitedFor(t *testing.T) {
 }
 
 func TestWhichConflictsAreWaitedFor(t *testing.T) {
-	in, other := `{"type":"tag:x:in-flight","title":"busy"}`, `{"type":"https://x/uncertain"}`
+	in, other, third := `{"type":"tag:x:in-flight","title":"busy"}`, `{"type":"https://x/uncertain"}`, `{"type":"https://x/sold-out"}`
 	for _, row := range []struct {
 		name, method, body string
 		header             []string
@@ -49,8 +50,10 @@ func TestWhichConflictsAreWaitedFor(t *testing.T) {
 	}{
 		{"problem in-flight", "POST", in, []string{"Content-Type", problem}, 2},
 		{"problem in-flight, with a charset", "POST", in, []string{"Content-Type", problem + "; charset=utf-8"}, 2},
-		{"another problem", "POST", other, []string{"Content-Type", problem}, 1},
-		{"another problem with a time", "POST", other, []string{"Content-Type", problem, "Retry-After", "3"}, 1},
+		{"problem uncertain", "POST", other, []string{"Content-Type", problem, "Retry-After", "3"}, 2},
+		{"problem uncertain, without a time", "POST", other, []string{"Content-Type", problem}, 1},
+		{"another problem", "POST", third, []string{"Content-Type", problem}, 1},
+		{"another problem with a time", "POST", third, []string{"Content-Type", problem, "Retry-After", "3"}, 1},
 		{"the type as plain JSON", "POST", in, []string{"Content-Type", "application/json"}, 1},
 		{"a broken problem", "POST", in[:20], []string{"Content-Type", problem}, 1},
 		{"a conflict of the application", "POST", "", nil, 1},
@@ -190,6 +193,120 @@ func TestSharesAfterAWait(t *testing.T) {
 			if d := sent[i+1].at.Sub(sent[i].at); d < 19*time.Minute || d > 21*time.Minute {
 				t.Errorf("attempt %d of three had %v of an hour", i, d)
 			}
+		}
+	})
+}
+
+// An uncertain key is asked about again when its server says, and no more often than MaxWait allows: an
+// operator may take a day.
+func TestUncertainIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unknown := answer(409, `{"type":"https://x#uncertain"}`, "Content-Type", problem, "Retry-After", "30")
+		for sends, row := range map[int]struct {
+			steps  []step
+			status int
+		}{
+			2: {[]step{broken, unknown, answer(201, "charged")}, 201},
+			3: {[]step{broken, unknown}, 409},
+		} {
+			base := &script{steps: row.steps}
+			start := time.Now()
+			resp, err := transport(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, "POST", "x"))
+			text(t, resp, err)
+			if took := time.Since(start); resp.StatusCode != row.status || len(base.requests()) != 3 || took < 30*time.Second || took > 33*time.Second {
+				t.Errorf("case %d: %d after %d requests and %v", sends, resp.StatusCode, len(base.requests()), took)
+			}
+		}
+	})
+}
+
+// Below a layer that retries, failures are handed up, and what is in flight is waited for: who is
+// above waits meanwhile, so that one asks at a time.
+func TestWaitsUnderNoRetry(t *testing.T) {
+	busy := answer(409, inFlight, "Content-Type", problem, "Retry-After", "1")
+	for _, row := range []struct {
+		name   string
+		steps  []step
+		header []string
+		body   func() io.Reader
+		status int
+		sends  int
+	}{
+		{name: "waited for", steps: []step{busy, busy, answer(201, "")}, status: 201, sends: 3},
+		{name: "a failure after a wait", steps: []step{busy, answer(503, "")}, status: 503, sends: 2},
+		{name: "a failure", steps: []step{answer(503, "")}, status: 503, sends: 1},
+		{name: "handed on by a proxy", steps: []step{busy, answer(201, "")}, header: []string{retry.SignalHeader, "1"}, status: 201, sends: 2},
+		{name: "a body without GetBody", steps: []step{busy, answer(201, "")}, body: func() io.Reader { return io.MultiReader(strings.NewReader("x")) }, status: 201, sends: 2},
+		{name: "a body that can be read once", steps: []step{busy}, body: func() io.Reader { return strings.NewReader(strings.Repeat("x", 20)) }, status: 409, sends: 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			base := &script{steps: row.steps}
+			req := request(t, "POST", "", append(row.header, retry.KeyHeader, `"k"`)...)
+			if row.body != nil {
+				req.Body, req.ContentLength = io.NopCloser(row.body()), -1
+			}
+			if row.header == nil {
+				req = req.WithContext(retry.NoRetry(req.Context()))
+			}
+			resp, err := transport(t, base, retry.TransportConfig{BodyLimit: 10}).RoundTrip(req)
+			text(t, resp, err)
+			if n := len(base.requests()); resp.StatusCode != row.status || n != row.sends || base.open.Load() != 0 {
+				t.Errorf("%s: %d after %d requests, want %d after %d", row.name, resp.StatusCode, n, row.status, row.sends)
+			}
+			for _, s := range base.requests() {
+				if s.signal != "1" || s.body != base.requests()[0].body {
+					t.Errorf("%s: sent with signal %q and body %q", row.name, s.signal, s.body)
+				}
+			}
+		})
+	}
+}
+
+// trickle is a body that never comes.
+type trickle struct{ ctx context.Context }
+
+func (b trickle) Read([]byte) (int, error) { <-b.ctx.Done(); return 0, context.Cause(b.ctx) }
+func (b trickle) Close() error             { return nil }
+
+// A conflict whose text does not come holds nobody: it is an attempt that timed out.
+func TestConflictThatDoesNotEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		half := func(req *http.Request) (*http.Response, error) {
+			resp, err := answer(409, "", "Content-Type", problem)(req)
+			resp.Body, resp.ContentLength = trickle{req.Context()}, -1
+			return resp, err
+		}
+		base := &script{steps: []step{half, answer(201, "charged")}}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		time.AfterFunc(time.Hour, cancel)
+		var timeout interface{ Timeout() bool }
+		cfg := retry.TransportConfig{GenerateKeys: everybody, Policy: retry.Policy{OnRetry: func(e retry.Event) {
+			if !errors.As(e.Err, &timeout) || !timeout.Timeout() || e.Wait {
+				t.Errorf("told of %+v", e)
+			}
+		}}}
+		resp, err := transport(t, base, cfg).RoundTrip(request(t, "POST", "x").WithContext(ctx))
+		if body := text(t, resp, err); body != "charged" || base.open.Load() != 0 {
+			t.Errorf("%q, %d bodies open", body, base.open.Load())
+		}
+	})
+}
+
+// Layers that pass a conflict on, as proxies do, wait no longer and ask no more often than one of them
+// would.
+func TestLayersWaitOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &script{steps: []step{answer(409, inFlight, "Content-Type", problem, "Retry-After", "1")}}
+		var layers http.RoundTripper = base
+		for range 4 {
+			layers = transport(t, layers, retry.TransportConfig{GenerateKeys: everybody})
+		}
+		start := time.Now()
+		resp, err := layers.RoundTrip(request(t, "POST", "x"))
+		text(t, resp, err)
+		if took, n := time.Since(start), len(base.requests()); resp.StatusCode != 409 || took > retry.DefaultMaxWait || n < 30 || n > 60 {
+			t.Errorf("%d after %v, asked %d times", resp.StatusCode, took, n)
 		}
 	})
 }
