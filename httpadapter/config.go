@@ -97,6 +97,7 @@ type Middleware struct {
 	fingerprintHeaders []string
 	digester           *sealed.Digester
 	box                *sealed.Box
+	atomic             bool   // what is released in run is undone
 	window             string // in seconds; "" for ever, or for less than one
 }
 
@@ -120,7 +121,7 @@ func New(run Runner, scope Scope, cfg Config) (*Middleware, error) {
 	if err := cfg.check(run); err != nil {
 		return nil, err
 	}
-	m := &Middleware{run: run, principal: scope, cfg: cfg, methods: map[string]bool{}}
+	m := &Middleware{run: run, principal: scope, cfg: cfg, methods: map[string]bool{}, atomic: isAtomic(run)}
 	for _, method := range cfg.Methods {
 		m.methods[method] = true
 	}
@@ -215,7 +216,7 @@ func (c *Config) check(run Runner) error {
 			return bad("Keep", "is false for %d: a success must be kept, or its retry would have the effect again", status)
 		}
 	}
-	if atomic, ok := run.(interface{ Atomic() bool }); ok && atomic.Atomic() && goesOn(c.Keep) {
+	if isAtomic(run) && goesOn(c.Keep) {
 		return bad("Keep", "is KeepStripeV2, which goes on after the steps that are finished, and the Runner undoes them")
 	}
 	return nil

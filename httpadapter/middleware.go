@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"runtime/debug"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/sealed"
@@ -18,6 +19,10 @@ import (
 // it would answer 503 while the handler runs on, and the key would be free for a second one.
 // Routes that stream, upgrade or send trailers belong elsewhere: an answer is kept back until
 // it is complete and recorded. A second middleware inside lets the key of the first pass.
+//
+// A panic of the handler goes on, and frees the key, unless the handler had begun an answer
+// below 400 that is kept: then the effect counts as done, and its retries get 410. A Runner
+// that is Atomic takes the effect back instead, and frees the key.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 }
@@ -36,9 +41,14 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		next.ServeHTTP(w, r)
 		return
 	}
-	if c.readBody() {
-		c.answer(c.run())
+	if !c.readBody() {
+		return
 	}
+	res, err := c.run()
+	if c.panicked != nil {
+		c.goOn(err)
+	}
+	c.answer(res, err)
 }
 
 // call is one request with a key, on its way. The steps before it runs answer and report
@@ -58,6 +68,9 @@ type call struct {
 	landed  bool // last ended with a result
 	tooMuch bool // and that is a tombstone
 	short   bool // likewise
+
+	panicked any // by last, whose effect had happened
+	stack    []byte
 }
 
 func (c *call) readKey(lines []string) bool {
@@ -154,7 +167,7 @@ var (
 
 // effect is one run of the handler.
 func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
-	c.landed, c.tooMuch, c.short = false, false, false
+	c.landed, c.tooMuch, c.short, c.panicked = false, false, false, nil
 	c.last = newRecorder(c.w, c.r.Method, c.m.cfg.ResponseLimit)
 	defer c.last.close() // also when the handler panics
 
@@ -164,7 +177,11 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	if c.m.cfg.CancelWithClient {
 		defer context.AfterFunc(c.r.Context(), cancel)()
 	}
-	c.next.ServeHTTP(c.last, withBody(ctx, c.r, c.body))
+	c.handle(withBody(ctx, c.r, c.body), run)
+	if c.panicked != nil {
+		c.landed = true
+		return c.tombstone(), false, nil
+	}
 
 	if err := c.verdict(ctx.Err() != nil, run.forgo.Load()); err != nil {
 		return nil, false, err
@@ -172,6 +189,48 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	result := c.result()
 	c.landed = true
 	return result, c.last.status >= 400, nil
+}
+
+// handle has the handler run. It catches a panic only where the effect has happened: the
+// panic goes on when that is on record. Any other one goes on at once, and the Runner
+// releases the key, as it does for runtime.Goexit, which cannot be caught.
+func (c *call) handle(r *http.Request, run *handlerRun) {
+	returned := false
+	defer func() {
+		if returned || !c.happened(run.forgo.Load()) {
+			return
+		}
+		if c.panicked = recover(); c.panicked != nil {
+			c.stack = debug.Stack()
+		}
+	}()
+	c.next.ServeHTTP(c.last, r)
+	returned = true
+}
+
+// happened reports whether a handler that panics had begun an answer that says that its
+// effect has happened, and the effect stays: httputil.ReverseProxy panics when its upstream
+// breaks off in the midst of a 200. A Runner that is Atomic takes the effect back.
+func (c *call) happened(forgo bool) bool {
+	if c.m.atomic || !c.last.wrote() {
+		return false
+	}
+	c.last.close()
+	return c.last.status < 400 && c.notKept(forgo) == nil
+}
+
+// goOn is the panic of a handler whose effect had happened, after Run.
+func (c *call) goOn(err error) {
+	log := c.m.cfg.Logger
+	if c.panicked != http.ErrAbortHandler { //nolint:errorlint,err113 // net/http compares it so, too
+		log = log.With("stack", string(c.stack)) // what recovers outside sees this one's
+	}
+	if err != nil {
+		log.Error("httpadapter: a handler panicked after it had begun its answer, and that is not on record", "error", err)
+	} else {
+		log.Error("httpadapter: a handler panicked after it had begun its answer, which is lost; its effect counts as done")
+	}
+	panic(c.panicked)
 }
 
 // verdict is why the answer of a handler that has returned is not to be kept.
@@ -215,7 +274,11 @@ func (c *call) result() []byte {
 		}
 		c.tooMuch = true
 	}
-	return c.encode(&sealed.Response{Tombstone: true, Status: rec.status})
+	return c.tombstone()
+}
+
+func (c *call) tombstone() []byte {
+	return c.encode(&sealed.Response{Tombstone: true, Status: c.last.status})
 }
 
 func (c *call) encode(r *sealed.Response) []byte { return c.m.box.Encode(c.scope, c.key, r) }

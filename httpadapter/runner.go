@@ -13,7 +13,8 @@ import (
 //
 // A Runner is safe for concurrent use. One with a method Atomic() bool that answers true
 // says that effect and record are one: what is released there leaves nothing behind, and
-// Step and Danger of package dedup do not work.
+// Step and Danger of package dedup do not work. Who wraps such a Runner must have that method,
+// too, or half of what a panicking handler has written is committed.
 type Runner interface {
 	// Run calls effect unless the key is done, and returns what was kept: its own value
 	// with the outcome Acquired, or with Duplicate the value of an earlier call, which is
@@ -32,6 +33,11 @@ type Runner interface {
 	Window() time.Duration
 	// ResultLimit is how many bytes of a result are kept at most; 0 says that none is.
 	ResultLimit() int
+}
+
+func isAtomic(run Runner) bool {
+	atomic, ok := run.(interface{ Atomic() bool })
+	return ok && atomic.Atomic()
 }
 
 // Effect is what a [Runner] runs once; see there.

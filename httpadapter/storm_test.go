@@ -37,7 +37,7 @@ func (s *storm) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.enter(r.URL.Path, 1)
 	defer s.enter(r.URL.Path, -1)
 	time.Sleep(time.Duration(s.draw(20_000)) * time.Millisecond) // two leases
-	end := s.draw(5)
+	end := s.draw(6)
 	s.mu.Lock()
 	calm := s.calm
 	s.mu.Unlock()
@@ -54,6 +54,10 @@ func (s *storm) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case 4:
 		httpadapter.Forgo(r.Context())
 		w.WriteHeader(http.StatusConflict)
+	case 5:
+		w.WriteHeader(http.StatusCreated)
+		s.effect(r.URL.Path)
+		panic(http.ErrAbortHandler)
 	default:
 		w.WriteHeader(http.StatusCreated)
 		_, _ = fmt.Fprint(w, s.effect(r.URL.Path))
@@ -138,6 +142,8 @@ func ask(ctx context.Context, t *testing.T, h http.Handler, key int) bool {
 	switch {
 	case w.Code == 201 && w.Body.String() == path+"1":
 		return true
+	case w.Code == 410:
+		return true // its handler panicked after the effect
 	case w.Code == 201:
 		t.Errorf("%s is told %q", path, w.Body)
 	case w.Code < 400, w.Code == 500, strings.Contains(w.Body.String(), "/1"):

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -310,7 +311,7 @@ func TestRunnerUnderHTTP(t *testing.T) {
 	}
 	h := m.Handler(s.payments(t))
 	for i, want := range []string{"", "true"} {
-		for _, status := range []int{201, 409} {
+		for _, status := range []int{201, 422} {
 			key := fmt.Sprintf("key-%d", status)
 			w := pay(h, key, status)
 			if w.Code != status || w.Header().Get("Idempotent-Replayed") != want || w.Body.String() != key {
@@ -322,6 +323,39 @@ func TestRunnerUnderHTTP(t *testing.T) {
 		}
 	}
 	s.wantEffects(t, []string{"key-201"})
+}
+
+// TestPanicUnderHTTP: a handler that panics after it has begun a 201 has all of its transaction
+// rolled back, and its retry runs. Where nothing could be rolled back it would be done.
+func TestPanicUnderHTTP(t *testing.T) {
+	s := newShop(t, sqlite())
+	m, err := httpadapter.New(s.runner(t), httpadapter.Unscoped, httpadapter.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	angry := true
+	h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.payments(t).ServeHTTP(w, r)
+		if angry {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	func() {
+		defer func() {
+			if v := recover(); v != http.ErrAbortHandler {
+				t.Errorf("recovered %v", v)
+			}
+		}()
+		pay(h, "key", 201)
+	}()
+	s.wantEffects(t, nil)
+	angry = false
+	for _, want := range []string{"", "true"} {
+		if w := pay(h, "key", 201); w.Code != 201 || w.Header().Get("Idempotent-Replayed") != want {
+			t.Errorf("%d %v", w.Code, w.Header())
+		}
+	}
+	s.wantEffects(t, []string{"key"})
 }
 
 // TestRunnerIsRefused before it sends anything.

@@ -1,0 +1,168 @@
+package httpadapter_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter"
+)
+
+// panics sends a request whose handler panics, and returns with what.
+func panics(t *testing.T, h http.Handler, r *http.Request) (value any) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	defer func() {
+		if value = recover(); value == nil {
+			t.Error("the panic is swallowed")
+		}
+		if w.Body.Len() > 0 || len(w.Result().Header["Content-Type"]) > 0 {
+			t.Errorf("something got out: %v %s", w.Result().Header, w.Body)
+		}
+	}()
+	h.ServeHTTP(w, r)
+	return nil
+}
+
+// A handler that has begun to tell of a success, and then panics, has had its effect: its
+// retry must not have it again.
+func TestPanicAfterAnAnswerHasBegun(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		begin func(http.ResponseWriter, *http.Request)
+		keep  func(int) bool
+		kept  bool
+	}{
+		{"201", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) }, nil, true},
+		{"body alone", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("paid")) }, nil, true},
+		{"flushed", func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() }, nil, true},
+		{"303", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(303) }, nil, true},
+		{"201, Forgo", func(w http.ResponseWriter, r *http.Request) { httpadapter.Forgo(r.Context()); w.WriteHeader(201) }, nil, true},
+		{"nothing", func(http.ResponseWriter, *http.Request) {}, nil, false},
+		{"a header", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Location", "/1") }, nil, false},
+		{"102", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(102) }, nil, false},
+		{"101", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }, nil, false},
+		{"303, Forgo", func(w http.ResponseWriter, r *http.Request) { httpadapter.Forgo(r.Context()); w.WriteHeader(303) }, nil, false},
+		{"303, not kept", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(303) }, func(s int) bool { return s < 300 }, false},
+		{"422", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(422) }, nil, false},
+		{"500, kept", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, httpadapter.KeepStripeV1, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			angry := true
+			var used http.ResponseWriter
+			s := newService(t, httpadapter.Config{Keep: row.keep}, func(w http.ResponseWriter, r *http.Request) {
+				if used = w; angry {
+					row.begin(w, r)
+					panic(http.ErrAbortHandler)
+				}
+			})
+			if got := panics(t, s.h, post("k", "")); got != http.ErrAbortHandler {
+				t.Errorf("recovered %v", got)
+			}
+			if _, err := used.Write([]byte("late")); err == nil {
+				t.Error("its writer takes more")
+			}
+			angry = false
+			if row.kept {
+				wantProblem(t, s.post("k", ""), 410, "response-not-kept", map[string]string{"Do-Not-Retry": "1"})
+				s.wantRuns(t, 1)
+			} else {
+				wantAnswer(t, s.post("k", ""), 200, "", firstTime)
+				s.wantRuns(t, 2)
+			}
+		})
+	}
+}
+
+// In a transaction the effect goes with the panic, and so must the record.
+func TestPanicInATransaction(t *testing.T) {
+	run := &fake{atomic: true, do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+		value, _, err := effect(ctx)
+		t.Errorf("it would be committed: %q, %v", value, err)
+		return dedup.Result[[]byte]{Outcome: dedup.Acquired, Value: value}, err
+	}}
+	h := newMiddleware(t, run, byHeader, httpadapter.Config{}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(201)
+		panic("boom")
+	}))
+	if got := panics(t, h, post("k", "")); got != "boom" {
+		t.Errorf("recovered %v", got)
+	}
+}
+
+// Whatever comes of the record, nobody is told of an answer, and the log tells both.
+func TestPanicThatIsNotRecorded(t *testing.T) {
+	var log strings.Builder
+	run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+		_, _, _ = effect(ctx)
+		return dedup.Result[[]byte]{}, errors.New("store is down")
+	}}
+	cfg := httpadapter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	h := newMiddleware(t, run, byHeader, cfg).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(201)
+		panic("boom")
+	}))
+	if got := panics(t, h, post("k", "")); got != "boom" {
+		t.Errorf("recovered %v", got)
+	}
+	for _, want := range []string{"store is down", "panic_test.go"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log has no %q: %s", want, log.String())
+		}
+	}
+}
+
+// httputil.ReverseProxy panics when its upstream breaks off in the midst of an answer. The
+// upstream has had its effect by then.
+func TestProxyWhoseUpstreamBreaksOff(t *testing.T) {
+	var charges atomic.Int64
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		charges.Add(1)
+		w.Header().Set("Content-Type", "text/plain")
+		_, _ = w.Write([]byte("ha"))
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}))
+	defer upstream.Close()
+	to, err := url.Parse(upstream.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	m := newMiddleware(t, newClaimed(t, newDeduper(t, nil)), byHeader, httpadapter.Config{})
+	front := httptest.NewServer(m.Handler(proxy))
+	defer front.Close()
+	ask := func() (*http.Response, error) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Account", "acme")
+		r.Header.Set("Idempotency-Key", "k")
+		r.GetBody = nil // net/http must not send it again by itself
+		return front.Client().Do(r)
+	}
+	if resp, err := ask(); err == nil {
+		_ = resp.Body.Close()
+		t.Errorf("answered with %d", resp.StatusCode)
+	}
+	resp, err := ask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != 410 || charges.Load() != 1 {
+		t.Errorf("%d charges, answered with %d %s", charges.Load(), resp.StatusCode, body)
+	}
+}
