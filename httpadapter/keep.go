@@ -6,12 +6,14 @@ import (
 )
 
 // KeepIETF keeps every answer but those that say that nothing began, or may end: 401, 403,
-// 404, 405, 408, 413, 415, 425, 429 and 5xx.
+// 404, 405, 408, 409, 413, 415, 421, 423, 425, 428, 429 and 5xx. A service whose 409 is for
+// good has a Keep of its own.
 func KeepIETF(status int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
-		http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
-		http.StatusTooEarly, http.StatusTooManyRequests:
+		http.StatusRequestTimeout, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
+		http.StatusMisdirectedRequest, http.StatusLocked, http.StatusTooEarly, http.StatusPreconditionRequired,
+		http.StatusTooManyRequests:
 		return false
 	}
 	return status < 500

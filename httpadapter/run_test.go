@@ -128,7 +128,7 @@ func TestFormParsedOutside(t *testing.T) {
 
 // The handler's answer is undone beside its record when it is a failure.
 func TestFailuresAskForUndo(t *testing.T) {
-	for code, want := range map[int]bool{200: false, 302: false, 400: true, 409: true, 422: true} {
+	for code, want := range map[int]bool{200: false, 302: false, 400: true, 402: true, 422: true} {
 		run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
 			value, undo, err := effect(ctx)
 			if undo != want || err != nil {
