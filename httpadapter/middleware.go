@@ -3,6 +3,7 @@ package httpadapter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"runtime/debug"
 
@@ -160,6 +161,7 @@ type callKey struct{}
 
 // Identities of handlers' ends that keep nothing.
 var (
+	errTimeout      = fmt.Errorf("httpadapter: Timeout: %w", context.DeadlineExceeded)
 	errCancelled    = errors.New("httpadapter: cancelled before an answer was begun")
 	errNotKept      = errors.New("httpadapter: the answer is not kept")
 	errNotSupported = errors.New("httpadapter: switching protocols is not supported")
@@ -172,7 +174,7 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	defer c.last.close() // also when the handler panics
 
 	run := &handlerRun{}
-	ctx, cancel := context.WithTimeout(context.WithValue(ctx, runKey{}, run), c.m.cfg.Timeout)
+	ctx, cancel := context.WithTimeoutCause(context.WithValue(ctx, runKey{}, run), c.m.cfg.Timeout, errTimeout)
 	defer cancel()
 	if c.m.cfg.CancelWithClient {
 		defer context.AfterFunc(c.r.Context(), cancel)()
@@ -184,6 +186,9 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	}
 
 	if err := c.verdict(ctx.Err() != nil, run.forgo.Load()); err != nil {
+		if errors.Is(err, errCancelled) && errors.Is(context.Cause(ctx), errTimeout) {
+			c.m.cfg.Logger.Warn("httpadapter: a handler has answered nothing within Timeout, and its key is free", "timeout", c.m.cfg.Timeout)
+		}
 		return nil, false, err
 	}
 	result := c.result()
@@ -222,7 +227,7 @@ func (c *call) happened(forgo bool) bool {
 // goOn is the panic of a handler whose effect had happened, after Run.
 func (c *call) goOn(err error) {
 	log := c.m.cfg.Logger
-	if c.panicked != http.ErrAbortHandler { //nolint:errorlint,err113 // net/http compares it so, too
+	if c.panicked != http.ErrAbortHandler { //nolint:errorlint // net/http compares it so, too
 		log = log.With("stack", string(c.stack)) // what recovers outside sees this one's
 	}
 	if err != nil {

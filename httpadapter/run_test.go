@@ -285,6 +285,36 @@ func TestLog(t *testing.T) {
 	}
 }
 
+// A key that was freed because its handler had said nothing when Timeout came is told of: what
+// the handler has done until then is done again. Who cancels with the client has asked for it.
+func TestSilenceIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		silent := func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+		cfg := httpadapter.Config{Timeout: 3 * time.Second, CancelWithClient: true, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		s := newService(t, cfg, silent)
+		ctx, hangUp := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, hangUp)
+		wantProblem(t, s.post("secret", "", with(ctx)), 503, "cancelled", retryInOne)
+		if log.Len() > 0 {
+			t.Errorf("logged that the client has gone: %s", &log)
+		}
+		wantProblem(t, s.post("secret", ""), 503, "cancelled", retryInOne)
+		if got := log.String(); !strings.Contains(got, "level=WARN") || !strings.Contains(got, "timeout=3s") || strings.Contains(got, "secret") {
+			t.Errorf("logged %q", got)
+		}
+		log.Reset()
+		cfg.Timeout = time.Second
+		newService(t, cfg, func(w http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			w.WriteHeader(504)
+		}).post("secret", "")
+		if log.Len() > 0 {
+			t.Errorf("logged an answer: %s", &log)
+		}
+	})
+}
+
 // ending runs the effect and ends so.
 func ending(err error) *fake {
 	return &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
