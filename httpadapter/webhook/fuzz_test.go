@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -145,6 +146,43 @@ func FuzzHMACContent(f *testing.F) {
 		}
 		if _, err := verified(p, body+"x", header); err == nil {
 			t.Errorf("%q does not sign the body", content)
+		}
+	})
+}
+
+// Members are those that encoding/json finds, where no name is there twice.
+func FuzzMembers(f *testing.F) {
+	for _, body := range []string{`{"id":"1"}`, `{"id":1,"type":"paid"}`, `{"id":{},"a":[{"id":1}],"type":null}`, `{"\u0069d":"1"}`, `{"id":"1","id":"2"}`, `{"ID":1}`, `{"id":1,}`, `{"id" 1}`, `{"id":1}}`, "[]", "\xff", `{"id":"\ud800"}`} {
+		f.Add(body)
+	}
+	p := signedBy(f, "acme")
+	f.Fuzz(func(t *testing.T, body string) {
+		got, err := verified(p, body, map[string]string{"X-Sig": hexMAC(secret, body)})
+		if err != nil && strings.Contains(err.Error(), "twice") {
+			if !strings.Contains(body, `\`) && strings.Count(body, `"id"`) < 2 && strings.Count(body, `"type"`) < 2 {
+				t.Errorf("%q: %v", body, err)
+			}
+			return
+		}
+		var all map[string]any
+		dec := json.NewDecoder(strings.NewReader(body))
+		dec.UseNumber()
+		if !json.Valid([]byte(body)) || dec.Decode(&all) != nil {
+			all = nil
+		}
+		want := map[string]string{}
+		for name, value := range all {
+			switch v := value.(type) {
+			case string:
+				if !strings.Contains(v, "\uFFFD") {
+					want[name] = v
+				}
+			case json.Number:
+				want[name] = v.String()
+			}
+		}
+		if (err == nil) != (want["id"] != "") || err == nil && (got.ID != want["id"] || got.Type != want["type"]) {
+			t.Errorf("%q: %+v, %v; want %q", body, got, err, want)
 		}
 	})
 }

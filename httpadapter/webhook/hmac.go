@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"hash"
@@ -219,12 +220,16 @@ func (h *hmacProvider) parts(id, timestamp string, body []byte) ([][]byte, error
 
 // identify adds what the body and other headers say, now that the body is believed.
 func (h *hmacProvider) identify(m *Message, i Identity) (Identity, error) {
+	said, err := h.said(m.Body)
+	if err != nil {
+		return Identity{}, err
+	}
 	if h.cfg.IDMember != "" {
-		i.ID, i.Signed = member(m.Body, h.cfg.IDMember), true
+		i.ID, i.Signed = textOrNumber(said[h.cfg.IDMember]), true
 	}
 	switch {
 	case h.cfg.TypeMember != "":
-		i.Type = member(m.Body, h.cfg.TypeMember)
+		i.Type = textOrNumber(said[h.cfg.TypeMember])
 	case h.cfg.TypeHeader != "":
 		var ok bool
 		if i.Type, ok = line(m.Header, h.cfg.TypeHeader); !ok {
@@ -232,24 +237,15 @@ func (h *hmacProvider) identify(m *Message, i Identity) (Identity, error) {
 		}
 	}
 	if i.ID == "" {
-		return Identity{}, bad("id", "is missing: %s must be there, once", h.cfg.IDHeader+h.cfg.IDMember)
+		return Identity{}, bad("id", "is missing: %s must be there, once, and readable", h.cfg.IDHeader+h.cfg.IDMember)
 	}
 	return i, nil
 }
 
-// member is a text or a number of a JSON object, as it is written there.
-func member(body []byte, name string) string {
-	var object map[string]json.RawMessage
-	if json.Unmarshal(body, &object) != nil {
-		return ""
+// said are the members that count. A body of which none does need not be JSON.
+func (h *hmacProvider) said(body []byte) (map[string]json.RawMessage, error) {
+	if h.cfg.IDMember == "" && h.cfg.TypeMember == "" {
+		return nil, nil
 	}
-	var text string
-	var number json.Number
-	switch raw := object[name]; {
-	case json.Unmarshal(raw, &text) == nil:
-		return text
-	case json.Unmarshal(raw, &number) == nil:
-		return number.String()
-	}
-	return ""
+	return members(body, cmp.Or(h.cfg.IDMember, h.cfg.TypeMember), cmp.Or(h.cfg.TypeMember, h.cfg.IDMember))
 }

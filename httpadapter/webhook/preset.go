@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"strings"
 	"time"
 )
@@ -33,11 +32,15 @@ func Stripe(secrets ...string) (Provider, error) {
 		if !keys.match(v1, []byte(timestamp+"."), m.Body) {
 			return Identity{}, ErrSignature
 		}
-		n := members(m.Body)
-		if n.ID == "" {
-			return Identity{}, bad("body", "has no id")
+		said, err := members(m.Body, "id", "type")
+		if err != nil {
+			return Identity{}, err
 		}
-		return Identity{ID: n.ID, Type: n.Type, Signed: true, Sent: sent}, nil
+		id := text(said["id"])
+		if id == "" {
+			return Identity{}, bad("body", "has no id that can be read")
+		}
+		return Identity{ID: id, Type: text(said["type"]), Signed: true, Sent: sent}, nil
 	}}, nil
 }
 
@@ -147,22 +150,23 @@ func Slack(secrets ...string) (Provider, error) {
 }
 
 func slackIdentity(body []byte, sent time.Time) (Identity, error) {
-	var b struct {
-		Type      string `json:"type"`
-		Challenge string `json:"challenge"`
-		EventID   string `json:"event_id"`
-		Event     struct {
-			Type string `json:"type"`
-		} `json:"event"`
+	said, err := members(body, "type", "challenge", "event_id", "event")
+	if err != nil {
+		return Identity{}, err
 	}
-	err := json.Unmarshal(body, &b)
-	switch {
-	case err == nil && b.Type == "url_verification" && b.Challenge != "":
-		return Identity{Type: b.Type, Signed: true, Sent: sent, challenge: []byte(b.Challenge)}, nil
-	case err != nil || b.EventID == "":
-		return Identity{}, bad("body", "has no event_id: slash commands and interactions are no events, and need an endpoint of their own")
-	case b.Event.Type == "":
-		return Identity{ID: b.EventID, Type: b.Type, Signed: true, Sent: sent}, nil
+	i := Identity{ID: text(said["event_id"]), Type: text(said["type"]), Signed: true, Sent: sent}
+	if challenge := text(said["challenge"]); i.Type == "url_verification" && challenge != "" {
+		return Identity{Type: i.Type, Signed: true, Sent: sent, challenge: []byte(challenge)}, nil
 	}
-	return Identity{ID: b.EventID, Type: b.Event.Type, Signed: true, Sent: sent}, nil
+	if i.ID == "" {
+		return Identity{}, bad("body", "has no event_id that can be read: slash commands and interactions are no events, and need an endpoint of their own")
+	}
+	if event, inside := said["event"]; inside { // the outer type is then event_callback
+		said, err := members(event, "type")
+		if err != nil {
+			return Identity{}, err
+		}
+		i.Type = text(said["type"])
+	}
+	return i, nil
 }

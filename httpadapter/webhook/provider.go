@@ -48,6 +48,21 @@ type Identity struct {
 	challenge []byte // Slack's: the answer, and no event
 }
 
+// check reports what nobody could tell from others.
+func (i *Identity) check() error {
+	if i.ID == "" {
+		return bad("id", "is empty")
+	}
+	if !readable(i.ID) || !readable(i.Type) {
+		return bad("id", "or type has U+FFFD, or bytes that are no UTF-8")
+	}
+	if !i.Signed {
+		return nil // the key is a digest
+	}
+	_, err := dedup.NewID("webhook", "", i.ID) // here, so that what a Runner refuses is not the sender's fault
+	return err
+}
+
 // Delivery is a verified webhook that is not done yet. Each run of a handler gets its own.
 type Delivery struct {
 	// Provider and Endpoint are those of the [Receiver].

@@ -33,7 +33,8 @@ type Config struct {
 	// share a namespace do not answer for each other. Required.
 	Endpoint string
 	// Handles reports whether events of a type are handled; others are acknowledged without
-	// a record. Default: all are.
+	// a record. It is not asked about an event that has no type, or none that can be read:
+	// that one goes to the handler. Default: all are.
 	Handles func(eventType string) bool
 	// ShortWindow accepts a Runner whose window is shorter than the provider's Horizon: an
 	// event that is sent again after it runs again. Default false.
@@ -146,8 +147,8 @@ func (rc *Receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id, err := rc.provider.Verify(&Message{Header: r.Header, Body: body, Now: time.Now()})
-	if err == nil && id.ID == "" && id.challenge == nil {
-		err = bad("id", "is empty")
+	if err == nil && id.challenge == nil {
+		err = id.check()
 	}
 	switch {
 	case err != nil:
@@ -156,7 +157,7 @@ func (rc *Receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		_, _ = w.Write(id.challenge) // the client may have gone
-	case !rc.cfg.Handles(id.Type):
+	case id.Type != "" && !rc.cfg.Handles(id.Type):
 		w.WriteHeader(http.StatusOK)
 	default:
 		c := &call{rc: rc, r: r, id: id, body: body}

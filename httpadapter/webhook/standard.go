@@ -4,7 +4,6 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"strings"
@@ -94,7 +93,11 @@ func (s *standard) verify(m *Message) (Identity, error) {
 	if !ok || !s.macs.match(v1, head, m.Body) && !s.matchKeys(v1a, head, m.Body) {
 		return Identity{}, ErrSignature
 	}
-	return Identity{ID: id, Type: members(m.Body).Type, Signed: true, Sent: sent}, nil
+	said, err := members(m.Body, "type")
+	if err != nil {
+		return Identity{}, err
+	}
+	return Identity{ID: id, Type: text(said["type"]), Signed: true, Sent: sent}, nil
 }
 
 // signatures takes a list apart: v1 and v1a; versions that are not known are left out, as
@@ -131,20 +134,6 @@ func (s *standard) matchKeys(list [][]byte, head, body []byte) bool {
 		}
 	}
 	return false
-}
-
-// named is what bodies say of themselves.
-type named struct {
-	ID   string `json:"id"`
-	Type string `json:"type"`
-}
-
-// members reads them; what is no JSON has none.
-func members(body []byte) (n named) {
-	if json.Unmarshal(body, &n) != nil {
-		return named{}
-	}
-	return n
 }
 
 // Sign returns the headers of a message as [StandardWebhooks] wants them, for senders and

@@ -1,0 +1,67 @@
+package webhook
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// members are those of a JSON object that have one of the names, each as it is written and
+// still unread: a type that is read together with an id is lost with an id that is odd, and
+// encoding/json takes names of another case. What is no JSON object has none. A name that
+// is there twice is an error: of two, sender and receiver might each read another one.
+func members(body []byte, names ...string) (map[string]json.RawMessage, error) {
+	found := map[string]json.RawMessage{}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return nil, nil
+	}
+	for dec.More() {
+		token, _ := dec.Token()
+		name, isName := token.(string)
+		var value json.RawMessage
+		if !isName || dec.Decode(&value) != nil {
+			return nil, nil
+		}
+		if !slices.Contains(names, name) {
+			continue
+		}
+		if _, twice := found[name]; twice {
+			return nil, bad("body", "has the member %q twice", name)
+		}
+		found[name] = value
+	}
+	if _, err := dec.Token(); err != nil { // }
+		return nil, nil
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, nil
+	}
+	return found, nil
+}
+
+// text is a member that is a string, and "" for any other and for one that is not readable.
+func text(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) != nil || !readable(s) {
+		return ""
+	}
+	return s
+}
+
+// readable reports whether s can be told from all others: encoding/json makes U+FFFD of
+// bytes that are no UTF-8 and of halves of surrogates, so that two ids would be one.
+func readable(s string) bool { return !strings.ContainsRune(s, utf8.RuneError) }
+
+// textOrNumber is a member that is one of these, as it is written.
+func textOrNumber(raw json.RawMessage) string {
+	var number json.Number
+	if len(raw) > 0 && raw[0] != '"' && json.Unmarshal(raw, &number) == nil {
+		return number.String()
+	}
+	return text(raw)
+}
