@@ -34,10 +34,13 @@ type HMACConfig struct {
 	// Content is what is signed: text in which {body} stands for the body, {id} for the
 	// value of IDHeader and {timestamp} for that of TimestampHeader, as in
 	// "{id}.{timestamp}.{body}". Each occurs at most once, {body} exactly once, and text
-	// stands between them. Default "{body}".
+	// stands between them. A message whose id or time could be cut elsewhere, because it has
+	// that text or makes it together with what follows, is malformed. Default "{body}".
 	Content string
 	// IDHeader, or IDMember, a member of a JSON body, has the id of an event: one of the
-	// two is required. The id is signed where it is in the body, or in Content.
+	// two is required. The id is signed where it is in the body, or in Content. Where it is
+	// not, two events with the same type and the same body, byte for byte, are told apart by
+	// nothing that is signed: the second is refused with 422, unless [Config].Relabelled.
 	IDHeader, IDMember string
 	// TypeHeader, or TypeMember, has the type of an event. Default none.
 	TypeHeader, TypeMember string
@@ -196,26 +199,40 @@ func (h *hmacProvider) signature(m *Message) ([]byte, error) {
 	return data, nil
 }
 
-// parts is what is signed. An id or a time that has the text beside it could be cut otherwise.
+// parts is what is signed. What stands before the body must be what a reader from the left
+// finds, up to the first separator, and what stands after it what one from the right finds:
+// otherwise the text could be cut elsewhere, and be another message.
 func (h *hmacProvider) parts(id, timestamp string, body []byte) ([][]byte, error) {
 	var parts [][]byte
+	afterBody := false
 	for n, p := range h.content {
+		value := p.text
 		switch p.name {
-		case "":
-			parts = append(parts, []byte(p.text))
 		case "body":
-			parts = append(parts, body)
-		default:
-			value := map[string]string{"id": id, "timestamp": timestamp}[p.name]
-			for _, beside := range []int{n - 1, n + 1} {
-				if beside >= 0 && beside < len(h.content) && strings.Contains(value, h.content[beside].text) {
-					return nil, bad(p.name, "has %q, which ends it in what is signed", h.content[beside].text)
-				}
-			}
-			parts = append(parts, []byte(value))
+			parts, afterBody = append(parts, body), true
+			continue
+		case "id":
+			value = id
+		case "timestamp":
+			value = timestamp
 		}
+		if p.name != "" && !cutOnce(h.content, n, value, afterBody) {
+			return nil, bad(p.name, "has or makes the text that ends it in what is signed")
+		}
+		parts = append(parts, []byte(value))
 	}
 	return parts, nil
+}
+
+// cutOnce reports whether the value at place n ends, or after the body begins, where the
+// separator between it and the body is found first.
+func cutOnce(content []piece, n int, value string, afterBody bool) bool {
+	if afterBody {
+		separator := content[n-1].text
+		return strings.LastIndex(separator+value, separator) == 0
+	}
+	separator := content[n+1].text
+	return strings.Index(value+separator, separator) == len(value)
 }
 
 // identify adds what the body and other headers say, now that the body is believed.

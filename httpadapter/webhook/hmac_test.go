@@ -109,6 +109,49 @@ func TestHMACBordersDoNotMove(t *testing.T) {
 	}
 }
 
+// So does none of a separator that overlaps with itself, or with what stands before it.
+func TestHMACSeparatorsThatOverlap(t *testing.T) {
+	for _, row := range []struct {
+		content, text string
+		splits        [][2]string // id, body
+	}{
+		{"{id}aa{body}", "xaaay", [][2]string{{"x", "ay"}, {"xa", "y"}}},
+		{"{body}aa{id}", "xaaay", [][2]string{{"y", "xa"}, {"ay", "x"}}},
+		{"{id}.x.{body}", "a.x.x.b", [][2]string{{"a", "x.b"}, {"a.x", "b"}}},
+	} {
+		cfg := base()
+		cfg.Content, cfg.TypeMember = row.content, ""
+		p, err := webhook.HMAC(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted := 0
+		for _, split := range row.splits {
+			h := http.Header{"X-Sig": {"v1=" + hexMAC("old", row.text)}, "X-Id": {split[0]}}
+			if _, err := p.Verify(&webhook.Message{Header: h, Body: []byte(split[1])}); err == nil {
+				accepted++
+			}
+		}
+		if accepted != 1 {
+			t.Errorf("%s: %d messages have the signature of %q", row.content, accepted, row.text)
+		}
+	}
+}
+
+// Text that stands between nothing, before the first place or after the last, moves no border.
+func TestHMACTextAtTheEnds(t *testing.T) {
+	cfg := base()
+	cfg.Content, cfg.TypeMember = "e{id}.{body}.e", ""
+	p, err := webhook.HMAC(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := http.Header{"X-Sig": {"v1=" + hexMAC("old", "eevt_1.{}.e")}, "X-Id": {"evt_1"}}
+	if got, err := p.Verify(&webhook.Message{Header: h, Body: []byte("{}")}); err != nil || got.ID != "evt_1" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestHMACRefuses(t *testing.T) {
 	for name, change := range map[string]func(*webhook.HMACConfig){
 		"no name":                    func(c *webhook.HMACConfig) { c.Name = "" },
