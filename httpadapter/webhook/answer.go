@@ -86,7 +86,6 @@ func (c *call) fromRunner(err, target error) bool {
 
 func (c *call) answerError(w http.ResponseWriter, err error) {
 	var own *handlerError
-	var input *dedup.InputError
 	var failure *dedup.FailedError
 	switch {
 	case !c.left && c.r.Context().Err() != nil: // the client has gone before anything began
@@ -110,9 +109,7 @@ func (c *call) answerError(w http.ResponseWriter, err error) {
 		deliveryRelabelled.Write(w)
 	case errors.As(err, &failure):
 		failed.Write(w)
-	case errors.As(err, &input):
-		c.rc.refuse(w, input)
-	default:
+	default: // an InputError too: the key is known to be good, so the store is not fit for it
 		c.log("store unavailable", "error", err)
 		c.later(w, storeUnavailable, c.rc.cfg.RetryAfter)
 	}

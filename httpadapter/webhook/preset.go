@@ -120,7 +120,8 @@ func unsigned(name string, horizon time.Duration, limit int, secrets []string, i
 // of HMAC-SHA256 of `v0:timestamp:body` (authentication/verifying-requests-from-slack), and
 // X-Slack-Request-Timestamp may be five minutes off. The id is the body's event_id, and so
 // is signed; Type is that of its event. url_verification is answered with its challenge,
-// and is no event. Slack gives a receiver three seconds and sends again three times within
+// and is no event; nor is app_rate_limited, which has no id: it is logged and answered with
+// 200, and says that Slack keeps events back. Slack gives a receiver three seconds and sends again three times within
 // the hour (apis/events-api), which is Horizon.
 //
 // Slash commands and interactions come without an event_id, and are not sent again: they
@@ -157,6 +158,10 @@ func slackIdentity(body []byte, sent time.Time) (Identity, error) {
 	i := Identity{ID: text(said["event_id"]), Type: text(said["type"]), Signed: true, Sent: sent}
 	if challenge := text(said["challenge"]); i.Type == "url_verification" && challenge != "" {
 		return Identity{Type: i.Type, Signed: true, Sent: sent, challenge: []byte(challenge)}, nil
+	}
+	if i.ID == "" && i.Type == "app_rate_limited" {
+		i.notice = true
+		return i, nil
 	}
 	if i.ID == "" {
 		return Identity{}, bad("body", "has no event_id that can be read: slash commands and interactions are no events, and need an endpoint of their own")

@@ -12,12 +12,15 @@ import (
 
 // Provider is who sends the webhooks of an endpoint.
 type Provider struct {
-	// Name is for logs and for the handler. Required.
+	// Name is for logs and for the handler, and part of every key: under another name, what
+	// was done runs again. Required.
 	Name string
 	// Horizon is how long after the first attempt the same event may be sent again, by the
 	// provider or by hand. [New] refuses a shorter window. Required.
 	Horizon time.Duration
-	// BodyLimit bounds a body, in bytes. Default 1 MiB.
+	// BodyLimit bounds a body, in bytes. It is in memory before it is verified: whoever can
+	// connect has the receiver hold as much for each connection, for as long as
+	// http.Server.ReadTimeout lets it. Default 1 MiB.
 	BodyLimit int
 	// Verify says what a message is, or why it is not to be believed: an
 	// [*dedup.InputError] is answered with 400, any other error with 401. It must not keep
@@ -45,7 +48,8 @@ type Identity struct {
 	// Sent is the signed time of this attempt; zero where there is none.
 	Sent time.Time
 
-	challenge []byte // Slack's: the answer, and no event
+	notice    bool   // Slack's: no event, and nothing to be told
+	challenge []byte // Slack's: no event, and this is the answer
 }
 
 // check reports what nobody could tell from others.
@@ -100,7 +104,13 @@ func bad(field, format string, args ...any) error {
 // line is the value of a header that is there exactly once: of two, sender and receiver
 // might each read another one.
 func line(h http.Header, name string) (string, bool) {
-	values := h.Values(name)
+	name = http.CanonicalHeaderKey(name)
+	var values []string
+	for key, list := range h { // net/http has canonical names alone, and not every server is that
+		if http.CanonicalHeaderKey(key) == name {
+			values = append(values, list...)
+		}
+	}
 	if len(values) != 1 || values[0] == "" {
 		return "", false
 	}

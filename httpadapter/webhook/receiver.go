@@ -29,8 +29,9 @@ type Handler = func(ctx context.Context, d *Delivery) error
 
 // Config is what a [Receiver] does beside its provider. Endpoint is required.
 type Config struct {
-	// Endpoint names what the events are for: keys are bound to it, so that receivers that
-	// share a namespace do not answer for each other. Required.
+	// Endpoint names what the events are for: keys are bound to it and to Provider.Name, so
+	// that receivers that share a namespace do not answer for each other. Under another one,
+	// what was done runs again. Required.
 	Endpoint string
 	// Handles reports whether events of a type are handled; others are acknowledged without
 	// a record. It is not asked about an event that has no type, or none that can be read:
@@ -42,7 +43,8 @@ type Config struct {
 	// Relabelled tells deliveries whose bodies are equal apart by their unsigned id, which
 	// is otherwise refused: for events like repository_dispatch, that honestly come with
 	// equal bodies. Who has captured a body can then have it run again under any id. It
-	// changes nothing where the id is signed. Default false.
+	// changes nothing where the id is signed; where it is not, it changes every key, so an
+	// event that was done before it was switched runs again if it is sent again. Default false.
 	Relabelled bool
 	// Timeout bounds a handler's context. Default 1 min.
 	Timeout time.Duration
@@ -89,7 +91,7 @@ func New(run httpadapter.Runner, p Provider, handle Handler, cfg Config) (*Recei
 	}
 	scopes := map[bool]string{}
 	for signed, mode := range map[bool]string{true: "id", false: "body"} {
-		scopes[signed] = sealed.ScopeOf("webhook", "1", mode, cfg.Endpoint)
+		scopes[signed] = sealed.ScopeOf("webhook", "1", mode, p.Name, cfg.Endpoint)
 	}
 	return &Receiver{run: run, provider: p, handle: handle, cfg: cfg, scopes: scopes}, nil
 }
@@ -147,12 +149,15 @@ func (rc *Receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id, err := rc.provider.Verify(&Message{Header: r.Header, Body: body, Now: time.Now()})
-	if err == nil && id.challenge == nil {
+	if err == nil && id.challenge == nil && !id.notice {
 		err = id.check()
 	}
 	switch {
 	case err != nil:
 		rc.refuse(w, err)
+	case id.notice:
+		rc.cfg.Logger.Warn("webhook: a notice, and no event", "provider", rc.provider.Name, "endpoint", rc.cfg.Endpoint, "type", id.Type)
+		w.WriteHeader(http.StatusOK)
 	case id.challenge != nil:
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -35,6 +35,19 @@ func TestOneEffectForADelivery(t *testing.T) {
 	e.wantRuns(t, 1)
 }
 
+// Two providers whose events go to one endpoint do not answer for each other: ids are theirs.
+func TestProvidersAreApart(t *testing.T) {
+	run := claimed(t, dedup.Memory(100), nil)
+	for _, name := range []string{"acme", "other"} {
+		p := provider(t, "standard-webhooks", secret)
+		p.Name = name
+		e := newEndpoint(t, run, p, nil, webhook.Config{Endpoint: "billing"})
+		wantOK(t, send(e, standard(t, "1", "{}")))
+		wantOK(t, send(e, standard(t, "1", "{}")))
+		e.wantRuns(t, 1)
+	}
+}
+
 // Receivers of one namespace do not answer for each other.
 func TestEndpointsAreApart(t *testing.T) {
 	run := claimed(t, dedup.Memory(100), nil)
@@ -111,6 +124,11 @@ func TestSlackChallenge(t *testing.T) {
 	wantProblem(t, send(e, forged), 401, "not-verified", "")
 	wantProblem(t, send(e, sign(`{"type":"url_verification"}`)), 400, "delivery-malformed", "")
 	wantProblem(t, send(e, sign(`command=%2Fdeploy`)), 400, "delivery-malformed", "")
+	e.log.Reset()
+	wantOK(t, send(e, sign(`{"token":"x","type":"app_rate_limited","team_id":"T1","minute_rate_limited":1518467820,"api_app_id":"A1"}`)))
+	if !strings.Contains(e.log.String(), "app_rate_limited") {
+		t.Errorf("not logged: %s", &e.log)
+	}
 	e.wantRuns(t, 0)
 	wantOK(t, send(e, sign(`{"type":"event_callback","event_id":"Ev1","event":{"type":"message"}}`)))
 	e.wantRuns(t, 1)
@@ -248,7 +266,7 @@ func TestOnlyNilIsAcknowledged(t *testing.T) {
 		{result{}, errors.New("down"), false, 503, "store-unavailable", "5"},
 		{result{}, dedup.ErrLeaseLost, true, 503, "outcome-unknown", "5"},
 		{result{}, &dedup.FailedError{Message: "operator"}, false, 500, "failed", ""},
-		{result{}, &dedup.InputError{Field: "Key", Reason: "is long"}, false, 400, "delivery-malformed", ""},
+		{result{}, &dedup.InputError{Field: "Fingerprint", Reason: "is set"}, false, 503, "store-unavailable", "5"}, // ours to mend
 		{result{}, nil, false, 503, "store-unavailable", "5"},
 	} {
 		run := &fake{limit: 100, do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (result, error) {
@@ -259,6 +277,72 @@ func TestOnlyNilIsAcknowledged(t *testing.T) {
 		}}
 		e := newEndpoint(t, run, provider(t, "github", gitHubSecret), nil, webhook.Config{RetryAfter: 5 * time.Second})
 		wantProblem(t, send(e, gitHub("1", "push", "{}")), row.status, row.name, row.after)
+	}
+}
+
+// A store that keeps no fingerprints is our mistake, and not the provider's.
+func TestAStoreThatRefusesTheKeyIsUnavailable(t *testing.T) {
+	e := newEndpoint(t, claimed(t, compact{dedup.Memory(100)}, nil), provider(t, "github", gitHubSecret), nil, webhook.Config{})
+	wantProblem(t, send(e, gitHub("1", "push", "{}")), 503, "store-unavailable", "1")
+	if !strings.Contains(e.log.String(), "Fingerprint is set") {
+		t.Errorf("not logged: %s", &e.log)
+	}
+	e.wantRuns(t, 0)
+	relabelled := newEndpoint(t, claimed(t, compact{dedup.Memory(100)}, nil), provider(t, "github", gitHubSecret), nil, webhook.Config{Relabelled: true})
+	wantOK(t, send(relabelled, gitHub("1", "push", "{}")))
+	relabelled.wantRuns(t, 1)
+}
+
+// compact refuses fingerprints, as redisadapter's layout Compact does.
+type compact struct{ dedup.Store }
+
+func (c compact) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	answers := make([]dedup.Answer, len(reqs))
+	for i := range reqs {
+		if reqs[i].Fingerprint != (dedup.Fingerprint{}) {
+			answers[i].Err = &dedup.InputError{Field: "Fingerprint", Reason: "is set; the layout Compact keeps none"}
+			continue
+		}
+		answers[i] = c.Store.Claim(ctx, reqs[i:i+1])[0]
+	}
+	return answers
+}
+
+// What a key is made of is stored for as long as the window: another version must find it.
+// A scope is base64url of the SHA-256 of webhook, 1, id or body, provider and endpoint, each
+// with its length in 8 bytes in front; the values are by Python's hashlib.
+func TestKeysStayWhatTheyAre(t *testing.T) {
+	type made struct{ scope, key string }
+	for _, row := range []struct {
+		name       string
+		relabelled bool
+		want       made
+	}{
+		{"standard-webhooks", false, made{"YVSI54K_F40HsfP-s5f-Ey8tQq0aJPlqbL25F1RmNYU", "evt_1"}},
+		{"github", false, made{"hZTzbqjyUfXJrEYIeH0sWy8iiFxBrfcGh1ViBy89Jes", "Xkuqjvt9msosC-_R6pp7Dhz8vR5LaH7Hzj84wruM0G4"}},
+		{"github", true, made{"hZTzbqjyUfXJrEYIeH0sWy8iiFxBrfcGh1ViBy89Jes", "lxV8STfRsKJKa3FN8Mg55H261ASdOi0cNiBzpjAaOwU"}},
+	} {
+		var got made
+		var bound dedup.Fingerprint
+		run := &fake{limit: 100, do: func(_ context.Context, key string, _ httpadapter.Effect, req dedup.Request) (dedup.Result[[]byte], error) {
+			got, bound = made{req.Scope, key}, req.Fingerprint
+			return dedup.Result[[]byte]{Outcome: dedup.Duplicate}, nil
+		}}
+		s, r := secret, standard(t, "evt_1", "{}")
+		if row.name == "github" {
+			s, r = gitHubSecret, gitHub("evt_1", "push", "{}")
+		}
+		wantOK(t, send(newEndpoint(t, run, provider(t, row.name, s), nil, webhook.Config{Relabelled: row.relabelled}), r))
+		if got != row.want {
+			t.Errorf("%s, Relabelled %v: %q, want %q", row.name, row.relabelled, got, row.want)
+		}
+		want := dedup.Fingerprint{}
+		if row.name == "github" && !row.relabelled {
+			want = dedup.FingerprintOf([]byte("evt_1"))
+		}
+		if bound != want {
+			t.Errorf("%s, Relabelled %v: bound to %x, want %x", row.name, row.relabelled, bound, want)
+		}
 	}
 }
 

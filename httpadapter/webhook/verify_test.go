@@ -106,6 +106,30 @@ func TestHeadersOfEachProvider(t *testing.T) {
 	}
 }
 
+// Not every server writes names of headers as net/http does, and a second one in another
+// case must not go unseen.
+func TestHeadersInAnyCase(t *testing.T) {
+	for _, v := range vectors(t) {
+		p := provider(t, v.Provider, v.Secrets...)
+		m := v.message()
+		for name := range v.Header {
+			values := m.Header.Values(name)
+			m.Header.Del(name)
+			m.Header[strings.ToLower(name)] = values
+		}
+		if got, err := p.Verify(m); err != nil || got.ID != v.ID {
+			t.Errorf("%s, %s: %+v, %v", v.Provider, v.Name, got, err)
+		}
+		for name := range v.Header {
+			m := v.message()
+			m.Header[strings.ToLower(name)] = []string{"another"}
+			if got, err := p.Verify(m); err == nil {
+				t.Errorf("%s, %s: %s twice: %+v", v.Provider, v.Name, name, got)
+			}
+		}
+	}
+}
+
 // A secret of one version does not verify another, whatever its bytes are: everybody may
 // know a public key.
 func TestAPublicKeyIsNoSecret(t *testing.T) {
