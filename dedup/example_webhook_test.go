@@ -77,3 +77,50 @@ func ExampleDo_webhook() {
 	// evt_3 outage 503
 	//  charge 400
 }
+
+// The smallest receiver that is worth having: what is marked is skipped, and the mark comes
+// after the effect. It claims nothing, and so has two holes: two deliveries that arrive at
+// once are both not seen and both run, and after a crash between effect and Mark the next
+// delivery runs again. [Do] closes the first, and [Danger], or an effect in the transaction
+// of its record, the second. It also believes every sender: httpadapter/webhook verifies
+// before it asks.
+func ExampleDeduper_Mark_webhook() {
+	d, ctx := exampleDeduper(), context.Background()
+	defer func() { _ = d.Close(ctx) }()
+	effect := func(id string) error { fmt.Println("charging for", id); return nil }
+
+	hook := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get("Webhook-Id")
+		seen, err := d.Seen(r.Context(), id) // a second delivery may ask now, too: both run
+		if err == nil && !seen {
+			if err = effect(id); err == nil { // a crash here: the next delivery runs again
+				_, err = d.Mark(r.Context(), id)
+			}
+		}
+		if err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable) // not known, or not done: send it again
+		}
+	})
+	deliver := func(id string) int {
+		r, w := httptest.NewRequest(http.MethodPost, "/", nil), httptest.NewRecorder()
+		r.Header.Set("Webhook-Id", id)
+		hook.ServeHTTP(w, r)
+		return w.Code
+	}
+	fmt.Println(deliver("evt_1"), deliver("evt_1"))
+
+	// The first hole: another delivery of evt_2 comes while the effect of the first runs.
+	first := effect
+	effect = func(id string) error {
+		effect = first
+		deliver(id)
+		return first(id)
+	}
+	fmt.Println(deliver("evt_2"))
+	// Output:
+	// charging for evt_1
+	// 200 200
+	// charging for evt_2
+	// charging for evt_2
+	// 200
+}

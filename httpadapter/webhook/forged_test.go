@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/httpadapter/webhook"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
@@ -94,5 +96,46 @@ func TestForgedDeliveriesMakeNoKeysInRedis(t *testing.T) {
 				t.Errorf("an honest one makes no key: %d before, %d after", before, after)
 			}
 		})
+	}
+}
+
+// A Runner is not even asked about what is forged, stale or malformed: whoever claims first
+// lets anybody take the key of an event that is still to come.
+func TestTheRunnerIsNotAskedAboutForgedDeliveries(t *testing.T) {
+	asked := 0
+	run := &fake{limit: 100, do: func(context.Context, string, httpadapter.Effect, dedup.Request) (dedup.Result[[]byte], error) {
+		asked++
+		return dedup.Result[[]byte]{Outcome: dedup.Duplicate}, nil
+	}}
+	for _, v := range vectors(t) {
+		e := newEndpoint(t, run, provider(t, v.Provider, v.Secrets...), nil, webhook.Config{})
+		for what, change := range map[string]func(h http.Header, name string){
+			"stale or as it was": func(http.Header, string) {}, // the vectors are of 2023
+			"unsigned":           func(h http.Header, name string) { h.Del(name) },
+			"signed twice":       func(h http.Header, name string) { h.Add(name, h.Get(name)) },
+			"signed by another": func(h http.Header, name string) {
+				h.Set(name, strings.NewReplacer("a", "b", "0", "1").Replace(h.Get(name)))
+			},
+		} {
+			for name := range v.Header {
+				m := v.message()
+				change(m.Header, name)
+				body := v.Body
+				if v.Sent == 0 && what != "unsigned" {
+					body += " " // there is no time to be stale
+				}
+				asked = 0
+				if w := send(e, request(m.Header, body)); w.Code < 400 || w.Code > 499 {
+					t.Errorf("%s, %s, %s %s: %d", v.Provider, v.Name, name, what, w.Code)
+				}
+				if asked != 0 {
+					t.Errorf("%s, %s, %s %s: the Runner was asked", v.Provider, v.Name, name, what)
+				}
+			}
+		}
+	}
+	wantOK(t, send(newEndpoint(t, run, provider(t, "standard-webhooks", secret), nil, webhook.Config{}), standard(t, "1", "{}")))
+	if asked != 1 {
+		t.Errorf("an honest one: asked %d times", asked)
 	}
 }
