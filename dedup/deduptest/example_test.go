@@ -3,7 +3,9 @@ package deduptest_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -39,4 +41,30 @@ func ExampleFaulty() {
 	// Output:
 	// charged acquired 1 <nil>
 	// 2 claims, 1 reply lost
+}
+
+// A test of one's own handler: it is crashed at each of its calls, and nothing may be lost. In a
+// bubble of testing/synctest leases lapse at once.
+func ExampleTwice() {
+	_ = func(t *testing.T) { // func TestMyHandler(t *testing.T)
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			charged := map[string]int{}
+			report := deduptest.Twice(t, deduptest.Subject{
+				Deliver: func(ctx context.Context, d *dedup.Deduper, message string) error {
+					_, err := dedup.Do(ctx, d, message, func(context.Context) (string, error) {
+						mu.Lock()
+						defer mu.Unlock()
+						charged[message]++
+						return "charged", nil
+					})
+					return err
+				},
+				Effects: func(message string) int { return charged[message] },
+			})
+			for _, twice := range report.Doubled { // by a crash between effect and record
+				t.Log(twice.Story)
+			}
+		})
+	}
 }
