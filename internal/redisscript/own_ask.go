@@ -1,12 +1,7 @@
 package redisscript
 
 import (
-	"context"
-	"encoding/binary"
-	"fmt"
 	"strconv"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // OwnAsk asks for ids. Nothing of it may be changed afterwards.
@@ -56,13 +51,16 @@ type OwnFoldedTo struct {
 //     named, and a bucket is read after that, be it before the script or after it. Whether
 //     go-redis, a Cluster or a missing script has changed the order does not matter.
 //   - It does find one (Moved): what left the fresh sets before the script is in its bucket
-//     since before the script. So the buckets are read once more after its answer has come.
+//     since before the script. So what was read beside it is read once more after its answer.
 //     A generation of which no buckets were named has to be asked for again by the owner.
 //   - Another owner comes after the script: he moves members to buckets, which are then read
 //     with more in them, and what he marks is marked after the ask. Who comes before the
 //     script has raised the epoch: it answers OwnStale.
 //   - A forget, or the end of a generation, removes an id from all sets at once. Who is not
 //     found for that reason is not there.
+//
+// The first buckets are read in the pipeline of the scripts, each 512 further ones in another;
+// own_look.go has the bound of the memory.
 //
 // A bucket that could not be read, and may have one of the ids that were not found, is
 // the error of the whole ask: never are its ids absent.
@@ -101,93 +99,4 @@ func ownIndexes(of []int) string {
 		b = strconv.AppendInt(b, int64(at)+1, 10)
 	}
 	return string(b)
-}
-
-// read returns the commands that read the buckets of an owner's ask.
-func (q *OwnAsk) read(ctx context.Context) []redis.Cmder {
-	if q == nil {
-		return nil
-	}
-	cmds := make([]redis.Cmder, len(q.Buckets))
-	for i := range q.Buckets {
-		// GET says of what is not there that it failed, and MGET of what is no bucket that it is
-		// not there.
-		cmds[i] = redis.NewStringCmd(ctx, "getrange", q.Buckets[i].Key, 0, -1)
-	}
-	return cmds
-}
-
-// readBuckets finishes the asks of owners, of which read are the buckets: of all of them, one
-// after the other.
-func (r *Runner) readBuckets(ctx context.Context, calls []Call, replies []OwnReply, read []redis.Cmder) {
-	var again []redis.Cmder
-	for i := range calls {
-		if calls[i].reads == nil || !replies[i].Moved {
-			continue
-		}
-		again = append(again, calls[i].reads.read(ctx)...)
-	}
-	r.exec(ctx, again, nil)
-	for i := range calls {
-		q := calls[i].reads
-		if q == nil {
-			continue
-		}
-		var got []redis.Cmder
-		got, read = read[:len(q.Buckets)], read[len(q.Buckets):]
-		if replies[i].Moved {
-			got, again = again[:len(q.Buckets)], again[len(q.Buckets):]
-		}
-		if replies[i].Err == nil && replies[i].Answer == OwnFound && len(replies[i].Found) == len(q.IDs) {
-			if err := q.search(got, replies[i].Found); err != nil {
-				replies[i] = OwnReply{Err: err}
-			}
-		}
-	}
-}
-
-// search looks in the buckets for those that have no mark yet.
-func (q *OwnAsk) search(buckets []redis.Cmder, found []Found) error {
-	for i, b := range q.Buckets {
-		for _, at := range b.Of {
-			if found[at].Done() {
-				continue
-			}
-			blob, err := ownBucket(buckets[i])
-			if err != nil {
-				return fmt.Errorf("bucket %s: %w", b.Key, err)
-			}
-			if f := ownSearch(blob, q.IDs[at]); f != 0 {
-				found[at] = f
-			}
-		}
-	}
-	return nil
-}
-
-func ownBucket(cmd redis.Cmder) (string, error) {
-	read, ok := cmd.(*redis.StringCmd)
-	switch blob, err := read.Result(); {
-	case !ok || err != nil:
-		return "", unreadable(cmd.Err())
-	case len(blob)%8 != 0:
-		return "", fmt.Errorf("%w: members of %d bytes", ErrUnreadable, len(blob))
-	default:
-		return blob, nil
-	}
-}
-
-// ownSearch tells what a bucket has of an id: a mark, or else a touch.
-func ownSearch(blob string, id int64) (found Found) {
-	for id := done(id); len(blob) >= 8; blob = blob[8:] {
-		member := int64(binary.BigEndian.Uint64([]byte(blob[:8]))) //nolint:gosec // 64 bits either way
-		if done(member) != id {
-			continue
-		}
-		if member == id {
-			return 1
-		}
-		found = 2
-	}
-	return found
 }

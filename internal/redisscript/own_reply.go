@@ -97,14 +97,12 @@ func (r *Runner) answersOwn(ctx context.Context, calls []Call) []OwnReply {
 		return nil
 	}
 	replies := make([]OwnReply, len(calls))
-	var read []redis.Cmder
-	for i := range calls {
-		read = append(read, calls[i].reads.read(ctx)...)
-	}
-	for i, cmd := range r.evaluate(ctx, calls, read, nil) {
+	all := looks(calls, replies)
+	beside := min(len(all), bucketsAtOnce)
+	for i, cmd := range r.evaluate(ctx, calls, read(ctx, all[:beside], bucketStart), nil) {
 		replies[i] = parseOwn(cmd)
 	}
-	r.readBuckets(ctx, calls, replies, read)
+	r.readBuckets(ctx, all, beside)
 	return replies
 }
 
