@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -63,6 +64,8 @@ func TestRefusedBeforeTheClaim(t *testing.T) {
 			r.ContentLength, r.Body = 11, readCloser{iotest.ErrReader(errors.New("was read"))}
 		}), 413, "request-too-large", window},
 		{"body read outside", post("k", "{}", func(r *http.Request) { _, _ = r.Body.Read(make([]byte, 10)) }), 500, "body-taken", map[string]string{"Do-Not-Retry": "1"}},
+		{"body read outside in part", post("k", "{}", func(r *http.Request) { _, _ = r.Body.Read(make([]byte, 1)) }), 500, "body-taken", map[string]string{"Do-Not-Retry": "1"}},
+		{"body replaced outside by a shorter one", post("k", "{}", func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader("x")) }), 500, "body-taken", map[string]string{"Do-Not-Retry": "1"}},
 		{"form read outside", post("k", "a=1", header("Content-Type", "application/x-www-form-urlencoded"), func(r *http.Request) {
 			r.ContentLength = -1
 			_ = r.FormValue("a")

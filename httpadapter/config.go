@@ -24,6 +24,9 @@ type Config struct {
 	Strict bool
 	// Route is what a key is bound to beside principal and method. A route with
 	// parameters in its path binds to their values: return the pattern to bind to that alone.
+	// One that leaves out the host makes one request of those to two hosts: return it, too, or
+	// name Host in FingerprintHeaders, where a service has several. Another Route makes other
+	// keys of all: retries of what came before it run again.
 	// Default: the host and the path as they were sent, which http.StripPrefix does not change.
 	Route func(*http.Request) string
 	// CheckKey refuses what is not of the format that a service has published for its keys;
@@ -41,7 +44,7 @@ type Config struct {
 	Headers []string
 
 	// FingerprintHeaders are part of a request's fingerprint, beside Content-Type and
-	// Content-Encoding. Default none.
+	// Content-Encoding. Host is that of the request. Default none.
 	FingerprintHeaders []string
 	// Canonical makes equal what means the same in two bodies, for the fingerprint alone: a
 	// client may write JSON in another order when it tries again. Where it returns an error

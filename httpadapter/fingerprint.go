@@ -3,6 +3,7 @@ package httpadapter
 import (
 	"encoding/binary"
 	"net/http"
+	"strings"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -31,6 +32,9 @@ func (m *Middleware) fingerprint(r *http.Request, body []byte) dedup.Fingerprint
 	parts = append(parts, []byte{fingerprintVersion}, []byte(r.Method), []byte(requestPath(r)), []byte(r.URL.RawQuery))
 	for _, name := range m.fingerprintHeaders {
 		values := r.Header[name]
+		if name == "Host" { // net/http keeps it elsewhere
+			values = []string{strings.ToLower(r.Host)}
+		}
 		parts = append(parts, []byte(name), binary.AppendUvarint(nil, uint64(len(values))))
 		for _, v := range values {
 			parts = append(parts, []byte(v))

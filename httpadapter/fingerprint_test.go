@@ -50,6 +50,16 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
+// Host is no header for net/http. With a Route of one's own it tells hosts apart.
+func TestFingerprintOfTheHost(t *testing.T) {
+	cfg := httpadapter.Config{Route: func(*http.Request) string { return "" }, FingerprintHeaders: []string{"host"}}
+	host := func(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
+	s := newService(t, cfg, created())
+	s.post("k", "{}", host("eu.example"))
+	wantAnswer(t, s.post("k", "{}", host("EU.example")), 201, "paid", replayed)
+	wantProblem(t, s.post("k", "{}", host("us.example")), 422, "key-reused", nil)
+}
+
 func TestCanonical(t *testing.T) {
 	canonical := func(contentType string, body []byte) ([]byte, error) {
 		if contentType != "application/json" {
