@@ -48,7 +48,13 @@ type Config struct {
 	FingerprintHeaders []string
 	// Canonical makes equal what means the same in two bodies, for the fingerprint alone: a
 	// client may write JSON in another order when it tries again. Where it returns an error
-	// the body is compared as it is. Default: as it is.
+	// the body is compared as it is. It may keep and change body, which is a copy. Default: as
+	// it is.
+	//
+	// Requests are not compared with those from before Canonical was set, or FingerprintHeaders
+	// changed: they are replayed without being told from others. Another function in the place of
+	// the first is not seen, and makes 422 of honest retries while a deployment rolls, unless
+	// FingerprintKey gets another Version.
 	Canonical func(contentType string, body []byte) ([]byte, error)
 	// FingerprintKey makes fingerprints with a secret. Default nil: without one.
 	FingerprintKey *FingerprintKey
@@ -142,12 +148,13 @@ func (m *Middleware) build() (err error) {
 	if m.headers, err = keptHeaders(m.cfg.Headers); err != nil {
 		return err
 	}
-	m.fingerprintHeaders = []string{"Content-Type", "Content-Encoding"}
-	for _, name := range m.cfg.FingerprintHeaders {
-		if !validName(name) {
-			return bad("FingerprintHeaders", "has %q, which is no header", name)
-		}
-		m.fingerprintHeaders = append(m.fingerprintHeaders, http.CanonicalHeaderKey(name))
+	more, err := m.fingerprintMore()
+	if err != nil {
+		return err
+	}
+	m.fingerprintHeaders = append([]string{"Content-Type", "Content-Encoding"}, more...)
+	if m.cfg.Canonical != nil {
+		more = append(more, "(canonical)") // no header
 	}
 	key := FingerprintKey{}
 	if m.cfg.FingerprintKey != nil {
@@ -155,7 +162,7 @@ func (m *Middleware) build() (err error) {
 			return bad("FingerprintKey", "has version 0; it must be 1-127")
 		}
 	}
-	if m.digester, err = sealed.NewDigester("httpadapter.Config.FingerprintKey", key.Version, key.Key); err != nil {
+	if m.digester, err = sealed.NewDigester("httpadapter.Config.FingerprintKey", key.Version, key.Key, more...); err != nil {
 		return err
 	}
 	m.box, err = sealed.NewBox("httpadapter.Config.Seal", m.cfg.Seal, m.cfg.AcceptPlain)

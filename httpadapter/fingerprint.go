@@ -1,8 +1,10 @@
 package httpadapter
 
 import (
+	"bytes"
 	"encoding/binary"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/onceward/onceward/dedup"
@@ -12,7 +14,8 @@ import (
 // request that can be guessed cannot be recognised in the store.
 type FingerprintKey struct {
 	// Version of Key, 1-127. Fingerprints of two versions are not compared: after a change
-	// of the key, requests from before it are replayed without being told from others.
+	// of the key, requests from before it are replayed without being told from others. A new
+	// Version of the same Key says that something else of the fingerprint has changed.
 	Version int
 	// Key has 32 bytes.
 	Key []byte
@@ -21,10 +24,24 @@ type FingerprintKey struct {
 // fingerprintVersion is that of the list of parts.
 const fingerprintVersion = 1
 
+// fingerprintMore are the headers that the configuration adds.
+func (m *Middleware) fingerprintMore() (more []string, err error) {
+	for _, name := range m.cfg.FingerprintHeaders {
+		if !validName(name) {
+			return nil, bad("FingerprintHeaders", "has %q, which is no header", name)
+		}
+		if name = http.CanonicalHeaderKey(name); name != "Content-Type" && name != "Content-Encoding" {
+			more = append(more, name)
+		}
+	}
+	slices.Sort(more)
+	return slices.Compact(more), nil
+}
+
 // fingerprint digests what must be the same when a key comes again.
 func (m *Middleware) fingerprint(r *http.Request, body []byte) dedup.Fingerprint {
 	if m.cfg.Canonical != nil {
-		if canonical, err := m.cfg.Canonical(r.Header.Get("Content-Type"), body); err == nil {
+		if canonical, err := m.cfg.Canonical(r.Header.Get("Content-Type"), bytes.Clone(body)); err == nil {
 			body = canonical
 		}
 	}

@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"testing"
+	"unicode"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
@@ -84,6 +86,59 @@ func TestCanonical(t *testing.T) {
 	wantAnswer(t, s.post("bad", `{"a"`), 200, `{"a"`, firstTime)
 	wantAnswer(t, s.post("bad", `{"a"`), 200, `{"a"`, replayed)
 	wantProblem(t, s.post("bad", `{"a" `), 422, "key-reused", map[string]string{"Idempotency-Window": "86400"})
+}
+
+// A canonical form may be made in the body's own bytes.
+func TestCanonicalInPlace(t *testing.T) {
+	upper := func(_ string, body []byte) ([]byte, error) {
+		for i, b := range body {
+			body[i] = byte(unicode.ToUpper(rune(b)))
+		}
+		return body, nil
+	}
+	s := newService(t, httpadapter.Config{Canonical: upper}, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(w, r.Body)
+	})
+	wantAnswer(t, s.post("k", "a"), 200, "a", firstTime)
+	wantAnswer(t, s.post("k", "A"), 200, "a", replayed)
+}
+
+// While a deployment rolls, some processes make fingerprints of other parts than others. Such
+// are not compared, as those of two versions of the key are not: a retry that meets another
+// process gets the replay, and no 422.
+func TestFingerprintsOfOtherParts(t *testing.T) {
+	key := func(version int) *httpadapter.FingerprintKey {
+		return &httpadapter.FingerprintKey{Version: version, Key: make([]byte, 32)}
+	}
+	raw := func(_ string, body []byte) ([]byte, error) { return body, nil }
+	old := httpadapter.Config{}
+	named := httpadapter.Config{FingerprintHeaders: []string{"X-Currency"}}
+	for _, row := range []struct {
+		name     string
+		old, new httpadapter.Config
+		compared bool
+	}{
+		{"a header more", old, named, false},
+		{"a header less", named, old, false},
+		{"Canonical", old, httpadapter.Config{Canonical: raw}, false},
+		{"a header more, keyed", httpadapter.Config{FingerprintKey: key(127)}, httpadapter.Config{FingerprintKey: key(127), FingerprintHeaders: []string{"X-Currency"}}, false},
+		{"a version more", httpadapter.Config{FingerprintKey: key(1), Canonical: raw}, httpadapter.Config{FingerprintKey: key(2), Canonical: raw}, false},
+		{"the same otherwise written", httpadapter.Config{FingerprintHeaders: []string{"A", "B"}}, httpadapter.Config{FingerprintHeaders: []string{"b", "a", "A", "content-type"}}, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := newDeduper(t, nil)
+			before, after := newServiceOver(t, d, row.old, created()), newServiceOver(t, d, row.new, created())
+			before.post("k", "{}")
+			wantAnswer(t, after.post("k", "{}"), 201, "paid", replayed)
+			w := after.post("k", "another")
+			if row.compared {
+				wantProblem(t, w, 422, "key-reused", nil)
+			} else {
+				wantAnswer(t, w, 201, "paid", replayed)
+			}
+			wantProblem(t, before.post("k", "another"), 422, "key-reused", nil)
+		})
+	}
 }
 
 func TestFingerprintKeys(t *testing.T) {

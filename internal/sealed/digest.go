@@ -20,8 +20,8 @@ func ScopeOf(parts ...string) string {
 }
 
 const (
-	plainVersion = 1   // of a fingerprint without a key
-	keyedVersion = 128 // and with one: this plus its version
+	plainVersion = 1   // of a fingerprint without a key, and of the usual parts
+	keyedVersion = 129 // of one with a key, of version 1
 	maxVersion   = 127
 )
 
@@ -33,18 +33,30 @@ type Digester struct {
 }
 
 // NewDigester returns one that uses the key, of KeySize bytes, whose version is 1-127, or
-// none where both are zero. Fingerprints of two versions are not compared. field names the
-// configuration in an error.
-func NewDigester(field string, version int, key []byte) (*Digester, error) {
+// none where both are zero. Fingerprints of two versions are not compared, and those of two
+// lists of what they are made of are not but for one pair of lists in 126: without list, of
+// the usual parts. field names the configuration in an error.
+func NewDigester(field string, version int, key []byte, list ...string) (*Digester, error) {
+	shift := shiftOf(list)
 	switch {
 	case version == 0 && len(key) == 0:
-		return &Digester{version: plainVersion}, nil
+		return &Digester{version: plainVersion + byte(shift)}, nil
 	case version < 1 || version > maxVersion:
 		return nil, &dedup.InputError{Field: field, Reason: fmt.Sprintf("has version %d; it must be 1-%d", version, maxVersion)}
 	case len(key) != KeySize:
 		return nil, &dedup.InputError{Field: field, Reason: fmt.Sprintf("has a key of %d bytes; it must be %d", len(key), KeySize)}
 	}
-	return &Digester{version: keyedVersion + byte(version), key: bytes.Clone(key)}, nil
+	return &Digester{version: keyedVersion + byte((version-1+shift)%maxVersion), key: bytes.Clone(key)}, nil
+}
+
+// shiftOf moves a version by 1-126, and by nothing without list: two versions of a key stay
+// two under any list.
+func shiftOf(list []string) int {
+	if len(list) == 0 {
+		return 0
+	}
+	sum := sha256.Sum256(appendParts([]byte("onceward fingerprint list"), list...))
+	return 1 + int(binary.BigEndian.Uint64(sum[:])%(maxVersion-1))
 }
 
 // Sum is the fingerprint of the parts, each with its length in front.

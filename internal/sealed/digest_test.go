@@ -68,6 +68,34 @@ func TestFingerprintVersions(t *testing.T) {
 	}
 }
 
+// A list of what a fingerprint is made of is part of its version, and takes none for another's:
+// without a key it is 1-127, with one 129-255, and two versions under one list are two.
+func TestFingerprintLists(t *testing.T) {
+	version := func(v int, key []byte, list ...string) byte {
+		d, err := NewDigester("Config.FingerprintKey", v, key, list...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Sum()[0]
+	}
+	for _, list := range [][]string{{"A"}, {"B"}, {"A", "B"}, {"AB"}, {""}} {
+		if v := version(0, nil, list...); v < 2 || v > 127 {
+			t.Errorf("%q: version %d without a key", list, v)
+		}
+		seen := map[byte]bool{}
+		for v := 1; v <= 127; v++ {
+			got := version(v, key(1), list...)
+			if got < 129 || seen[got] || got == version(v, key(1)) {
+				t.Errorf("%q: version %d of a key is %d", list, v, got)
+			}
+			seen[got] = true
+		}
+	}
+	if version(0, nil, "A", "B") == version(0, nil, "AB") {
+		t.Error("one list runs into another")
+	}
+}
+
 func TestBadFingerprintKeysAreRefused(t *testing.T) {
 	for _, row := range []struct {
 		version int
