@@ -61,7 +61,10 @@ type Config struct {
 	ResponseLimit int
 	// Seal encrypts what is stored, bound to the key it is stored under: the first key,
 	// of 32 bytes, writes, all of them read. To change it, add the new one at the end
-	// everywhere, then put it first, and drop the old one a window later. Default: in clear.
+	// everywhere, then put it first, and drop the old one a window later. It covers responses
+	// and kept errors alone: what [dedup.Step] keeps and the texts of failures
+	// ([dedup.FailedError]) stay in clear. What is sealed is not bound to the Runner's namespace:
+	// keys of its own are for one that must not read another's. Default: in clear.
 	Seal [][]byte
 	// AcceptPlain reads records in clear as well, for one window after Seal was set. Default
 	// false: where there is Seal, they are refused.

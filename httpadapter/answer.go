@@ -31,6 +31,7 @@ var (
 	responseIncomplete = problem.Problem{Name: "response-incomplete", Status: 500, Title: "This request is done; its answer broke off.", Final: true}
 	notSupported       = problem.Problem{Name: "not-supported", Status: 501, Title: "A request with an Idempotency-Key cannot switch protocols."}
 	storeUnavailable   = problem.Problem{Name: "store-unavailable", Status: 503, Title: "It cannot be found out now whether this request is new."}
+	replayUnavailable  = problem.Problem{Name: "replay-unavailable", Status: 503, Title: "It cannot be found out now whether the answer to this request may be seen again."}
 	scopeUnavailable   = problem.Problem{Name: "scope-unavailable", Status: 503, Title: "It cannot be found out now whose request this is."}
 	outcomeUnknown     = problem.Problem{Name: "outcome-unknown", Status: 503, Title: "It is not known whether this request is done: ask again with its Idempotency-Key."}
 	cancelled          = problem.Problem{Name: "cancelled", Status: 503, Title: "The request was cancelled before it was answered."}
@@ -48,10 +49,22 @@ func (c *call) later(p problem.Problem) {
 	p.Write(c.w)
 }
 
-// tellWindow says how long the key is remembered.
+// tellWindow says how long the key will be remembered, once it is done.
 func (c *call) tellWindow() {
 	if c.m.window != "" {
 		c.w.Header().Set(windowHeader, c.m.window)
+	}
+}
+
+// tellWhatRemains says how long the key is remembered that was found done, where the Runner
+// knows: not for all of its window any more.
+func (c *call) tellWhatRemains(rec *dedup.Record) {
+	if rec.State == dedup.StateInProgress || rec.State == dedup.StateUncertain {
+		return
+	}
+	c.w.Header().Del(windowHeader)
+	if left := rec.Remaining; left >= time.Second {
+		c.w.Header().Set(windowHeader, strconv.FormatInt(int64(left/time.Second), 10))
 	}
 }
 
@@ -62,7 +75,7 @@ func (c *call) answer(res dedup.Result[[]byte], err error) {
 	case err != nil:
 		c.answerError(&res, err)
 	case res.Outcome == dedup.Duplicate:
-		c.answerAgain(res.Value)
+		c.answerAgain(&res.Record, res.Value)
 	case res.Outcome == dedup.Acquired && c.landed:
 		c.answerFirst()
 	default: // no Runner answers so
@@ -83,9 +96,16 @@ func (c *call) answerFirst() {
 }
 
 // answerAgain is the replay of what is stored; nil is what an operator marked.
-func (c *call) answerAgain(stored []byte) {
+func (c *call) answerAgain(rec *dedup.Record, stored []byte) {
+	c.tellWhatRemains(rec)
 	if c.m.cfg.BeforeReplay != nil {
-		if err := c.m.cfg.BeforeReplay(withBody(c.r.Context(), c.r, c.body)); err != nil {
+		err := c.m.cfg.BeforeReplay(withBody(c.r.Context(), c.r, c.body))
+		switch {
+		case errors.Is(err, dedup.ErrUnknown):
+			c.m.cfg.Logger.Warn("httpadapter: replay not decided", "error", err)
+			c.later(replayUnavailable)
+			return
+		case err != nil:
 			c.m.cfg.Logger.Warn("httpadapter: replay refused", "error", err)
 			replayRefused.Write(c.w)
 			return
@@ -113,12 +133,11 @@ func (c *call) answerAgain(stored []byte) {
 func (c *call) replay(r *sealed.Response) {
 	h := c.w.Header()
 	for name, values := range r.Header {
-		if mayReplay(name) {
+		if c.m.mayReplay(name) {
 			h[http.CanonicalHeaderKey(name)] = values
 		}
 	}
 	h.Set(replayedHeader, "true")
-	c.tellWindow()
 	if bodyAllowed(r.Status) && c.r.Method != http.MethodHead {
 		h.Set("Content-Length", strconv.Itoa(len(r.Body)))
 	}
@@ -151,10 +170,12 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) {
 		p.RetryAfter = uncertainRetryAfter
 		p.Write(c.w)
 	case errors.Is(err, dedup.ErrMismatch):
+		c.tellWhatRemains(&res.Record)
 		keyReused.Write(c.w)
 	case errors.Is(err, dedup.ErrNoResult):
-		c.answerAgain(nil)
+		c.answerAgain(&res.Record, nil)
 	case errors.As(err, &failure):
+		c.tellWhatRemains(&res.Record)
 		failed.Write(c.w)
 	default:
 		c.m.cfg.Logger.Warn("httpadapter: store unavailable", "error", err)

@@ -261,7 +261,7 @@ func (n noting) Flush()                      { n.note("flush") }
 func TestAnotherRequestUnderTheKey(t *testing.T) {
 	s := newService(t, httpadapter.Config{}, created())
 	s.post("k", `{"amount":1}`)
-	wantProblem(t, s.post("k", `{"amount":2}`), 422, "key-reused", map[string]string{"Idempotency-Window": "86400"})
+	wantProblem(t, s.post("k", `{"amount":2}`), 422, "key-reused", nil)
 	s.wantRuns(t, 1)
 }
 
@@ -288,6 +288,16 @@ func TestReplayRefused(t *testing.T) {
 	if _, err := s.d.Mark(t.Context(), "k"); err != nil { // of no scope: another key
 		t.Fatal(err)
 	}
+	s.wantRuns(t, 1)
+}
+
+// What BeforeReplay could not find out now is no refusal.
+func TestReplayThatCannotBeDecided(t *testing.T) {
+	s := newService(t, httpadapter.Config{BeforeReplay: func(*http.Request) error {
+		return fmt.Errorf("%w: directory is down", dedup.ErrUnknown)
+	}}, created())
+	s.post("k", "{}")
+	wantProblem(t, s.post("k", "{}"), 503, "replay-unavailable", map[string]string{"Retry-After": "1", "Location": ""})
 	s.wantRuns(t, 1)
 }
 

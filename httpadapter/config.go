@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -14,7 +15,8 @@ import (
 type Config struct {
 	// Name separates middlewares that share a namespace and must not share keys. Default "".
 	Name string
-	// Methods that have keys; requests with another one pass untouched. Default POST, PATCH.
+	// Methods that have keys, in upper case; requests with another one pass untouched. Default
+	// POST, PATCH.
 	Methods []string
 	// Optional lets a request without a key pass untouched. Default false: it is answered
 	// with 400.
@@ -40,7 +42,8 @@ type Config struct {
 	// 256, and at most what the Runner keeps. Default 128 KiB, or what the Runner keeps where
 	// that is less.
 	ResponseLimit int
-	// Headers are kept beside [DefaultHeaders]. Default none.
+	// Headers are kept beside [DefaultHeaders], and replayed while they are among them. Default
+	// none.
 	Headers []string
 
 	// FingerprintHeaders are part of a request's fingerprint, beside Content-Type and
@@ -61,7 +64,10 @@ type Config struct {
 
 	// Seal encrypts what is stored, bound to the key it is stored under: the first key,
 	// of 32 bytes, writes, all of them read. To change it, add the new one at the end
-	// everywhere, then put it first, and drop the old one a window later. Default: in clear.
+	// everywhere, then put it first, and drop the old one a window later. It covers answers
+	// alone: what [dedup.Step] keeps and the texts of failures ([dedup.FailedError]) stay in
+	// clear. What is sealed is not bound to the Runner's namespace: keys of its own are for one
+	// that must not read another's. Default: in clear.
 	Seal [][]byte
 	// AcceptPlain reads records in clear as well, for one window after Seal was set. Default
 	// false: where there is Seal, they are refused.
@@ -72,7 +78,8 @@ type Config struct {
 	// keep 2xx. Default [KeepIETF].
 	Keep func(status int) bool
 	// BeforeReplay asks once more whether the client may see the answer: its error is
-	// answered with 403. Default: the Scope was enough.
+	// answered with 403, or where errors.Is finds [dedup.ErrUnknown] in it, because that
+	// cannot be found out now, with 503. Default: the Scope was enough.
 	BeforeReplay func(*http.Request) error
 
 	// CancelWithClient cancels the handler when its client has gone. Default false: it goes
@@ -203,8 +210,11 @@ func bad(field, format string, args ...any) error {
 // check names the first bad field of a configuration with its defaults.
 func (c *Config) check(run Runner) error {
 	for _, method := range c.Methods {
-		if !validName(method) {
+		switch {
+		case !validName(method):
 			return bad("Methods", "has %q, which is no method", method)
+		case method != strings.ToUpper(method):
+			return bad("Methods", "has %q: a method is in upper case, and no request would have a key", method)
 		}
 	}
 	switch {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -26,6 +27,7 @@ func TestNewRefuses(t *testing.T) {
 		{"no results", seenOnly, byHeader, httpadapter.Config{}, "Runner"},
 		{"small results", small, byHeader, httpadapter.Config{}, "httpadapter.Config.ResponseLimit"},
 		{"method", run, byHeader, httpadapter.Config{Methods: []string{"POST", "A B"}}, "httpadapter.Config.Methods"},
+		{"method in lower case", run, byHeader, httpadapter.Config{Methods: []string{"post"}}, "httpadapter.Config.Methods"},
 		{"empty method", run, byHeader, httpadapter.Config{Methods: []string{""}}, "httpadapter.Config.Methods"},
 		{"request limit", run, byHeader, httpadapter.Config{RequestLimit: -1}, "httpadapter.Config.RequestLimit"},
 		{"response limit", run, byHeader, httpadapter.Config{ResponseLimit: 255}, "httpadapter.Config.ResponseLimit"},
@@ -65,9 +67,36 @@ func TestNewTakes(t *testing.T) {
 	})), post("k", "")), 500, "response-too-large", final)
 }
 
+// A record is remembered for what is left of its window, and that is what its replay says; a
+// Runner that does not know lets it say nothing.
+func TestWhatRemainsIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Idempotency-Window", "7")
+			if r.URL.Path != "/payments" {
+				w.WriteHeader(http.StatusCreated)
+				panic("boom")
+			}
+		})
+		left := map[string]string{"Idempotency-Window": "82799"}
+		s.post("k", "{}")
+		panics(t, s.h, post("gone", "", target("/gone")))
+		time.Sleep(time.Hour + time.Millisecond)
+		wantAnswer(t, s.post("k", "{}"), 200, "", left)
+		wantProblem(t, s.post("k", "{ }"), 422, "key-reused", left)
+		wantProblem(t, s.post("gone", "", target("/gone")), 410, "response-not-kept", map[string]string{"Idempotency-Window": "82799", "Do-Not-Retry": "1"})
+	})
+	unknown := map[string]string{"Idempotency-Window": "", "Do-Not-Retry": "1"}
+	for _, err := range []error{nil, dedup.ErrNoResult} {
+		run := answering(dedup.Result[[]byte]{Outcome: dedup.Duplicate}, err)
+		run.window = time.Hour
+		wantProblem(t, send(newMiddleware(t, run, byHeader, httpadapter.Config{}).Handler(status(200)), post("k", "")), 410, "response-not-kept", unknown)
+	}
+}
+
 func TestWindowIsTold(t *testing.T) {
 	for window, want := range map[time.Duration]string{0: "", 900 * time.Millisecond: "", time.Hour: "3600", 90500 * time.Millisecond: "90"} {
-		m := newMiddleware(t, &fake{window: window, do: answering(dedup.Result[[]byte]{}, dedup.ErrMismatch).do}, byHeader, httpadapter.Config{})
+		m := newMiddleware(t, &fake{window: window, do: answering(dedup.Result[[]byte]{}, dedup.ErrInFlight).do}, byHeader, httpadapter.Config{})
 		wantHeaders(t, send(m.Handler(status(200)), post("k", "")), map[string]string{"Idempotency-Window": want})
 	}
 }

@@ -148,7 +148,8 @@ var (
 	retryInOne = map[string]string{"Retry-After": "1", "Idempotency-Window": "86400"}
 	final      = map[string]string{"Do-Not-Retry": "1", "Idempotency-Window": "86400"}
 	firstTime  = map[string]string{"Idempotent-Replayed": "", "Idempotency-Window": "86400"}
-	replayed   = map[string]string{"Idempotent-Replayed": "true", "Idempotency-Window": "86400"}
+	replayed   = map[string]string{"Idempotent-Replayed": "true"}
+	finalAgain = map[string]string{"Do-Not-Retry": "1"} // of a record, whose window has begun
 )
 
 // fake is a Runner that does what a test says.

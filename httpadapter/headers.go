@@ -31,6 +31,7 @@ var denied = nameSet(
 	"Set-Cookie", "Set-Cookie2", "Authorization", "Proxy-Authorization", "WWW-Authenticate", "Proxy-Authenticate",
 	"Authentication-Info", "Proxy-Authentication-Info", "Clear-Site-Data", "Connection", "Keep-Alive",
 	"Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Date", "Content-Length", "Age", replayedHeader,
+	windowHeader,
 )
 
 func nameSet(names ...string) map[string]bool {
@@ -64,9 +65,10 @@ func validName(name string) bool {
 }
 
 // mayReplay reports whether a header of a record goes out with its replay. The record may
-// be of an older version, or of another writer.
-func mayReplay(name string) bool {
-	return validName(name) && !denied[textproto.CanonicalMIMEHeaderKey(name)]
+// be of an older configuration, or of another writer.
+func (m *Middleware) mayReplay(name string) bool {
+	canonical := textproto.CanonicalMIMEHeaderKey(name)
+	return m.headers[canonical] && !denied[canonical]
 }
 
 // kept are the headers to store of an answer: those that are kept at all, and that the

@@ -84,16 +84,17 @@ func TestHeadersThatAreKept(t *testing.T) {
 	}
 }
 
-// A record of an older version, or of a foreign writer, may hold what is denied today.
+// A record of an older configuration, or of a foreign writer, may hold what is denied, or not
+// kept, today.
 func TestDeniedHeadersOfARecordAreNotReplayed(t *testing.T) {
-	h := map[string][]string{"Location": {"/a"}, "bad name": {"x"}}
-	for _, name := range never {
+	h := map[string][]string{"Location": {"/a"}, "bad name": {"x"}, "x-kept": {"1"}}
+	for _, name := range append(slices.Clone(never), "X-Internal", "Access-Control-Allow-Origin") {
 		h[name], h[strings.ToLower(name)] = []string{"secret"}, []string{"secret"}
 	}
 	stored := sealed.Encode(&sealed.Response{Status: 201, Header: h, Body: []byte("paid")})
-	m := newMiddleware(t, answering(dedup.Result[[]byte]{Outcome: dedup.Duplicate, Value: stored}, nil), byHeader, httpadapter.Config{})
+	m := newMiddleware(t, answering(dedup.Result[[]byte]{Outcome: dedup.Duplicate, Value: stored}, nil), byHeader, httpadapter.Config{Headers: []string{"X-Kept"}})
 	w := send(m.Handler(status(200)), post("k", ""))
-	wantAnswer(t, w, 201, "paid", map[string]string{"Location": "/a", "Idempotent-Replayed": "true", "Content-Length": "4"})
+	wantAnswer(t, w, 201, "paid", map[string]string{"Location": "/a", "X-Kept": "1", "Idempotent-Replayed": "true", "Content-Length": "4"})
 	for name, values := range w.Header() {
 		if slices.Contains(values, "secret") || name == "bad name" {
 			t.Errorf("%s is replayed", name)

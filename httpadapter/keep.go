@@ -33,7 +33,8 @@ func KeepStripeV1(status int) bool {
 
 // KeepStripeV2 keeps 2xx and 3xx, as version 2 of Stripe's interface does: a failure is
 // released, and its retry goes on with the next attempt and the steps that are finished
-// ([dedup.Step]).
+// ([dedup.Step]). A Runner that undoes them is not for it: [New] refuses it as Config.Keep
+// itself, and cannot see it in a function that calls it.
 func KeepStripeV2(status int) bool { return status < 400 }
 
 // goesOn reports whether keep is KeepStripeV2. Another one that keeps no failure does not

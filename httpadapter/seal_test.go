@@ -69,7 +69,7 @@ func TestSealedAnswerMovedElsewhere(t *testing.T) {
 func TestSealKeysOverTime(t *testing.T) {
 	unreadable := func(t *testing.T, s *service) {
 		t.Helper()
-		wantProblem(t, s.post("k", ""), 500, "response-unreadable", final)
+		wantProblem(t, s.post("k", ""), 500, "response-unreadable", finalAgain)
 		s.wantRuns(t, 0) // never again
 	}
 	for _, row := range []struct {
@@ -125,7 +125,7 @@ func TestResolveWithAnAnswer(t *testing.T) {
 			}
 			body = string(make([]byte, 128<<10))
 			s.post("large", "")
-			wantProblem(t, s.post("large", ""), 410, "response-not-kept", final)
+			wantProblem(t, s.post("large", ""), 410, "response-not-kept", finalAgain)
 			s.wantRuns(t, 2)
 		})
 	}
