@@ -78,7 +78,11 @@ func (o *Ownership) begin(ctx context.Context) error {
 		return err
 	}
 	o.feed.Store(o.filter.Load().Begin(bloom.Source{Name: o.sourceName(), Epoch: reply.Epoch, Seq: reply.Seq}))
-	return o.read(ctx)
+	if err := o.read(ctx); err != nil {
+		return err
+	}
+	o.tellMet()
+	return nil
 }
 
 // sourceName is how the partition is called in snapshots.

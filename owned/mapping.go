@@ -47,13 +47,15 @@ func (r *registry) mapped(ctx context.Context, p *Partition) (mapSource, error) 
 			return mapSource{}, fmt.Errorf("%w: %s is gone", ErrAmnesia, r.key)
 		}
 		was, known := m.sources[p.Source]
+		if known {
+			r.see(p.Source, was)
+		}
 		switch {
 		case was.changing:
 			err = r.finish(ctx, p.Source, was)
 		case known && p.Count < was.count:
 			return mapSource{}, fmt.Errorf("%w: %q has had %d, and Partition.Count is %d", ErrCount, p.Source, was.count, p.Count)
 		case known && p.Count == was.count && p.Mapping == was.mapping:
-			r.remember(p.Source, was)
 			return was, nil
 		default:
 			err = r.begin(ctx, p, m, text)
@@ -213,9 +215,8 @@ func (r *registry) settled(ctx context.Context) (*mapRecord, error) {
 		}
 		changing := false
 		for source, s := range m.sources {
-			if !s.changing {
-				r.remember(source, s)
-			} else {
+			r.see(source, s)
+			if s.changing {
 				changing = true
 				if err := r.finish(ctx, source, s); err != nil {
 					return nil, err

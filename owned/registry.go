@@ -37,6 +37,7 @@ type registry struct {
 
 	mu    sync.Mutex
 	known map[string]mapSource // as the record had it last, when it was steady
+	told  map[string]uint64    // the version of each source that the operator was told of
 
 	sharing chan struct{}        // has room for the one who says that records are misplaced
 	shared  map[string]extension // by source; his who is in sharing
@@ -47,7 +48,7 @@ func newRegistry(client redis.UniversalClient, o *Options) *registry {
 	return &registry{
 		client: client, runner: redisscript.NewRunner(client), prefix: o.Prefix, key: mapKey(o.Prefix), batch: remapBatch,
 		log: o.Logger, state: o.Observer.FilterState,
-		known: make(map[string]mapSource), sharing: make(chan struct{}, 1), shared: make(map[string]extension),
+		known: make(map[string]mapSource), told: make(map[string]uint64), sharing: make(chan struct{}, 1), shared: make(map[string]extension),
 		settings: mapSettings{
 			secret: hex.EncodeToString(derive("map", o.Secret)[:8]), keyID: o.KeyID,
 			window: redisscript.Millis(o.Window), hold: redisscript.Millis(o.Hold), slices: o.Slices, buckets: o.buckets(),
@@ -101,13 +102,29 @@ func (r *registry) swap(ctx context.Context, text string, next *mapRecord) (bool
 	return reply.Answer == redisscript.AnswerSwapped, nil
 }
 
-// remember keeps the line of a source that is steady.
-func (r *registry) remember(source string, s mapSource) {
+// see takes in the line of a source: it keeps one that is steady, and tells of a change that somebody else has
+// begun.
+func (r *registry) see(source string, s mapSource) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s.version >= r.known[source].version {
+	was, known := r.known[source]
+	if !s.changing && s.version >= was.version {
 		r.known[source] = s
 	}
+	r.mu.Unlock()
+	if known && s.version > was.version {
+		r.tellRemap(source, was, s)
+	}
+}
+
+// firstTo reports whether nobody here has told of this version of the map, and leaves it to the caller.
+func (r *registry) firstTo(source string, version uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if version <= r.told[source] {
+		return false
+	}
+	r.told[source] = version
+	return true
 }
 
 // current is the line of a source as it was read last. It may be behind: the partitions answer with the

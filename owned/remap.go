@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -54,10 +55,10 @@ func (r *registry) holds(ctx context.Context, source string, from, to int32) (in
 	return -1, nil
 }
 
-// tellRemap is loud, as a source that is shared costs more than one without owners: for the span. A source
-// that is new is not shared.
+// tellRemap is loud, as a source that is shared costs more than one without owners: for the span. Every process
+// tells it, as soon as it knows, and once. A source that is new is not shared.
 func (r *registry) tellRemap(source string, was, next mapSource) {
-	if next.span == 0 {
+	if next.span == 0 || !r.firstTo(source, next.version) {
 		return
 	}
 	r.log.Warn("owned: the mapping of a source changes: every key of it is claimed at the inner store for the span",
@@ -66,4 +67,18 @@ func (r *registry) tellRemap(source string, was, next mapSource) {
 	if r.state != nil {
 		r.state(dedup.Event{Reason: "shared"})
 	}
+}
+
+// tellMet is tellRemap of a process that starts while the source is shared: what was before it does not know.
+func (o *Ownership) tellMet() {
+	self := o.self()
+	if !o.isShared() || !o.s.registry.firstTo(o.part.Source, self.MapVersion) {
+		return
+	}
+	o.mu.Lock()
+	until := o.sharedUntil
+	o.mu.Unlock()
+	o.s.opts.Logger.Warn("owned: a source is shared, since its mapping was changed or a record was misplaced: every key of it is claimed at the inner store",
+		"source", o.part.Source, "until", time.Unix(0, int64(until)), "partitions", o.part.Count, "mapping", o.part.Mapping)
+	o.tellState(0, 0, "shared", nil)
 }

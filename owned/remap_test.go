@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -94,6 +96,87 @@ func TestAChangeIsLoud(t *testing.T) {
 		}
 		if n := strings.Count(log, "mapping of a source"); n != 1 {
 			w.Errorf("it was told %d times", n)
+		}
+	})
+}
+
+// heard is a Logger whose warnings are counted by what they begin with.
+type heard struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (h *heard) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.Write(b)
+}
+
+// lines are those that have all of these.
+func (h *heard) lines(with ...string) (lines []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for line := range strings.Lines(h.text.String()) {
+		if !slices.ContainsFunc(with, func(part string) bool { return !strings.Contains(line, part) }) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// TestEveryMemberTellsOfAChange: who begins a change is one of many, and the operator may look at the log of another.
+// A member that was there tells what has changed, one that starts meanwhile that the source is shared, each once.
+func TestEveryMemberTellsOfAChange(t *testing.T) {
+	story(t, func(w *world) {
+		member := func() (*Store, *heard) {
+			h := new(heard)
+			w.opts.Logger = slog.New(slog.NewTextHandler(h, nil))
+			s := w.process()
+			s.registry.batch = 1
+			return s, h
+		}
+		at := func(number, count int32) Partition {
+			p := only
+			p.Number, p.Count = number, count
+			return p
+		}
+		own := func(s *Store, p Partition) *Ownership {
+			o, err := s.Acquire(w.Context(), p)
+			must(w, err)
+			synctest.Wait()
+			return o
+		}
+		there, heardThere := member()
+		own(there, at(0, 2))
+		began, heardBegan := member()
+		own(began, at(1, 2))
+		own(began, at(2, 4))
+		pass(time.Minute) // the others hear that theirs have ended
+		own(there, at(0, 4))
+		own(there, at(3, 4))
+		late, heardLate := member()
+		must(w, own(late, at(1, 4)).Release(w.Context()))
+		last := own(late, at(1, 4))
+		for name, h := range map[string]*heard{"who was there": heardThere, "who began it": heardBegan} {
+			if lines := h.lines("level=WARN", "mapping of a source", "source="+only.Source, "partitions=4", "before=2"); len(lines) != 1 {
+				w.Errorf("%s told of the change %d times: %q", name, len(lines), lines)
+			}
+		}
+		if lines := heardLate.lines("level=WARN", "source is shared", "source="+only.Source, "until="); len(lines) != 1 {
+			w.Errorf("who came late told of it %d times: %q", len(lines), lines)
+		}
+		for name, h := range map[string]*heard{"who was there": heardThere, "who began it": heardBegan, "who came late": heardLate} {
+			if lines := h.lines("shared"); len(lines) > 1 {
+				w.Errorf("%s tells it twice: %q", name, lines)
+			}
+		}
+
+		pass(there.registry.span() + time.Minute)
+		after, heardAfter := member()
+		must(w, last.Release(w.Context()))
+		own(after, at(1, 4))
+		if lines := heardAfter.lines("level=WARN"); len(lines) != 0 {
+			w.Errorf("all is over, and somebody who starts now warns: %q", lines)
 		}
 	})
 }
