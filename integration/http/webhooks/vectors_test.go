@@ -1,0 +1,133 @@
+package webhooks_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/httpadapter/webhook"
+)
+
+// vector is a message of testdata/vectors.json; testdata/make_vectors.py says who signed it.
+type vector struct {
+	Name, Provider   string
+	Secrets, Private []string
+	Now              int64
+	Header           map[string]string
+	Body             []byte
+	ID, Type         string
+}
+
+func vectors(t *testing.T) (list []vector) {
+	t.Helper()
+	data, err := os.ReadFile("testdata/vectors.json")
+	if err == nil {
+		err = json.Unmarshal(data, &list)
+	}
+	if err != nil || len(list) != 100 {
+		t.Fatalf("%d vectors: %v", len(list), err)
+	}
+	return list
+}
+
+func (v vector) message() *webhook.Message {
+	h := http.Header{}
+	for name, value := range v.Header {
+		h.Set(name, value)
+	}
+	return &webhook.Message{Header: h, Body: bytes.Clone(v.Body), Now: time.Unix(v.Now, 0)}
+}
+
+// signature is the header that has it.
+func (v vector) signature(t *testing.T) string {
+	t.Helper()
+	for name := range v.Header {
+		if strings.Contains(strings.ToLower(name), "signature") {
+			return name
+		}
+	}
+	t.Fatalf("%s: no signature", v.Name)
+	return ""
+}
+
+// What openssl and Python sign is believed: the v1 and v1a of Standard Webhooks, Stripe's and
+// GitHub's published algorithms.
+func TestVectorsOfOthers(t *testing.T) {
+	count := map[string]int{}
+	for _, v := range vectors(t) {
+		p := provider(t, v.Provider, v.Secrets...)
+		got, err := p.Verify(v.message())
+		if err != nil || got.ID != v.ID || got.Type != v.Type {
+			t.Errorf("%s, %s: %+v, %v", v.Provider, v.Name, got, err)
+		}
+		count[v.Provider]++
+		if len(v.Private) > 0 {
+			count["signed by us, too"]++
+			h, err := webhook.Sign(v.ID, time.Unix(v.Now, 0), v.Body, v.Private...)
+			if err != nil || h.Get("webhook-signature") != v.Header["webhook-signature"] {
+				t.Errorf("%s: Sign makes %v, %v", v.Name, h, err)
+			}
+		}
+	}
+	for name, n := range map[string]int{"standard-webhooks": 72, "stripe": 18, "github": 10, "signed by us, too": 72} {
+		if count[name] != n {
+			t.Errorf("%d vectors of %s, want %d", count[name], name, n)
+		}
+	}
+}
+
+// A bit of the signature or of the body that is another, a key that is another, and a signature
+// of another message are not.
+func TestVectorsOfOthersChanged(t *testing.T) {
+	list := vectors(t)
+	for i, v := range list {
+		p, name := provider(t, v.Provider, v.Secrets...), v.signature(t)
+		refused := func(what string, p webhook.Provider, change func(*webhook.Message)) {
+			t.Helper()
+			m := v.message()
+			change(m)
+			if got, err := p.Verify(m); !errors.Is(err, webhook.ErrSignature) {
+				t.Errorf("%s, %s, %s: %+v, %v", v.Provider, v.Name, what, got, err)
+			}
+		}
+		for at := 0; at < len(v.Body); at += 1 + len(v.Body)/20 {
+			refused("a bit of the body", p, func(m *webhook.Message) { m.Body[at] ^= 1 << (at % 8) })
+		}
+		refused("a bit of the signature", p, func(m *webhook.Message) { m.Header.Set(name, flipped(t, v, m.Header.Get(name))) })
+		refused("a byte more", p, func(m *webhook.Message) { m.Body = append(m.Body, 0) })
+		for _, w := range list {
+			if w.Provider != v.Provider || w.Secrets[0] == v.Secrets[0] || strings.HasSuffix(v.Name, "rolled") {
+				continue // what is signed by both is by the other as well
+			}
+			refused("another's key", provider(t, w.Provider, w.Secrets...), func(*webhook.Message) {})
+			break
+		}
+		if w := list[(i+1)%len(list)]; w.Provider == v.Provider && !bytes.Equal(w.Body, v.Body) {
+			refused("another's signature", p, func(m *webhook.Message) { m.Header.Set(name, w.Header[name]) })
+		}
+	}
+}
+
+// flipped is a header with one byte of its last signature changed.
+func flipped(t *testing.T, v vector, header string) string {
+	t.Helper()
+	if v.Provider != "standard-webhooks" { // ends in hex, of which one digit is enough
+		if last := len(header) - 1; header[last] == '0' {
+			return header[:last] + "1"
+		}
+		return header[:len(header)-1] + "0"
+	}
+	version, text, _ := strings.Cut(header, ",")
+	data, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[0] ^= 1
+	return version + "," + base64.StdEncoding.EncodeToString(data)
+}
