@@ -91,9 +91,9 @@ type dialect struct {
 	kind string
 	// generation that insert, load and save are for; zero where there are none.
 	generation int64
-	// guarded says that a transaction can end without its owner's knowledge.
-	guarded bool
-	// begin a transaction in the dialect's own way; nil where guarded tells the way.
+	// guard is against transactions that end without their owner's knowledge.
+	guard guard
+	// begin a transaction in the dialect's own way; nil where guard tells the way.
 	begin func(ctx context.Context, db *sql.DB, opts *sql.TxOptions) (transaction, error)
 	// impatient is what bounds the wait of the insert that follows it, for the probe; empty where
 	// that insert has been seen to wait.

@@ -66,7 +66,7 @@ func newMySQL(t tableName, window time.Duration) *dialect {
 		},
 		weakest: sql.LevelReadCommitted,
 		kind:    mysqlKind(t, "BASE TABLE"),
-		guarded: true,
+		guard:   guardMySQL,
 		bound:   mysqlBound,
 	}
 }

@@ -27,7 +27,8 @@ func newSQLite(t tableName, window time.Duration) *dialect {
 		` ON CONFLICT (id) DO NOTHING RETURNING id`
 	loaded := func(es []entry) statement { return statement{load, []any{idBlob(es)}} }
 	return &dialect{
-		form: `SELECT id, stamp, fingerprint FROM ` + t.full + ` WHERE 1 = 0`,
+		guard: guardSQLite,
+		form:  `SELECT id, stamp, fingerprint FROM ` + t.full + ` WHERE 1 = 0`,
 		raise: `INSERT INTO ` + t.meta + ` AS m (one, window_ms) VALUES (1, ` + windowText(window) + `)` +
 			` ON CONFLICT (one) DO UPDATE SET window_ms = max(m.window_ms, excluded.window_ms)`,
 		chunk: 10_000,

@@ -40,7 +40,8 @@ import (
 // the driver's COMMIT heeds its context, as those of pgx and modernc do, and go-sql-driver's does not.)
 //
 // Scope and fingerprint of the options count, as in [Marks.MarkTx]. The isolation level is
-// [Config.Isolation]. Concurrent calls are safe. effect must use tx, not db: with SQLite, or
+// [Config.Isolation]. Concurrent calls are safe. SQLite can end a transaction in the midst of an effect
+// that takes no notice of an error: see [OpenSQLite]. effect must use tx, not db: with SQLite, or
 // a pool that is used up, db would wait for this very transaction. Four round trips and
 // those of effect; a duplicate takes four.
 func (m *Marks) Do(

@@ -44,9 +44,13 @@
 // SQLite: begin with BEGIN IMMEDIATE (most drivers: _txlock=immediate) and set a
 // busy_timeout, or let MarkTx be the first statement. A transaction that reads first and
 // marks later can fail with SQLITE_BUSY_SNAPSHOT whatever the timeout; [Retryable]
-// recognises that as well. A statement that is interrupted because its own context has ended, or
-// finds the disk full, may end the whole transaction; *sql.Tx does not know, and what it runs next
-// is committed by itself. So end the transaction after every error: an effect must return it.
+// recognises that as well. A statement that writes and is interrupted because its own context has
+// ended, or finds the disk full, ends the whole transaction; *sql.Tx does not know, and what it runs
+// next is committed by itself, without a record. So open the pool with [OpenSQLite], which refuses
+// what comes next; otherwise an effect must return the first error of a statement. Without it Do, a
+// Fence and a Runner see at their COMMIT what has happened, and return an error that is not
+// [Retryable]: nothing is recorded, but what has been written since then stays. MarkTx refuses a
+// transaction that is not open.
 //
 // MySQL and MariaDB: any level but READ COMMITTED locks gaps, so that level has the fewest
 // deadlocks. The lock wait timeout, 50 s by default, bounds the wait and is answered with

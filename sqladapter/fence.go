@@ -137,8 +137,8 @@ func (f *Fence) ready() error {
 // is accepted, see [Advance.Gap]. A to that is not above from, a bad position, a nil transaction
 // and a connection pool are [*dedup.InputError]s, before any statement. After any other error
 // roll back: [Retryable] tells whether the transaction may be run again, as after an error of
-// its COMMIT, for it finds what it has done. One round trip; four in MySQL, which is asked first
-// whether there is a transaction at all.
+// its COMMIT, for it finds what it has done. One round trip; four in MySQL and two in SQLite,
+// which are asked first whether there is a transaction at all.
 func (f *Fence) AdvanceTx(ctx context.Context, tx Tx, p Position, from, to int64) (Advance, error) {
 	all, err := f.AdvanceBatchTx(ctx, tx, []Span{{Position: p, From: from, To: to}})
 	if err != nil {
@@ -155,14 +155,14 @@ func (f *Fence) AdvanceBatchTx(ctx context.Context, tx Tx, spans []Span) ([]Adva
 	if err := f.ready(); err != nil {
 		return nil, err
 	}
-	if err := checkTx(tx, f.statements.guarded); err != nil {
+	if err := checkTx(tx, f.statements.guard == guardMySQL); err != nil {
 		return nil, err
 	}
 	order, err := inOrder(spans)
 	if err != nil || len(spans) == 0 {
 		return nil, err
 	}
-	if err := checkOpen(ctx, tx, f.statements.guarded); err != nil {
+	if err := checkOpen(ctx, tx, f.statements.guard); err != nil {
 		return nil, unlearnt(err).Err
 	}
 	stored, err := f.advance(ctx, tx, order)
@@ -223,7 +223,7 @@ func (f *Fence) Lookup(ctx context.Context, q Tx, p Position) (next int64, found
 		return 0, false, inputError("q", "is nil")
 	}
 	stored := make(map[Position]int64, 1)
-	err = alone(ctx, q, f.statements.guarded, func(q Tx) error { return scanPositions(ctx, q, f.of(f.statements.lookup, p), stored) })
+	err = alone(ctx, q, f.statements.guard, func(q Tx) error { return scanPositions(ctx, q, f.of(f.statements.lookup, p), stored) })
 	if err != nil {
 		return 0, false, unlearnt(err).Err
 	}
@@ -238,7 +238,7 @@ func (f *Fence) Forget(ctx context.Context, tx Tx, p Position) error {
 	if err := cmp.Or(f.ready(), p.check()); err != nil {
 		return err
 	}
-	if err := checkTx(tx, f.statements.guarded); err != nil {
+	if err := checkTx(tx, f.statements.guard == guardMySQL); err != nil {
 		return err
 	}
 	if err := scanPositions(ctx, tx, f.of(f.statements.forget, p), nil); err != nil {

@@ -35,7 +35,7 @@ func (f *Fence) Do(
 		return Advance{}, err
 	}
 	var found Advance
-	err := transact(ctx, beginIn(db, f.isolation, f.statements.guarded), func(tx transaction, before error) (write bool, err error) {
+	err := transact(ctx, beginIn(db, f.isolation, f.statements.guard), func(tx transaction, before error) (write bool, err error) {
 		stored, err := f.advance(ctx, tx, []Span{span})
 		if err != nil {
 			return false, err

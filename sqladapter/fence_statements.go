@@ -15,8 +15,8 @@ type fenceStatements struct {
 	advance func(group string, spans []Span) []statement
 	lookup  string
 	forget  string
-	// guarded says that a transaction can end without its owner's knowledge.
-	guarded bool
+	// guard is against transactions that end without their owner's knowledge.
+	guard guard
 }
 
 var fenceDialects = map[Dialect]func(table string) *fenceStatements{
@@ -82,6 +82,7 @@ func sqliteFence(table string) *fenceStatements {
 		},
 		lookup: `SELECT ` + fenceFound + `next_offset FROM ` + table + fenceWhere,
 		forget: `DELETE FROM ` + table + fenceWhere,
+		guard:  guardSQLite,
 	}
 }
 
@@ -98,8 +99,8 @@ func mysqlFence(table string) *fenceStatements {
 			key := []any{group, s.Topic, s.TopicID, s.Partition}
 			return []statement{{insert, append(key[:4:4], s.To, s.To)}, {read, key}}
 		},
-		lookup:  `SELECT ` + fenceFound + `next_offset FROM ` + table + fenceWhere,
-		forget:  `DELETE FROM ` + table + fenceWhere,
-		guarded: true,
+		lookup: `SELECT ` + fenceFound + `next_offset FROM ` + table + fenceWhere,
+		forget: `DELETE FROM ` + table + fenceWhere,
+		guard:  guardMySQL,
 	}
 }

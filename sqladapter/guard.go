@@ -22,8 +22,20 @@ const (
 	setOpen, releaseOpen = `SAVEPOINT onceward_open`, `RELEASE SAVEPOINT onceward_open`
 )
 
+// guard is what is done about transactions that end without their owner's knowledge.
+type guard uint8
+
+const (
+	noGuard guard = iota
+	guardMySQL
+	guardSQLite
+)
+
+// errNotOpen refuses what would be committed by itself.
+var errNotOpen = inputError("tx", "is in no transaction: it was not begun, or the database has rolled it back after an error")
+
 // errRolledBack tells that the server has ended a transaction before its owner did.
-var errRolledBack = errors.New("the server has rolled the transaction back")
+var errRolledBack = errors.New("the database has rolled the transaction back")
 
 // errNotSent tells that it was not found out whether a transaction is open, so that no COMMIT was
 // sent.
@@ -67,22 +79,26 @@ func (e endedTries) check(marks ...Mark) error {
 }
 
 func (m *Marks) checkOpen(ctx context.Context, tx Tx) error {
-	return checkOpen(ctx, tx, m.dialect.guarded)
+	return checkOpen(ctx, tx, m.dialect.guard)
 }
 
 // checkOpen refuses, for the dialects where a transaction can end behind its owner's back,
 // one that is not open: the record would be committed by itself, and the message lost with
 // the next crash. It cannot tell a transaction that has begun anew, with autocommit off.
-func checkOpen(ctx context.Context, tx Tx, guarded bool) error {
-	if !guarded {
+func checkOpen(ctx context.Context, tx Tx, g guard) error {
+	switch g {
+	case noGuard:
 		return nil
+	case guardSQLite:
+		return checkSQLite(ctx, tx)
+	case guardMySQL:
 	}
 	if _, err := exec(ctx, tx, statement{text: setOpen}); err != nil {
 		return err
 	}
 	_, err := exec(ctx, tx, statement{text: releaseOpen})
 	if sqlerr.NoSavepoint(err) {
-		return inputError("tx", "is in no transaction: it was not begun, or the server has rolled it back after an error")
+		return errNotOpen
 	}
 	return err
 }
@@ -123,12 +139,12 @@ func (m *Marks) probe(ctx context.Context, db *sql.DB) error {
 // transaction: on a connection with autocommit off, as Preflight advises, they would begin one
 // that nobody ends. Whoever gets the connection next would read what was there when it began, and
 // could not choose a level (1568).
-func alone(ctx context.Context, q Tx, guarded bool, work func(q Tx) error) error {
+func alone(ctx context.Context, q Tx, g guard, work func(q Tx) error) error {
 	p, pool := q.(interface {
 		BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
 		SetMaxOpenConns(n int)
 	})
-	if !guarded || !pool {
+	if g != guardMySQL || !pool {
 		return work(q)
 	}
 	tx, err := p.BeginTx(ctx, nil)
@@ -140,7 +156,7 @@ func alone(ctx context.Context, q Tx, guarded bool, work func(q Tx) error) error
 }
 
 func (m *Marks) alone(ctx context.Context, q Tx, work func(q Tx) error) error {
-	return alone(ctx, q, m.dialect.guarded, work)
+	return alone(ctx, q, m.dialect.guard, work)
 }
 
 // write runs one statement that stands by itself, and commits it: see alone.

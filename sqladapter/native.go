@@ -33,7 +33,7 @@ func (n Native) check(ctx context.Context, noEffect bool) error {
 	if err := n.Marks.checkDo(ctx, "Begin", n.Begin == nil, noEffect); err != nil {
 		return err
 	}
-	if n.Marks.dialect.guarded || n.Marks.dialect.begin != nil {
+	if n.Marks.dialect.guard == guardMySQL || n.Marks.dialect.begin != nil {
 		return inputError("Marks", "are of a dialect whose transactions have to be of database/sql")
 	}
 	return nil

@@ -36,7 +36,7 @@ type runnerCall struct {
 // begin begins a transaction whose mark waits for a short time.
 func (c *runnerCall) begin(ctx context.Context) (transaction, error) {
 	m := c.runner.marks
-	tx, err := beginIn(c.runner.db, m.isolation, m.dialect.guarded)(ctx)
+	tx, err := beginIn(c.runner.db, m.isolation, m.dialect.guard)(ctx)
 	if err != nil || m.dialect.bound == nil {
 		c.patient = func(context.Context) error { return nil }
 		return tx, err
@@ -97,6 +97,9 @@ func endUndo(ctx context.Context, tx *sql.Tx, undo bool) error {
 	_, err := tx.ExecContext(ctx, text)
 	if sqlerr.NoSavepoint(err) {
 		return fmt.Errorf("sqladapter: %w: %w", errRolledBack, err)
+	}
+	if endedEarly(err) {
+		return fmt.Errorf("sqladapter: %w: %w", errEndedEarly, err)
 	}
 	if err != nil {
 		return fmt.Errorf("sqladapter: savepoint: %w", err)

@@ -107,6 +107,9 @@ func shift(errs *[]error) error {
 
 func (s *script) next(query string, named []driver.NamedValue) (step, []any) {
 	s.t.Helper()
+	if st, ok := s.guards(query); ok {
+		return st, nil
+	}
 	args := make([]any, len(named))
 	for i, v := range named {
 		args[i] = v.Value
@@ -123,6 +126,20 @@ func (s *script) next(query string, named []driver.NamedValue) (step, []any) {
 		return step{err: errors.New("script: another statement")}, nil
 	}
 	return st, args
+}
+
+// guards answers what SQLite is asked about every transaction, unless a step does.
+func (s *script) guards(query string) (step, bool) {
+	if len(s.steps) > 0 && s.steps[0].query == query {
+		return step{}, false
+	}
+	switch query {
+	case beginAnother:
+		return step{err: errors.New("cannot start a transaction within a transaction (1)")}, true
+	case setOwn, releaseOwn:
+		return step{}, true
+	}
+	return step{}, false
 }
 
 func (s *script) QueryContext(_ context.Context, query string, named []driver.NamedValue) (driver.Rows, error) {

@@ -44,17 +44,17 @@ func (t sqlTx) Rollback(context.Context) error { return t.Tx.Rollback() }
 
 func (m *Marks) beginIn(db *sql.DB, isolation sql.IsolationLevel) beginner {
 	if m.dialect.begin == nil {
-		return beginIn(db, isolation, m.dialect.guarded)
+		return beginIn(db, isolation, m.dialect.guard)
 	}
 	return func(ctx context.Context) (transaction, error) {
 		return m.dialect.begin(ctx, db, &sql.TxOptions{Isolation: isolation})
 	}
 }
 
-func beginIn(db *sql.DB, isolation sql.IsolationLevel, guarded bool) beginner {
+func beginIn(db *sql.DB, isolation sql.IsolationLevel, g guard) beginner {
 	opts := &sql.TxOptions{Isolation: isolation}
 	return func(ctx context.Context) (transaction, error) {
-		if guarded {
+		if g == guardMySQL {
 			tx, err := beginGuarded(ctx, db, opts)
 			if err != nil {
 				return nil, err // a nil *guardedTx would not be a nil transaction
@@ -62,6 +62,9 @@ func beginIn(db *sql.DB, isolation sql.IsolationLevel, guarded bool) beginner {
 			return tx, nil
 		}
 		tx, err := db.BeginTx(ctx, opts)
+		if g == guardSQLite && err == nil {
+			return beginSQLite(ctx, tx)
+		}
 		return sqlTx{tx}, err
 	}
 }
@@ -97,8 +100,10 @@ func ofSQL(tx transaction) *sql.Tx {
 		return tx.Tx
 	case *serverTx:
 		return tx.Tx
+	case sqliteTx:
+		return tx.Tx
 	default:
-		return tx.(sqlTx).Tx //nolint:errcheck,forcetypeassert // there is no fourth
+		return tx.(sqlTx).Tx //nolint:errcheck,forcetypeassert // there is no fifth
 	}
 }
 

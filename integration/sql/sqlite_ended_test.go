@@ -1,0 +1,326 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	lite "modernc.org/sqlite"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// reached are functions that a statement of SQLite calls in its middle, by name.
+var reached sync.Map
+
+func init() {
+	lite.MustRegisterScalarFunction("onceward_reached", 1, func(_ *lite.FunctionContext, args []driver.Value) (driver.Value, error) {
+		if f, ok := reached.Load(args[0]); ok {
+			f.(func())() //nolint:errcheck,forcetypeassert // see above
+		}
+		return "half", nil
+	})
+}
+
+// ended are the ways in which SQLite ends a transaction by itself. Each is a statement of an effect
+// that fails.
+var ended = map[string]func(s *shop, ctx context.Context, tx *sql.Tx) error{
+	// Its own context ends, and the one of the effect goes on.
+	"interrupted": func(s *shop, ctx context.Context, tx *sql.Tx) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		reached.Store(s.ledger, func() { cancel() })
+		defer reached.Delete(s.ledger)
+		_, err := tx.ExecContext(ctx, `INSERT INTO `+s.ledger+` WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)`+
+			` SELECT onceward_reached('`+s.ledger+`') FROM n`)
+		return err
+	},
+	"full": func(s *shop, ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `PRAGMA max_page_count = 1`); err != nil { // which is what there is now
+			return nil //nolint:nilerr // the test sees that nothing has ended
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO `+s.ledger+` VALUES (zeroblob(10000000))`)
+		_, _ = tx.ExecContext(ctx, `PRAGMA max_page_count = 1000000000`)
+		return err
+	},
+	"on conflict rollback": func(s *shop, ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `INSERT OR ROLLBACK INTO `+s.ledger+`_unique VALUES (1), (1)`)
+		return err
+	},
+}
+
+// after is what an effect does that takes no notice of the error.
+var after = map[string]func(s *shop, ctx context.Context, tx *sql.Tx) error{
+	"writes": func(s *shop, ctx context.Context, tx *sql.Tx) error { return s.effect(ctx, tx, "after") },
+	// The savepoint begins a transaction, in which COMMIT finds something to commit.
+	"savepoint": func(s *shop, ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `SAVEPOINT mine`); err != nil {
+			return err
+		}
+		return s.effect(ctx, tx, "after")
+	},
+	"prepared": func(s *shop, ctx context.Context, tx *sql.Tx) error {
+		stmt, err := tx.PrepareContext(ctx, `INSERT INTO `+s.ledger+` (message) VALUES (?)`)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = stmt.Close() }()
+		_, err = stmt.ExecContext(ctx, "after")
+		return err
+	},
+	"returning": func(s *shop, ctx context.Context, tx *sql.Tx) error {
+		var message string
+		return tx.QueryRowContext(ctx, `INSERT INTO `+s.ledger+` (message) VALUES ('after') RETURNING message`).Scan(&message)
+	},
+}
+
+// endedShop is a shop in SQLite whose pool was opened by open.
+func endedShop(t *testing.T, open func(driver, dsn string) (*sql.DB, error)) *shop {
+	t.Helper()
+	s := newShop(t, engine{name: "sqlite", dialect: sqladapter.SQLite, open: func(t *testing.T) *sql.DB {
+		db, err := open("sqlite", sqliteDSN(filepath.Join(t.TempDir(), "marks.db"), "immediate")+"&_pragma=synchronous(OFF)")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		return db
+	}})
+	s.exec(t, `CREATE TABLE `+s.ledger+`_unique (id int PRIMARY KEY)`)
+	return s
+}
+
+// deaf is an effect whose transaction ends by itself in its first runs, and that goes on.
+func (s *shop) deaf(t *testing.T, end, then func(*shop, context.Context, *sql.Tx) error, times int, refused *error) func(context.Context, *sql.Tx) error {
+	return func(ctx context.Context, tx *sql.Tx) error {
+		if err := s.effect(ctx, tx, "m"); err != nil {
+			return err
+		}
+		if times--; times < 0 {
+			return nil
+		}
+		if err := end(s, ctx, tx); err == nil {
+			t.Error("nothing has ended the transaction")
+		}
+		*refused = then(s, ctx, tx)
+		return nil
+	}
+}
+
+// endedWays has an effect once for a key.
+func endedWays(t *testing.T, s *shop) map[string]func(ctx context.Context, effect func(context.Context, *sql.Tx) error) error {
+	t.Helper()
+	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.SQLite, Group: "g", Table: s.table + "_fence"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fence.Migrate(t.Context(), s.db); err != nil {
+		t.Fatal(err)
+	}
+	run := func(undo bool) func(ctx context.Context, effect func(context.Context, *sql.Tx) error) error {
+		return func(ctx context.Context, effect func(context.Context, *sql.Tx) error) error {
+			_, err := s.runner(t).Run(ctx, "m", func(ctx context.Context) ([]byte, bool, error) {
+				tx, _ := sqladapter.TxFrom(ctx)
+				return []byte("receipt"), undo, effect(ctx, tx)
+			})
+			return err
+		}
+	}
+	return map[string]func(ctx context.Context, effect func(context.Context, *sql.Tx) error) error{
+		"Do": func(ctx context.Context, effect func(context.Context, *sql.Tx) error) error {
+			_, err := s.marks.Do(ctx, s.db, "m", effect)
+			return err
+		},
+		"DoBatch": func(ctx context.Context, effect func(context.Context, *sql.Tx) error) error {
+			_, err := s.marks.DoBatch(ctx, s.db, []string{"m", "n"}, func(ctx context.Context, tx *sql.Tx, _ []int) error { return effect(ctx, tx) })
+			return err
+		},
+		"Fence.Do": func(ctx context.Context, effect func(context.Context, *sql.Tx) error) error {
+			_, err := fence.Do(ctx, s.db, sqladapter.Position{Topic: "t", TopicID: "uuid"}, 0, 10, func(ctx context.Context, tx *sql.Tx, _ int64) error { return effect(ctx, tx) })
+			return err
+		},
+		"Runner": run(false), "Runner, undo": run(true),
+	}
+}
+
+// forEachEnd runs a test of every way, end and sequel.
+func forEachEnd(t *testing.T, open func(driver, dsn string) (*sql.DB, error),
+	test func(t *testing.T, s *shop, way, then string, do func(context.Context, func(context.Context, *sql.Tx) error) error, end func(*shop, context.Context, *sql.Tx) error),
+) {
+	for _, way := range []string{"Do", "DoBatch", "Fence.Do", "Runner", "Runner, undo"} {
+		for how, end := range ended {
+			for then := range after {
+				if way != "Do" && then != "writes" && then != "savepoint" {
+					continue // it is the same connection
+				}
+				t.Run(fmt.Sprintf("%s/%s/%s", way, how, then), func(t *testing.T) {
+					s := endedShop(t, open)
+					test(t, s, way, then, endedWays(t, s)[way], end)
+				})
+			}
+		}
+	}
+}
+
+// TestEndedEarly: an effect goes on when SQLite has ended its transaction. What it writes then is
+// committed by SQLite, unless it has begun another transaction; but nobody is told that the effect is
+// done, nothing is recorded, and Do does not have it again by itself.
+func TestEndedEarly(t *testing.T) {
+	forEachEnd(t, sql.Open, func(t *testing.T, s *shop, _, then string, do func(context.Context, func(context.Context, *sql.Tx) error) error,
+		end func(*shop, context.Context, *sql.Tx) error,
+	) {
+		var refused error
+		err := do(t.Context(), s.deaf(t, end, after[then], 1, &refused))
+		if err == nil || !strings.Contains(err.Error(), "has ended the transaction before its effect") ||
+			sqladapter.Retryable(err) || dedup.IsPermanent(err) || refused != nil {
+			t.Errorf("the effect went on with %v, and ends with %v", refused, err)
+		}
+		s.wantMark(t, "m", false)
+		want := map[string]int{"after": 1}
+		if then == "savepoint" {
+			want = nil
+		}
+		if got := s.effects(t); len(got) != len(want) || got["after"] != want["after"] {
+			t.Errorf("what is written: %v, want %v", got, want)
+		}
+	})
+}
+
+// TestOpenSQLite: what follows the end of a transaction is refused, and the whole is run again.
+func TestOpenSQLite(t *testing.T) {
+	forEachEnd(t, sqladapter.OpenSQLite, func(t *testing.T, s *shop, way, then string, do func(context.Context, func(context.Context, *sql.Tx) error) error,
+		end func(*shop, context.Context, *sql.Tx) error,
+	) {
+		var refused error
+		if err := do(t.Context(), s.deaf(t, end, after[then], 1, &refused)); err != nil || !sqladapter.Retryable(refused) {
+			t.Errorf("the effect went on with %v, and ends with %v", refused, err)
+		}
+		want := []string{"m"}
+		if way == "Runner, undo" {
+			want = nil
+		}
+		s.wantEffects(t, want)
+		if way != "Fence.Do" {
+			s.wantMark(t, "m", true)
+		}
+	})
+}
+
+// TestOpenSQLiteForEver: what always ends is given up, and nothing is left.
+func TestOpenSQLiteForEver(t *testing.T) {
+	s := endedShop(t, sqladapter.OpenSQLite)
+	var refused error
+	_, err := s.marks.Do(t.Context(), s.db, "m", s.deaf(t, ended["on conflict rollback"], after["writes"], 100, &refused))
+	if !sqladapter.Retryable(err) || !strings.Contains(err.Error(), "tried 5 times") {
+		t.Error(err)
+	}
+	s.wantMark(t, "m", false)
+	s.wantEffects(t, nil)
+}
+
+// TestOpenSQLiteByHand: in the caller's own transaction, with statements that were prepared before it,
+// and when what it begins next is ended by its owner.
+func TestOpenSQLiteByHand(t *testing.T) {
+	for how, end := range ended {
+		t.Run(how, func(t *testing.T) {
+			s := endedShop(t, sqladapter.OpenSQLite)
+			prepared, err := s.db.PrepareContext(t.Context(), `INSERT INTO `+s.ledger+` (message) VALUES (?)`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = prepared.Close() }()
+			tx := begin(t, s.db, sql.LevelDefault)
+			if mark, err := s.marks.MarkTx(t.Context(), tx, "m"); err != nil || !mark.First() {
+				t.Fatal(mark.Outcome, err)
+			}
+			if err := end(s, t.Context(), tx); err == nil {
+				t.Fatal("nothing has ended the transaction")
+			}
+			if _, err := tx.StmtContext(t.Context(), prepared).ExecContext(t.Context(), "after"); !sqladapter.Retryable(err) {
+				t.Errorf("a statement that was prepared before: %v", err)
+			}
+			if _, err := s.marks.MarkTx(t.Context(), tx, "n"); !sqladapter.Retryable(err) {
+				t.Errorf("MarkTx: %v", err)
+			}
+			if err := tx.Commit(); !sqladapter.Retryable(err) {
+				t.Errorf("COMMIT: %v", err)
+			}
+			s.wantEffects(t, nil)
+			s.wantMark(t, "m", false)
+			s.wantMark(t, "n", false)
+			// The connection is as good as new.
+			if first, err := s.deliver(t.Context(), "m", nil); err != nil || !first {
+				t.Error(first, err)
+			}
+			s.wantEffects(t, []string{"m"})
+		})
+	}
+}
+
+// TestOpenSQLiteRaw: what is the driver's own is still there.
+func TestOpenSQLiteRaw(t *testing.T) {
+	conn, err := endedShop(t, sqladapter.OpenSQLite).db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	err = conn.Raw(func(c any) error {
+		if _, ok := c.(interface{ Unwrap() driver.Conn }).Unwrap().(interface { //nolint:forcetypeassert // documented
+			NewBackup(dstUri string) (*lite.Backup, error)
+		}); !ok {
+			return errors.New("no way to the driver's connection")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMarkTxEndedEarly: a mark in a transaction that has ended would be committed by itself, before
+// its effect; so would one on a connection that has begun none.
+func TestMarkTxEndedEarly(t *testing.T) {
+	for how, end := range ended {
+		t.Run(how, func(t *testing.T) {
+			s := endedShop(t, sql.Open)
+			tx := begin(t, s.db, sql.LevelDefault)
+			if err := end(s, t.Context(), tx); err == nil {
+				t.Fatal("nothing has ended the transaction")
+			}
+			var input *dedup.InputError
+			if _, err := s.marks.MarkTx(t.Context(), tx, "m"); !errors.As(err, &input) || input.Field != "tx" {
+				t.Errorf("MarkTx: %v", err)
+			}
+			if _, err := s.marks.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "m"}}); !errors.As(err, &input) || input.Field != "tx" {
+				t.Errorf("MarkBatchTx: %v", err)
+			}
+			_ = tx.Rollback() // there is nothing to roll back, which modernc calls an error
+			s.wantMark(t, "m", false)
+		})
+	}
+	s := endedShop(t, sql.Open)
+	conn, err := s.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := s.marks.MarkTx(t.Context(), conn, "m"); err == nil {
+		t.Error("MarkTx on a connection without a transaction")
+	}
+	if _, err := conn.ExecContext(t.Context(), `BEGIN`); err != nil {
+		t.Error(err)
+	}
+	if mark, err := s.marks.MarkTx(t.Context(), conn, "m"); err != nil || !mark.First() {
+		t.Error(mark.Outcome, err)
+	}
+	if _, err := conn.ExecContext(t.Context(), `COMMIT`); err != nil {
+		t.Error(err)
+	}
+	s.wantMark(t, "m", true)
+}

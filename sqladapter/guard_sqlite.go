@@ -1,0 +1,87 @@
+package sqladapter
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// SQLite ends a transaction by itself after some errors: an INSERT that is interrupted because its
+// context has ended, a full disk, an I/O error, no memory, ON CONFLICT ROLLBACK. *sql.Tx does not know,
+// and each next statement is committed by itself (sqlite.org/lang_transaction.html, section 3).
+const (
+	// Refused inside of a transaction. Outside it begins one.
+	beginAnother = `BEGIN`
+	// What was begun by beginAnother, or by a SAVEPOINT of the effect, has no such savepoint.
+	setOwn, releaseOwn = `SAVEPOINT onceward_own`, `RELEASE onceward_own`
+)
+
+// errEndedEarly is not repeated: an effect that has gone on after that may have written, and would
+// write again.
+var errEndedEarly = errors.New("SQLite has ended the transaction before its effect had ended: nothing is recorded, and what the " +
+	"effect has written after that is committed; return the first error, or open the database with OpenSQLite")
+
+// withinAnother reports that BEGIN was refused because a transaction is open. No driver has a number
+// for it.
+func withinAnother(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "within a transaction")
+}
+
+// endedEarly reports that a savepoint of ours is gone, and so its transaction.
+func endedEarly(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "no such savepoint: onceward_")
+}
+
+// checkSQLite refuses a transaction that is not open. It asks in the only way there is.
+func checkSQLite(ctx context.Context, tx Tx) error {
+	err := run(ctx, tx, beginAnother)
+	if withinAnother(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := run(context.WithoutCancel(ctx), tx, `ROLLBACK`); err != nil { // of what BEGIN has begun
+		return err
+	}
+	return errNotOpen
+}
+
+// run runs a statement that returns no rows in what has no ExecContext.
+func run(ctx context.Context, tx Tx, text string) error {
+	rows, err := query(ctx, tx, statement{text: text})
+	if err != nil {
+		return err
+	}
+	for rows.Next() { // there is none, and a driver may begin here
+	}
+	return errors.Join(rows.Err(), rows.Close())
+}
+
+// sqliteTx is a transaction that is not committed when SQLite has ended it.
+type sqliteTx struct{ *sql.Tx }
+
+func beginSQLite(ctx context.Context, tx *sql.Tx) (transaction, error) {
+	if _, err := tx.ExecContext(ctx, setOwn); err != nil {
+		_ = tx.Rollback()
+		return nil, err
+	}
+	return sqliteTx{tx}, nil
+}
+
+// Commit is not sent when the savepoint is gone.
+func (t sqliteTx) Commit(ctx context.Context) error {
+	_, err := t.ExecContext(ctx, releaseOwn)
+	if endedEarly(err) {
+		return fmt.Errorf("%w: %w: %w", errNotSent, errEndedEarly, err)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNotSent, err)
+	}
+	return t.Tx.Commit()
+}
+
+// Rollback also ends what the effect has begun in place of the transaction.
+func (t sqliteTx) Rollback(context.Context) error { return t.Tx.Rollback() }
