@@ -83,14 +83,17 @@ type txKey struct{}
 
 // TxFrom returns the transaction of the effect that runs under ctx, of a [Runner]: what is written
 // through it is committed with the record, or not at all. It must be neither committed nor rolled
-// back, nor used when the effect has returned. false says that ctx is not that of an effect.
+// back, nor used when the effect has returned. What is written through the pool, or through a
+// connection of one's own, is in no transaction with the record: it stays when the effect is taken back,
+// and happens again when that is run again. false says that ctx is not that of an effect.
 func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 	tx, ok := ctx.Value(txKey{}).(*sql.Tx)
 	return tx, ok
 }
 
 // Run calls effect unless the key is done, in a transaction that [TxFrom] finds in effect's
-// context, keeps its result there, and commits. The Result has the outcome Acquired and effect's
+// context, keeps its result there, and commits. effect must write through that transaction, and never
+// through the pool: only what is in the transaction is had once. The Result has the outcome Acquired and effect's
 // own value, or Duplicate and the value that is stored: nil where it is empty, or where the key
 // was marked without one.
 //
@@ -101,16 +104,21 @@ func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 //
 // Of the calls of one key one goes on. The others are [dedup.ErrInFlight] at once, without a
 // connection, where it is in the same Runner, also inside the effect of that key, and after
-// LockTimeout where it is in another process. Record.Remaining is zero then: there is no lease.
+// LockTimeout where it is in another process. Record.Remaining is zero then: there is no lease, and
+// nothing to wait for the other's answer with: ask again.
 // SQLite has one writer for all keys: a file that is busy for longer than its busy_timeout is an
-// error for which [Retryable] is true. So an effect must not Run another key there.
+// error for which [Retryable] is true. So an effect must not Run another key there. Open it with
+// [OpenSQLite], or return the first error of a statement: see the package.
 //
 // What [Marks.Do] runs again is run again, up to five times, so effect may run several times, one
 // after the other, and must have no other effect than through the transaction; what must not stand
-// in it (COMMIT, and with MySQL TRUNCATE, LOCK TABLES and DDL) is told there. After a lost COMMIT
+// in it (COMMIT, and with MySQL TRUNCATE, LOCK TABLES and DDL) is told there. What bounds effect
+// inside, such as the Timeout of package httpadapter, begins anew with each run. Nothing counts the
+// calls that have failed: an error that comes back each time is returned each time. After a lost COMMIT
 // it is the record that tells: the outcome is then Duplicate, with the result of this very call or
-// of another one. Where even that could not be asked, dedup.OutcomeUnknown is true of the error,
-// and the Result has effect's value.
+// of another one. Where even that could not be asked, and after every other error of COMMIT that does
+// not prove that nothing is committed, dedup.OutcomeUnknown is true of the error, and the Result has
+// effect's value.
 //
 // Until effect begins Run goes with ctx. Then it leaves it, but for its values: effect's context is
 // not cancelled by who has gone, and neither is COMMIT. Bound effect inside; what is not effect gets
@@ -119,7 +127,7 @@ func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 // A key bound to another fingerprint is [dedup.ErrMismatch]. Scope and fingerprint of the options
 // count. A nil effect or ctx, and a bad key, are a [*dedup.InputError]. Attempt counts the runs of
 // effect in this call, and is 1 for a duplicate: what was rolled back has left no trace. Eight
-// round trips and those of effect (SQLite six, MySQL twelve); a duplicate takes five, MySQL nine.
+// round trips and those of effect (MySQL twelve); a duplicate takes five, MySQL nine.
 func (r *Runner) Run(
 	ctx context.Context, key string, effect func(ctx context.Context) (result []byte, undo bool, err error), opts ...dedup.Option,
 ) (dedup.Result[[]byte], error) {
@@ -181,12 +189,12 @@ func (c *runnerCall) record(mark Mark) dedup.Record {
 	return rec
 }
 
-// undone reports whether err, of a try whose COMMIT was to be sent or of one that came after it, says
-// that nothing is committed.
+// undone reports whether err, of a try whose COMMIT was to be sent or of one that came after it, proves
+// that nothing is committed. What nobody knows leaves it open.
 func undone(err error) bool {
 	var sent *commitFailed
 	if errors.As(err, &sent) {
-		return sqlerr.Undone(sent) || !sqlerr.Transient(sent) && !errors.Is(err, dedup.ErrUnknown)
+		return sqlerr.Undone(sent) || sqlerr.Violated(sent)
 	}
 	return errors.Is(err, errNotSent) || errors.Is(err, errRolledBack)
 }

@@ -129,6 +129,8 @@ func TestRunnerUnknown(t *testing.T) {
 	}{
 		"COMMIT is lost, and the server":        {io.ErrUnexpectedEOF, append([]error{nil}, down...), true},
 		"COMMIT is refused":                     {codeError("23503"), nil, false},
+		"COMMIT fails, and nobody knows how":    {errors.New("disk I/O error"), nil, true},
+		"COMMIT finds no transaction":           {codeError("25P01"), nil, true},
 		"COMMIT is undone, and the server goes": {codeError("40001"), append([]error{nil}, down...), true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -167,6 +167,15 @@ func Undone(err error) bool {
 		Waited(err) || Doomed(err)
 }
 
+// Violated reports that a constraint was violated. Where COMMIT answers it, of a constraint that was
+// deferred, nothing is committed: SQLSTATE class 23 of PostgreSQL, which has aborted the transaction, and
+// SQLITE_CONSTRAINT, which the caller rolls back.
+func Violated(err error) bool {
+	const liteConstraint = 19
+	state := State(err)
+	return len(state) == 5 && state[:2] == "23" || SQLite(err) == liteConstraint
+}
+
 // Full reports whether the database has no room for what was to be written.
 func Full(err error) bool {
 	const pgDiskFull, liteFull, myDiskFull, myTableFull, msDiskFull, msLogFull = "53100", 13, 1021, 1114, 1105, 9002

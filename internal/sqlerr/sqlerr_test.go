@@ -160,6 +160,19 @@ func TestUndone(t *testing.T) {
 	}
 }
 
+func TestViolated(t *testing.T) {
+	for _, err := range []error{pgError("23503"), pgError("23505"), liteError(19), liteError(787)} {
+		if !Violated(err) || !Violated(join(err)) {
+			t.Errorf("%v violates nothing", err)
+		}
+	}
+	for _, err := range []error{nil, pgError("25P01"), pgError("23"), my(1062), liteError(13), liteError(1), io.EOF} {
+		if Violated(err) {
+			t.Errorf("%v violates a constraint", err)
+		}
+	}
+}
+
 func TestFull(t *testing.T) {
 	for _, err := range []error{pgError("53100"), my(1021), my(1114), ms(1105), ms(9002), liteError(13)} {
 		if !Full(err) || !Full(wrap(err)) {
