@@ -22,6 +22,10 @@ test-long: ## as test, with the long tests too (build tag long); hours
 torture-owned: ## a million keys over owned partitions, through kills and handovers, into bench/results/torture.json and README.md; 25 min
 	@ONCEWARD_SERVERS=1 go -C integration test -tags long -count=1 -timeout 60m -v -run 'Torture' ./owned && $(MAKE) --no-print-directory bench-table
 
+.PHONY: torture
+torture: ## kill, stop and starve everything, and judge what became of every message (PROFILE=smoke, ci, full or soak)
+	@scripts/torture.sh $(or $(PROFILE),smoke)
+
 .PHONY: mutants
 mutants: ## break the code in each listed way and see the tests turn red
 	@scripts/mutants.sh

@@ -1,0 +1,145 @@
+package torture_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// engine is a database in which effect and record are one transaction.
+type engine struct {
+	dialect sqladapter.Dialect
+	insert  string // of an effect, into a table
+	db      func(w *worker) (*sql.DB, error)
+}
+
+var (
+	onPostgres = engine{sqladapter.Postgres, `INSERT INTO %s (message, child, run) VALUES ($1, $2, $3)`, openPostgres}
+	onMariaDB  = engine{sqladapter.MySQL, `INSERT INTO %s (message, child, run) VALUES (?, ?, ?)`, openMariaDB}
+)
+
+// sinkOf is the table that effects are rows of.
+func sinkOf(prefix string) string { return prefix + "_sink" }
+
+func openPostgres(w *worker) (*sql.DB, error) {
+	cfg, err := pgx.ParseConfig(w.cfg.Postgres)
+	if err != nil {
+		return nil, err
+	}
+	inner := cfg.DialFunc
+	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return w.commits(inner(ctx, network, addr))
+	}
+	db := stdlib.OpenDB(*cfg)
+	db.SetMaxOpenConns(16)
+	return db, nil
+}
+
+func openMariaDB(w *worker) (*sql.DB, error) {
+	cfg, err := mysql.ParseDSN(w.cfg.MariaDB)
+	if err != nil {
+		return nil, err
+	}
+	var dial net.Dialer
+	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return w.commits(dial.DialContext(ctx, network, addr))
+	}
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(16)
+	return db, nil
+}
+
+// doomed is the delivery whose fate the next COMMIT of the process is; whose COMMIT it is does not matter.
+var doomed atomic.Pointer[delivery]
+
+// commitConn is a connection on which a COMMIT can be the end.
+type commitConn struct {
+	net.Conn
+	w *worker
+}
+
+func (w *worker) commits(c net.Conn, err error) (net.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &commitConn{c, w}, nil
+}
+
+// Write dies of a COMMIT, in its middle or after it.
+func (c *commitConn) Write(b []byte) (int, error) {
+	if at := bytes.Index(bytes.ToLower(b), []byte("commit")); at >= 0 {
+		if d := doomed.Load(); d != nil {
+			if d.fate == markTorn {
+				_, _ = c.Conn.Write(b[:at+rand.IntN(len("commit"))])
+			} else {
+				_, _ = c.Conn.Write(b)
+				<-time.After(time.Duration(rand.IntN(1000)) * time.Microsecond) // for the server: more or less
+			}
+			c.w.die(d)
+		}
+	}
+	return c.Conn.Write(b)
+}
+
+// inTransaction is level Atomic.
+func inTransaction(e engine) func(context.Context, *worker) (handle, func(context.Context) error, error) {
+	return func(_ context.Context, w *worker) (handle, func(context.Context) error, error) {
+		db, err := e.db(w)
+		if err != nil {
+			return nil, nil, err
+		}
+		marks, err := sqladapter.New(sqladapter.Config{Dialect: e.dialect, Namespace: namespace, Table: w.cfg.Prefix, Window: window})
+		if err != nil {
+			return nil, nil, err
+		}
+		insert := fmt.Sprintf(e.insert, sinkOf(w.cfg.Prefix))
+		h := func(ctx context.Context, m *delivery) error {
+			ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+			defer cancel()
+			call := record{kind: called, op: opMark, run: w.ledger.next(), message: m.message, delivery: m.number}
+			w.ledger.write(call)
+			mark, err := marks.Do(ctx, db, m.key(), func(ctx context.Context, tx *sql.Tx) error {
+				w.at(m, claimUnread)
+				if m.fate == closing {
+					cancel()
+					defer w.die(m)
+				}
+				return w.effect(m, func(run uint64) error {
+					_, err := tx.ExecContext(ctx, insert, m.message, w.cfg.Child, int64(run))
+					if m.fate == markUnread || m.fate == markTorn {
+						doomed.Store(m)
+					}
+					return err
+				})
+			})
+			call.kind, call.at, call.flags = answered, 0, flag(m.ran.Load(), flagRan)
+			switch {
+			case err != nil:
+				call.code = saidUnknown
+			case mark.Outcome == dedup.Duplicate:
+				call.code = saidDuplicate
+			case mark.First():
+				call.code = saidAcquired
+			}
+			w.ledger.write(call)
+			return err
+		}
+		return h, func(context.Context) error { return db.Close() }, nil
+	}
+}

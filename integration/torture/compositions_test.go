@@ -1,0 +1,194 @@
+package torture_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// composition is a way to have effects once. A library that is not ours is one more of them.
+type composition struct {
+	level string // of DESIGN.md, in small letters
+	store string
+	needs need
+	// atomic says that the effect is a row, written with its record.
+	atomic bool
+	open   func(ctx context.Context, w *worker) (handle, func(context.Context) error, error)
+}
+
+// need says which servers a composition has.
+type need uint8
+
+const (
+	needRedis need = 1 << iota
+	needPostgres
+	needMariaDB
+)
+
+var compositions map[string]composition
+
+func init() { // the table refers to functions that refer to it
+	compositions = map[string]composition{
+		"rich":    {level: "claimed", store: "redis, rich", needs: needRedis, open: overRedis(redisadapter.Rich)},
+		"seen":    {level: "claimed", store: "redis, seen only", needs: needRedis, open: overRedis(redisadapter.SeenOnly)},
+		"compact": {level: "claimed", store: "redis, compact", needs: needRedis, open: overRedis(redisadapter.Compact)},
+		"mixed":   {level: "claimed", store: "redis, mixed", needs: needRedis, open: overRedis(redisadapter.Mixed)},
+		"asked":   {level: "asked", store: "redis, rich", needs: needRedis, open: asked},
+		"layered": {level: "claimed", store: "leases in redis, records in postgres", needs: needRedis | needPostgres, open: layered},
+		"postgres": {
+			level: "atomic", store: "postgres", needs: needPostgres, atomic: true, open: inTransaction(onPostgres),
+		},
+		"mariadb": {
+			level: "atomic", store: "mariadb", needs: needMariaDB, atomic: true, open: inTransaction(onMariaDB),
+		},
+	}
+}
+
+// client is a Redis client as the documentation advises, but more impatient.
+func (w *worker) client() *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: w.cfg.Redis, ReadTimeout: w.cfg.Timeout, WriteTimeout: w.cfg.Timeout, DialTimeout: w.cfg.Timeout, DialerRetries: 1,
+	})
+}
+
+// redisStore opens the store of a layout.
+func (w *worker) redisStore(ctx context.Context, client *redis.Client, layout redisadapter.Layout) (*redisadapter.Store, error) {
+	o := redisadapter.Options{Prefix: w.cfg.Prefix, Layout: layout, OnFinding: func(redisadapter.Finding) {}}
+	if layout == redisadapter.Compact || layout == redisadapter.Mixed {
+		o.Secret, o.Window, o.ExpectedKeys = []byte("a secret of these tests"), window, 20_000
+	}
+	return redisadapter.New(ctx, client, o)
+}
+
+// config is that of a Deduper.
+func (w *worker) config() dedup.Config {
+	return dedup.Config{Namespace: namespace, Window: window, LeaseTTL: w.cfg.Lease, Hold: hold, StoreTimeout: w.cfg.Lease / 3}
+}
+
+// overRedis is level Claimed: the effect is elsewhere.
+func overRedis(layout redisadapter.Layout) func(context.Context, *worker) (handle, func(context.Context) error, error) {
+	return func(ctx context.Context, w *worker) (handle, func(context.Context) error, error) {
+		client := w.client()
+		store, err := w.redisStore(ctx, client, layout)
+		if err != nil {
+			return nil, nil, err
+		}
+		cfg := w.config()
+		cfg.SeenOnly = store.SeenOnly()
+		d, err := dedup.New(&recorder{Store: store, w: w}, cfg)
+		if err != nil {
+			return nil, nil, err
+		}
+		return w.claimedBy(d), ended(d, client), nil
+	}
+}
+
+func ended(d *dedup.Deduper, client *redis.Client) func(context.Context) error {
+	return func(ctx context.Context) error { return errors.Join(d.Close(ctx), client.Close()) }
+}
+
+// claimedBy handles deliveries with Do.
+func (w *worker) claimedBy(d *dedup.Deduper) handle {
+	if d.Config().SeenOnly {
+		return func(ctx context.Context, m *delivery) error {
+			_, err := dedup.Do(ctx, d, m.key(), func(context.Context) (struct{}, error) {
+				w.leave(m)
+				return struct{}{}, w.effect(m, func(uint64) error { return nil })
+			})
+			return err
+		}
+	}
+	return func(ctx context.Context, m *delivery) error {
+		_, err := dedup.Do(ctx, d, m.key(), func(context.Context) ([]byte, error) {
+			w.leave(m)
+			return w.result(m), w.effect(m, func(uint64) error { return nil })
+		})
+		return err
+	}
+}
+
+// result is small but where the write of a large one is to be broken off.
+func (w *worker) result(m *delivery) []byte {
+	if m.fate == markTorn {
+		return make([]byte, 64<<10)
+	}
+	return []byte("receipt")
+}
+
+// asked declares danger before the effect, and has a downstream that can be asked.
+func asked(ctx context.Context, w *worker) (handle, func(context.Context) error, error) {
+	client := w.client()
+	store, err := w.redisStore(ctx, client, redisadapter.Rich)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := w.config()
+	cfg.Resolve = func(_ context.Context, key string, _ dedup.Record) (dedup.State, []byte, error) {
+		had, err := w.had(key)
+		switch {
+		case err != nil:
+			return dedup.StateUncertain, nil, err
+		case had:
+			return dedup.StateSucceeded, []byte("receipt"), nil
+		}
+		return dedup.StateReleased, nil, nil
+	}
+	d, err := dedup.New(&recorder{Store: store, w: w}, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context, m *delivery) error {
+		_, err := dedup.Do(ctx, d, m.key(), func(ctx context.Context) ([]byte, error) {
+			w.leave(m)
+			if err := dedup.Danger(ctx); err != nil {
+				return nil, dedup.NotBegun(err)
+			}
+			return w.result(m), w.effect(m, func(uint64) error { return nil })
+		})
+		return err
+	}, ended(d, client), nil
+}
+
+// had is what the downstream knows: whether the effect of a key has ended, in any process.
+func (w *worker) had(key string) (had bool, err error) {
+	var message uint32
+	err = readLedgers(w.cfg.Dir, func(_ int, r record) {
+		if r.kind == effectEnded && keyOf(r.message) == key {
+			had, message = true, r.message
+		}
+	})
+	if err == nil {
+		w.ledger.write(record{kind: oracled, message: message, code: flag(had, 1)})
+	}
+	return had, err
+}
+
+// layered has leases in Redis in front of records in PostgreSQL.
+func layered(ctx context.Context, w *worker) (handle, func(context.Context) error, error) {
+	client := w.client()
+	leases, err := w.redisStore(ctx, client, redisadapter.Rich)
+	if err != nil {
+		return nil, nil, err
+	}
+	db, err := onPostgres.db(w)
+	if err != nil {
+		return nil, nil, err
+	}
+	records, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: sqladapter.Postgres, Table: w.cfg.Prefix + "_claims"})
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := w.config()
+	cfg.Leases, cfg.HotWindow, cfg.StoreTimeout = &recorder{Store: leases, w: w}, 10*time.Minute, w.cfg.Lease*2/3
+	d, err := dedup.New(&recorder{Store: records, w: w, behind: true}, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	return w.claimedBy(d), func(ctx context.Context) error { return errors.Join(ended(d, client)(ctx), db.Close()) }, nil
+}

@@ -1,0 +1,315 @@
+package torture_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	slots    = 3 // processes at a time
+	capacity = 8 // deliveries that a process has at a time
+)
+
+// process is one of them. A slot has another one after each death.
+type process struct {
+	child  int
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	errors bytes.Buffer
+	ready  bool
+	going  map[uint64]*item
+	since  int64 // stopped, or 0
+	resume int64
+}
+
+// event is what a process has said, or that it has ended.
+type event struct {
+	slot  int
+	child int
+	line  string
+	ended bool
+	err   error
+}
+
+// conductor has processes handle what the source delivers, and does to them what happens to processes.
+type conductor struct {
+	t       *testing.T
+	row     *row
+	cfg     settings
+	rng     *rand.Rand
+	source  *source
+	ledger  *ledger
+	slots   [slots]*process
+	again   [slots]int64 // when a slot gets its next process
+	events  chan event
+	slow    atomic.Int64                      // answers of servers that took too long
+	probes  []func(ctx context.Context) error // of servers
+	child   int
+	ended   bool
+	nemesis []*nemesis
+	stuck   int            // deliveries that did not come through in time
+	refused map[string]int // by reason
+	counted map[string]int // faults that are no strikes, by name
+}
+
+func newConductor(t *testing.T, r *row, cfg settings, size size) *conductor {
+	t.Helper()
+	cfg.Dir = t.TempDir()
+	l, err := openLedger(cfg.Dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &conductor{
+		t: t, row: r, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 1)), source: newSource(cfg.Seed, size.messages, size.times),
+		ledger: l, events: make(chan event, 1024), refused: map[string]int{}, counted: map[string]int{},
+	}
+	t.Cleanup(func() { c.killAll(); _ = l.file.Close() })
+	return c
+}
+
+func (c *conductor) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// run has everything delivered, at most for so long, and all processes end.
+func (c *conductor) run(limit time.Duration) {
+	c.t.Helper()
+	deadline := now() + int64(limit)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for c.source.left() > 0 || c.striking() {
+		at := now()
+		if at > deadline {
+			c.stuck = c.source.left()
+			c.t.Errorf("%d deliveries have not come through within %v: %v", c.stuck, limit, c.some())
+			break
+		}
+		c.tend(at)
+		c.strike(at)
+		c.deliver(at)
+		select {
+		case e := <-c.events:
+			c.hear(e)
+			for more := true; more; {
+				select {
+				case e := <-c.events:
+					c.hear(e)
+				default:
+					more = false
+				}
+			}
+		case <-tick.C:
+		}
+	}
+	c.finish()
+}
+
+// some tells of a few deliveries that are left.
+func (c *conductor) some() (all []string) {
+	for _, i := range c.source.out {
+		all = append(all, fmt.Sprintf("message %d, delivery %d, is out", i.message, i.number))
+	}
+	for _, i := range c.source.again {
+		all = append(all, fmt.Sprintf("message %d was refused %d times", i.message, i.tries))
+	}
+	return all[:min(len(all), 8)]
+}
+
+// tend starts who is due and wakes who has been stopped for long enough.
+func (c *conductor) tend(at int64) {
+	for i, p := range c.slots {
+		switch {
+		case p == nil && at >= c.again[i]:
+			c.start(i)
+		case p != nil && p.since > 0 && at >= p.resume:
+			c.wake(p)
+		}
+	}
+}
+
+func (c *conductor) wake(p *process) {
+	c.ledger.write(record{kind: paused, arg: int64(p.child), run: uint64(p.since)})
+	p.since = 0
+	_ = p.cmd.Process.Signal(syscall.SIGCONT)
+}
+
+// start has a process in a slot.
+func (c *conductor) start(slot int) {
+	c.t.Helper()
+	c.child++
+	cfg := c.cfg
+	cfg.Child = c.child
+	text, err := json.Marshal(cfg)
+	c.must(err)
+	p := &process{child: c.child, going: map[uint64]*item{}}
+	p.cmd = exec.Command(os.Args[0])
+	p.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+	p.cmd.Stderr = &p.errors
+	p.in, err = p.cmd.StdinPipe()
+	c.must(err)
+	out, err := p.cmd.StdoutPipe()
+	c.must(err)
+	c.must(p.cmd.Start())
+	c.slots[slot] = p
+	go func() {
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			c.events <- event{slot: slot, child: p.child, line: lines.Text()}
+		}
+		c.events <- event{slot: slot, child: p.child, ended: true, err: p.cmd.Wait()}
+	}()
+}
+
+// deliver gives processes what they have room for.
+func (c *conductor) deliver(at int64) {
+	for room := true; room; {
+		room = false
+		for _, i := range c.rng.Perm(slots) {
+			p := c.slots[i]
+			if p == nil || !p.ready || p.since > 0 || len(p.going) >= capacity {
+				continue
+			}
+			next := c.source.next(at)
+			if next == nil {
+				return
+			}
+			p.going[next.id] = next
+			_, _ = fmt.Fprintf(p.in, "DELIVER %d %d %d\n", next.id, next.message, next.number)
+			room = true
+		}
+	}
+}
+
+// hear takes in what a process has said.
+func (c *conductor) hear(e event) {
+	c.t.Helper()
+	p := c.slots[e.slot]
+	if p == nil || p.child != e.child {
+		return
+	}
+	if e.ended {
+		c.buried(e.slot, e.err)
+		return
+	}
+	what, rest, _ := strings.Cut(e.line, " ")
+	var id uint64
+	switch what {
+	case "READY":
+		p.ready = true
+		return
+	case "STOPPED":
+		p.since = now()
+		p.resume = p.since + int64(2*c.cfg.Lease)
+		return
+	}
+	if _, err := fmt.Sscan(rest, &id); err != nil || what != "ACK" && what != "NAK" {
+		c.t.Errorf("process %d said %q", e.child, e.line)
+		return
+	}
+	i := p.going[id]
+	if i == nil {
+		c.t.Errorf("process %d answers for delivery %d, which it has not got", e.child, id)
+		return
+	}
+	if what == "ACK" && c.cfg.Fates.of(c.cfg.Seed, i.message, i.number) == uncommitted {
+		return // it dies now, and the source has not committed the ack
+	}
+	delete(p.going, id)
+	if what == "ACK" {
+		c.source.acked(id)
+		return
+	}
+	_, why, _ := strings.Cut(rest, " ")
+	c.refused[why]++
+	c.source.refused(id)
+}
+
+// buried gives what a process has had to others.
+func (c *conductor) buried(slot int, err error) {
+	c.t.Helper()
+	p := c.slots[slot]
+	var exit *exec.ExitError
+	var status syscall.WaitStatus
+	if errors.As(err, &exit) {
+		status, _ = exit.Sys().(syscall.WaitStatus)
+	}
+	killed, finished := status.Signaled() && status.Signal() == syscall.SIGKILL, c.ended && err == nil
+	if !killed && !finished && !(c.row.bearsErrors && !p.ready) {
+		c.t.Errorf("process %d ended with %v", p.child, err)
+	}
+	if text := p.errors.String(); text != "" {
+		c.t.Logf("process %d said: %.3000s", p.child, text)
+	}
+	if killed {
+		c.ledger.write(record{kind: died, arg: int64(p.child)})
+	}
+	for id := range p.going {
+		c.source.refused(id)
+	}
+	c.slots[slot], c.again[slot] = nil, now()+int64(time.Duration(c.rng.IntN(30))*time.Millisecond)
+}
+
+// finish has all processes end in good order.
+func (c *conductor) finish() {
+	c.t.Helper()
+	c.ended = true
+	left := 0
+	for _, p := range c.slots {
+		if p == nil {
+			continue
+		}
+		left++
+		if p.since > 0 {
+			c.wake(p)
+		}
+		_ = p.in.Close()
+	}
+	for limit := time.After(20 * time.Second); left > 0; {
+		select {
+		case e := <-c.events:
+			if e.line == "STOPPED" { // too late to matter
+				_ = c.slots[e.slot].cmd.Process.Signal(syscall.SIGCONT)
+				continue
+			}
+			if e.ended {
+				left--
+			}
+			c.hear(e)
+		case <-limit:
+			c.t.Error("not all processes ended in good order")
+			c.killAll()
+			return
+		}
+	}
+}
+
+func (c *conductor) killAll() {
+	c.ended = true
+	for i, p := range c.slots {
+		if p != nil {
+			_ = p.cmd.Process.Kill()
+			for e := range c.events {
+				if e.ended && e.child == p.child {
+					break
+				}
+			}
+			c.slots[i] = nil
+		}
+	}
+}

@@ -1,0 +1,315 @@
+package torture_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+const milli = int64(time.Millisecond)
+
+// tale is a history that is told by hand, through the files that processes write. Its clock is in ms, its
+// lease takes 100 of them, and there is one message, 0.
+type tale struct {
+	t   *testing.T
+	dir string
+	of  map[int]*ledger
+}
+
+func (s *tale) say(child int, all ...record) {
+	s.t.Helper()
+	if s.of[child] == nil {
+		l, err := openLedger(s.dir, child)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.t.Cleanup(func() { _ = l.file.Close() })
+		s.of[child] = l
+	}
+	for i := range all {
+		all[i].at *= milli
+	}
+	s.of[child].write(all...)
+}
+
+// op is an operation from a time until a time, 0 for no answer. A claim's token is its run.
+func (s *tale) op(child int, kind op, token uint64, from, to int64, code, flags uint8) {
+	s.t.Helper()
+	run := uint64(from)<<8 | token
+	s.say(child, record{kind: called, op: kind, run: run, token: token, arg: 100 * milli, at: from, flags: flags & (flagDanger | flagLanded)})
+	if to > 0 {
+		s.say(child, record{kind: answered, op: kind, run: run, token: token, at: to, code: code, flags: flags &^ (flagDanger | flagLanded)})
+	}
+}
+
+func (s *tale) claims(child int, token uint64, at int64) {
+	s.op(child, opClaim, token, at, at+1, saidAcquired, 0)
+}
+
+// runs is an effect of 3 ms; its number is its time.
+func (s *tale) runs(child int, at int64) {
+	s.say(child, record{kind: effectBegun, run: uint64(at), at: at}, record{kind: effectEnded, run: uint64(at), at: at + 3})
+}
+
+func (s *tale) marks(child int, token uint64, at int64) {
+	s.op(child, opFinish, token, at, at+1, saidEnded, flagHeld|flagWritten)
+}
+
+func (s *tale) acks(child int, at int64) { s.say(child, record{kind: acking, at: at}) }
+
+// good is a delivery as it should be.
+func (s *tale) good(child int, token uint64, at int64) {
+	s.claims(child, token, at)
+	s.runs(child, at+2)
+	s.marks(child, token, at+6)
+	s.acks(child, at+8)
+}
+
+func (s *tale) dies(child int, at int64) { s.say(0, record{kind: died, arg: int64(child), at: at}) }
+func (s *tale) strikes(code strikeCode, a, b int64) {
+	s.say(0, record{kind: struck, code: uint8(code), run: uint64(a * milli), at: b})
+}
+func (s *tale) pauses(child int, a, b int64) {
+	s.say(0, record{kind: paused, arg: int64(child), run: uint64(a * milli), at: b})
+}
+
+// judged is what the rows look at.
+type judged struct {
+	lost, doubled, stuck, own, explained int
+	illegal                              bool
+}
+
+var judgeRows = []struct {
+	name string
+	tell func(s *tale)
+	want judged
+}{
+	{"once", func(s *tale) { s.good(1, 1, 10) }, judged{}},
+	{"a duplicate", func(s *tale) {
+		s.good(1, 1, 10)
+		s.op(2, opClaim, 2, 30, 31, saidDuplicate, 0)
+		s.acks(2, 32)
+	}, judged{}},
+	{"nothing at all", func(*tale) {}, judged{lost: 1}},
+	{"an effect that began and did not end", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.say(1, record{kind: effectBegun, run: 1, at: 12})
+		s.dies(1, 13)
+	}, judged{lost: 1}},
+	{"no ack", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.marks(1, 1, 16)
+	}, judged{lost: 1}},
+	{"an ack before the effect", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.acks(2, 12)
+		s.runs(1, 13)
+		s.marks(1, 1, 17)
+		s.acks(1, 19)
+	}, judged{lost: 1}},
+	{"an ack for a mark without an effect", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.marks(1, 1, 12)
+		s.dies(1, 14)
+		s.op(2, opClaim, 2, 30, 31, saidDuplicate, 0)
+		s.acks(2, 32)
+	}, judged{lost: 1}},
+	{"again, after a death before the mark", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.dies(1, 16)
+		s.good(2, 2, 120)
+	}, judged{explained: 1}},
+	{"again, after a death before the mark's answer", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.op(1, opFinish, 1, 15, 0, 0, 0)
+		s.dies(1, 16)
+		s.good(2, 2, 120)
+	}, judged{explained: 1}},
+	{"again, after a death behind the mark's answer", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.marks(1, 1, 16)
+		s.dies(1, 18)
+		s.good(2, 2, 120)
+	}, judged{doubled: 1, illegal: true}},
+	{"again, without a reason", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.good(2, 2, 120)
+	}, judged{doubled: 1}},
+	{"again, though another process died", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.dies(3, 16)
+		s.good(2, 2, 120)
+	}, judged{doubled: 1}},
+	{"again, within the lease", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.dies(1, 16)
+		s.good(2, 2, 40)
+	}, judged{explained: 1, illegal: true}},
+	{"again, after a pause", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.pauses(1, 16, 300)
+		s.good(2, 2, 120)
+		s.op(1, opFinish, 1, 301, 302, saidEnded, 0)
+	}, judged{explained: 1}},
+	{"again by who was paused", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.pauses(1, 12, 300)
+		s.good(2, 2, 120)
+		s.runs(1, 301)
+		s.op(1, opFinish, 1, 305, 306, saidEnded, 0)
+	}, judged{explained: 1}},
+	{"again, after a pause before the claim", func(s *tale) {
+		s.pauses(1, 2, 8)
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.good(2, 2, 120)
+	}, judged{doubled: 1}},
+	{"again, after the store forgot", func(s *tale) {
+		s.good(1, 1, 10)
+		s.strikes(strikeAmnesia, 50, 51)
+		s.good(2, 2, 120)
+	}, judged{explained: 1, illegal: true}},
+	{"again, and the store forgot later", func(s *tale) {
+		s.good(1, 1, 10)
+		s.good(2, 2, 120)
+		s.strikes(strikeAmnesia, 150, 151)
+	}, judged{doubled: 1, illegal: true}},
+	{"again, after a mark that was not answered during an outage", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.strikes(strikeOutage, 14, 60)
+		s.op(1, opFinish, 1, 16, 50, saidUnknown, 0)
+		s.good(2, 2, 120)
+	}, judged{explained: 1}},
+	{"again, and an outage of which the first knew nothing", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.strikes(strikeOutage, 14, 60)
+		s.good(2, 2, 120)
+	}, judged{doubled: 1}},
+	{"a third time, with a reason for the first only", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.dies(1, 16)
+		s.claims(2, 2, 120)
+		s.runs(2, 122)
+		s.good(3, 3, 240)
+	}, judged{explained: 1, doubled: 1}},
+	{"in flight, while a dead owner's lease lasts", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.dies(1, 16)
+		s.op(2, opClaim, 2, 60, 61, saidInFlight, 0)
+		s.good(2, 3, 120)
+	}, judged{}},
+	{"in flight, long after its owner's death", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.dies(1, 16)
+		s.op(2, opClaim, 2, 400, 401, saidInFlight, 0)
+		s.good(2, 3, 420)
+	}, judged{stuck: 1}},
+	{"in flight, after its owner has released it", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.op(1, opRelease, 1, 12, 13, saidEnded, flagHeld|flagWritten)
+		s.op(2, opClaim, 2, 300, 301, saidInFlight, 0)
+		s.good(2, 3, 420)
+	}, judged{stuck: 1, illegal: true}},
+	{"in flight by its own claim", func(s *tale) {
+		s.op(1, opClaim, 1, 10, 11, saidUnknown, 0)
+		s.op(1, opClaim, 1, 12, 13, saidInFlight, 0)
+		s.good(1, 2, 120)
+	}, judged{own: 1, stuck: 1, illegal: true}},
+	{"a duplicate of nothing", func(s *tale) {
+		s.op(1, opClaim, 1, 10, 11, saidDuplicate, 0)
+		s.acks(1, 12)
+		s.good(2, 2, 20)
+	}, judged{lost: 1, illegal: true}},
+	{"two owners", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.claims(2, 2, 20)
+		s.runs(1, 22)
+		s.marks(1, 1, 26)
+		s.acks(1, 28)
+	}, judged{illegal: true}},
+	{"an end that nobody owned", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.op(2, opFinish, 2, 12, 13, saidEnded, flagHeld|flagWritten)
+		s.runs(1, 14)
+		s.acks(1, 20)
+	}, judged{illegal: true}},
+	{"an end that was late, and has landed", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.claims(2, 2, 120)
+		s.runs(1, 122)
+		s.op(1, opFinish, 1, 126, 127, saidEnded, flagWritten|flagLanded)
+		s.op(2, opRelease, 2, 130, 131, saidEnded, 0)
+		s.acks(1, 128)
+	}, judged{}},
+	{"a claim past danger", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.op(1, opRenew, 1, 12, 13, saidEnded, flagHeld|flagDanger)
+		s.dies(1, 14)
+		s.good(2, 2, 200)
+	}, judged{illegal: true}},
+}
+
+// TestJudge tells it histories, and looks at the verdicts.
+func TestJudge(t *testing.T) {
+	for _, row := range judgeRows {
+		t.Run(row.name, func(t *testing.T) {
+			s := &tale{t, t.TempDir(), map[int]*ledger{}}
+			row.tell(s)
+			h := newHistory()
+			h.lease, h.messages = 100*milli, 1
+			h.allowed = []reason{byDeath, byPause, byStall, byAmnesia, byOutage}
+			if err := h.read(s.dir); err != nil {
+				t.Fatal(err)
+			}
+			v := judge(h)
+			got := judged{lost: v.lost, doubled: v.doubled, stuck: v.stuck, own: v.selfDuplicates, illegal: v.linear == porcupine.Illegal}
+			for _, n := range v.explained {
+				got.explained += n
+			}
+			if got != row.want {
+				t.Errorf("got %+v, want %+v; %v", got, row.want, v.problems)
+			}
+		})
+	}
+}
+
+// TestJudgeAllowed: a reason that the row does not allow is none; and a row twice in a database has none.
+func TestJudgeAllowed(t *testing.T) {
+	tell := func(t *testing.T, h *history) *verdict {
+		s := &tale{t, t.TempDir(), map[int]*ledger{}}
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.dies(1, 16)
+		s.good(2, 2, 120)
+		h.lease, h.messages = 100*milli, 1
+		if err := h.read(s.dir); err != nil {
+			t.Fatal(err)
+		}
+		return judge(h)
+	}
+	h := newHistory()
+	h.allowed = []reason{byPause}
+	if v := tell(t, h); v.doubled != 1 || len(v.explained) != 0 {
+		t.Errorf("a death is no reason here: %+v", v)
+	}
+	for rows, want := range []int{1, 0, 1} { // lost, once, twice
+		h := newHistory()
+		h.atomic, h.allowed, h.sink = true, []reason{byDeath}, map[[2]uint64]int{{2, 122}: rows}
+		v := tell(t, h)
+		if got := v.lost; rows == 0 && got == 0 || rows > 0 && v.doubled != want {
+			t.Errorf("%d rows in the database: lost %d, doubled %d", rows, v.lost, v.doubled)
+		}
+	}
+}

@@ -1,0 +1,292 @@
+package torture_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// reason is why an effect may have run again.
+type reason string
+
+const (
+	byDeath   reason = "died"     // the process of the one before died before its mark was answered
+	byPause   reason = "paused"   // it was stopped between claim and answer
+	byStall   reason = "stalled"  // it got no processor
+	byAmnesia reason = "forgot"   // the server lost what it had
+	byOutage  reason = "unmarked" // its mark was not known to be written, while the server or the wire was out
+)
+
+// strikeCode says what kind of fault a nemesis brings.
+type strikeCode uint8
+
+const (
+	strikeOutage  strikeCode = 1 + iota // calls fail, nothing is forgotten
+	strikeAmnesia                       // what was acknowledged may be forgotten
+)
+
+// verdict is what a history amounts to.
+type verdict struct {
+	lost, doubled, stuck, selfDuplicates int
+	explained                            map[string]int // second effects, by their reason
+	linear                               porcupine.CheckResult
+	illegal, operations                  int // keys whose history cannot be; operations that were checked
+	took                                 time.Duration
+	problems                             []string // the first of each sort
+}
+
+// problem notes one; of many of a sort the first few are told.
+func (v *verdict) problem(n *int, h *history, message uint32, format string, args ...any) {
+	const enough = 3
+	*n++
+	if *n <= enough {
+		v.problems = append(v.problems, fmt.Sprintf(format, args...)+h.story(message))
+	}
+}
+
+// judge reads a history against docs/torture-design.md.
+func judge(h *history) *verdict {
+	v := &verdict{explained: map[string]int{}, linear: porcupine.Ok}
+	h.settle()
+	v.lostOnes(h)
+	v.second(h)
+	v.inFlight(h)
+	v.own(h)
+	v.histories(h)
+	return v
+}
+
+// lostOnes: every message has an effect and an ack, and none was acknowledged before an effect.
+func (v *verdict) lostOnes(h *history) {
+	acked := map[uint32]bool{}
+	for _, a := range h.acks {
+		acked[a.message] = true
+		if !slices.ContainsFunc(h.effects[a.message], func(e *effect) bool { return e.ended <= a.at }) {
+			v.problem(&v.lost, h, a.message, "message %d was acknowledged at %v by process %d, and no effect had ended", a.message, ms(a.at), a.child)
+		}
+	}
+	for m := range uint32(h.messages) {
+		switch {
+		case len(h.effects[m]) == 0 && !acked[m]:
+			v.problem(&v.lost, h, m, "message %d had no effect", m)
+		case len(h.effects[m]) > 0 && !acked[m]:
+			v.problem(&v.lost, h, m, "message %d was not acknowledged", m)
+		}
+	}
+}
+
+// second: each effect but the first needs a reason for each that was claimed before it.
+func (v *verdict) second(h *history) {
+	for message, effects := range h.effects {
+		for i, e := range effects {
+			why := reason("")
+			for _, before := range effects[:i] {
+				why = h.excuse(before, e)
+				if why == "" {
+					break
+				}
+			}
+			switch {
+			case i == 0:
+			case why == "":
+				v.problem(&v.doubled, h, message, "message %d ran again at %v in process %d without a reason", message, ms(e.begun), e.child)
+			case !slices.Contains(h.allowed, why):
+				v.problem(&v.doubled, h, message, "message %d ran again at %v in process %d because the one before had %s, which is no reason here",
+					message, ms(e.begun), e.child, why)
+			default:
+				v.explained[string(why)]++
+			}
+		}
+	}
+}
+
+// excuse is why an effect could happen although another one was claimed before it; "" when there is none.
+func (h *history) excuse(before, e *effect) reason {
+	if h.atomic {
+		return ""
+	}
+	for _, s := range h.strikes {
+		if s.code == strikeAmnesia && s.meets(before.claimed, e.begun) {
+			return byAmnesia
+		}
+	}
+	if before.marked <= e.claimed {
+		return "" // it was on record, and the claim has not seen it
+	}
+	until := min(before.marked, e.begun)
+	within := func(s span) bool { return s.meets(before.claimed, until) }
+	switch died := h.died(before.child); {
+	case died <= before.marked && died < never:
+		return byDeath
+	case slices.ContainsFunc(h.pauses[before.child], within):
+		return byPause
+	case slices.ContainsFunc(h.stalls[before.child], within):
+		return byStall
+	case before.doubtful && slices.ContainsFunc(h.strikes, func(s strike) bool { return within(s.span) }):
+		return byOutage
+	}
+	return ""
+}
+
+// inFlight: nobody is told that a key is in flight when all who could have it have ended, or are dead for
+// longer than a lease.
+func (v *verdict) inFlight(h *history) {
+	for message, ops := range h.ops {
+		until := h.ends(ops)
+		for _, o := range ops {
+			if o.op != opClaim || o.code != saidInFlight {
+				continue
+			}
+			alive := false
+			for _, other := range ops {
+				if other.op == opClaim && other.token != o.token && other.call <= o.back && until[other.token] >= o.call {
+					alive = alive || other.back == 0 || other.code == saidAcquired || other.code == saidUnknown
+				}
+			}
+			if !alive {
+				v.problem(&v.stuck, h, message, "message %d was called in flight at %v in process %d, and had no owner", message, ms(o.call), o.child)
+			}
+		}
+	}
+}
+
+// ends says until when each token may have owned a key.
+func (h *history) ends(ops []*operation) map[uint64]int64 {
+	until, ended := map[uint64]int64{}, map[uint64]bool{}
+	for _, o := range ops {
+		over := never - grace
+		switch unknown := o.back == 0 || o.code == saidUnknown; {
+		case unknown && h.died(o.child) < never:
+			over = h.died(o.child) + h.lease
+		case unknown && o.back > 0:
+			over = o.back + h.lease // it is asked again, or given up
+		case o.op == opClaim && o.code == saidAcquired, o.op == opRenew:
+			if h.died(o.child) < never {
+				over = h.died(o.child) + h.lease
+			}
+		case o.op == opFinish || o.op == opRelease:
+			until[o.token], ended[o.token] = o.back, true
+			continue
+		default:
+			continue
+		}
+		if !ended[o.token] {
+			until[o.token] = max(until[o.token], over+grace)
+		}
+	}
+	return until
+}
+
+// own: no claim is answered as somebody else's when nobody else has asked.
+func (v *verdict) own(h *history) {
+	for message, ops := range h.ops {
+		for i, o := range ops {
+			if o.op != opClaim || o.code != saidInFlight {
+				continue
+			}
+			sent, foreign := false, false
+			for j, other := range ops {
+				switch {
+				case i == j || other.op != opClaim || other.call > o.back:
+				case other.token == o.token:
+					sent = true
+				case other.back == 0 || other.code == saidAcquired || other.code == saidUnknown:
+					foreign = true
+				}
+			}
+			if sent && !foreign {
+				v.problem(&v.selfDuplicates, h, message, "message %d was called in flight at %v in process %d, by its own claim", message, ms(o.call), o.child)
+			}
+		}
+	}
+}
+
+// histories asks Porcupine, key by key.
+func (v *verdict) histories(h *history) {
+	began := time.Now()
+	for message, ops := range h.ops {
+		ops = slices.DeleteFunc(slices.Clone(ops), func(o *operation) bool { return o.op == opBehind })
+		v.operations += len(ops)
+		switch check(ops, 20*time.Second) {
+		case porcupine.Illegal:
+			v.linear = porcupine.Illegal
+			v.illegal++
+		case porcupine.Unknown:
+			if v.linear == porcupine.Ok {
+				v.linear = porcupine.Unknown
+			}
+			v.problems = append(v.problems, "the history of a key could not be decided in time"+h.story(message))
+		case porcupine.Ok:
+			continue
+		}
+		if v.illegal == 1 {
+			v.problems = append(v.problems, "ILLEGAL: this history of a key cannot be"+h.story(message))
+		}
+	}
+	v.took = time.Since(began)
+}
+
+// story tells all that is known of a message, for whoever looks for what went wrong.
+func (h *history) story(message uint32) string {
+	type line struct {
+		at   int64
+		text string
+	}
+	var all []line
+	add := func(at int64, format string, args ...any) { all = append(all, line{at, fmt.Sprintf(format, args...)}) }
+	children := map[int]bool{}
+	for _, e := range h.effects[message] {
+		children[e.child] = true
+		add(e.begun, "process %d begins the effect, run %d, claimed at %v", e.child, e.run, ms(e.claimed))
+		add(e.ended, "process %d ends it; marked at %v", e.child, ms(e.marked))
+	}
+	inFlight := 0
+	for _, o := range h.ops[message] {
+		if o.code == saidInFlight {
+			inFlight++ // of these there are too many
+			continue
+		}
+		children[o.child] = true
+		add(o.call, "process %d: %v", o.child, o)
+	}
+	for _, a := range h.acks {
+		if a.message == message {
+			add(a.at, "process %d acknowledges", a.child)
+		}
+	}
+	for child := range children {
+		if at := h.died(child); at < never {
+			add(at, "process %d is dead", child)
+		}
+		for _, s := range h.pauses[child] {
+			add(s.from, "process %d stands still until %v", child, ms(s.to))
+		}
+		for _, s := range h.stalls[child] {
+			add(s.from, "process %d does not get to run until %v", child, ms(s.to))
+		}
+	}
+	for _, s := range h.strikes {
+		add(s.from, "strike %d until %v", s.code, ms(s.to))
+	}
+	slices.SortStableFunc(all, func(a, b line) int { return cmp.Compare(a.at, b.at) })
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n    (%d answers of \"in flight\" are left out)", inFlight)
+	for _, l := range all[:min(len(all), 80)] {
+		fmt.Fprintf(&b, "\n    %v %s", ms(l.at), l.text)
+	}
+	return b.String()
+}
+
+// String tells an operation.
+func (o *operation) String() string {
+	name := [...]string{"", "claim", "renew", "finish", "release", "mark", "(behind)"}[o.op]
+	said := [...]string{"unknown", "acquired", "duplicate", "in flight", "uncertain", "", "something else"}[o.code]
+	if o.back == 0 {
+		said = "no answer"
+	}
+	return fmt.Sprintf("%s of %x (flags %b) until %v: %s (flags %b)", name, o.token&0xffff, o.asked, ms(o.back), said, o.said)
+}

@@ -1,0 +1,88 @@
+package torture_test
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/redisproxy"
+	"github.com/onceward/onceward/internal/servertest"
+)
+
+// nemesis does something to a server, so many times, spread over the deliveries.
+type nemesis struct {
+	name  string
+	code  strikeCode
+	begin func(c *conductor)
+	end   func(c *conductor) // after lasts; nil where there is nothing to undo
+	lasts time.Duration
+
+	times, begun int
+	since, until int64
+}
+
+// striking reports whether there is still something to come.
+func (c *conductor) striking() bool {
+	for _, n := range c.nemesis {
+		if n.begun < n.times || n.since > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// strike has the nemeses do what is due: the k-th of n strikes when k of n+1 parts have been delivered.
+func (c *conductor) strike(at int64) {
+	total := len(c.source.numbers) * c.row.sizes[profile].times
+	share := 1 - float64(len(c.source.fresh))/float64(total)
+	for _, n := range c.nemesis {
+		switch {
+		case n.since > 0 && at >= n.until:
+			if n.end != nil {
+				n.end(c)
+			}
+			c.ledger.write(record{kind: struck, code: uint8(n.code), run: uint64(n.since)})
+			n.since = 0
+		case n.since == 0 && n.begun < n.times && share >= float64(n.begun+1)/float64(n.times+1):
+			n.begun++
+			n.since = at
+			n.begin(c)
+			n.until = now() + int64(n.lasts)
+		}
+	}
+}
+
+// servers are those of a row.
+type servers struct {
+	redis  *servertest.Server
+	client *redis.Client
+	proxy  *redisproxy.Proxy
+}
+
+// probe asks the servers for something small all the time, until it is told to stop: when they take longer
+// than calls may wait, that is a fault of theirs, whoever's fault it is. A machine with two cores has many.
+func (c *conductor) probe() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var going sync.WaitGroup
+	for _, ask := range c.probes {
+		going.Go(func() {
+			tick := time.NewTicker(20 * time.Millisecond)
+			defer tick.Stop()
+			for ctx.Err() == nil {
+				began := now()
+				err := ask(ctx)
+				if took := now() - began; (err != nil || took > int64(c.cfg.Lease)/5) && ctx.Err() == nil {
+					c.slow.Add(1)
+					c.ledger.write(record{kind: struck, code: uint8(strikeOutage), run: uint64(began)})
+				}
+				select {
+				case <-tick.C:
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	return func() { cancel(); going.Wait() }
+}

@@ -1,0 +1,144 @@
+package torture_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// recorder writes down what is asked of a store and what it answers, item by item, and is where
+// processes die between the two.
+type recorder struct {
+	dedup.Store
+	w *worker
+	// behind says that leases stand in front of this store: nobody claims here, and what is kept has no
+	// history of its own.
+	behind bool
+}
+
+// SeenOnly says what the store below says.
+func (r *recorder) SeenOnly() bool {
+	s, ok := r.Store.(interface{ SeenOnly() bool })
+	return ok && s.SeenOnly()
+}
+
+func short(t dedup.Token) uint64 { return binary.LittleEndian.Uint64(t[:8]) | 1 }
+
+// call notes items that are about to be sent.
+func (r *recorder) call(n int, fill func(i int) (dedup.ID, record)) ([]record, []*delivery) {
+	calls, of := make([]record, n), make([]*delivery, n)
+	for i := range calls {
+		id, c := fill(i)
+		of[i] = r.w.of(id)
+		c.kind, c.run = called, r.w.ledger.next()
+		if of[i] != nil {
+			c.message, c.delivery = of[i].message, of[i].number
+		}
+		if r.behind {
+			c.op, of[i] = opBehind, nil
+		}
+		calls[i] = c
+	}
+	r.w.ledger.write(calls...)
+	return calls, of
+}
+
+// answer notes what was said.
+func (r *recorder) answer(calls []record, answers []dedup.Answer) {
+	notes := make([]record, len(calls))
+	for i, c := range calls {
+		a := &answers[i]
+		note := record{kind: answered, op: c.op, run: c.run, message: c.message, delivery: c.delivery, token: c.token, code: saidEnded}
+		if c.op == opClaim {
+			note.code = said(a)
+		}
+		if a.Err != nil && !errors.Is(a.Err, dedup.ErrInFlight) {
+			note.code = saidUnknown
+		}
+		note.flags = flag(a.Mine, flagMine) | flag(a.Held, flagHeld) | flag(a.Written, flagWritten)
+		notes[i] = note
+	}
+	r.w.ledger.write(notes...)
+}
+
+func flag(is bool, f uint8) uint8 {
+	if is {
+		return f
+	}
+	return 0
+}
+
+func said(a *dedup.Answer) uint8 {
+	switch a.Outcome {
+	case dedup.Unknown:
+		return saidUnknown
+	case dedup.Acquired:
+		return saidAcquired
+	case dedup.Duplicate:
+		return saidDuplicate
+	case dedup.InFlight:
+		return saidInFlight
+	case dedup.Uncertain:
+		return saidUncertain
+	case dedup.Mismatch:
+	}
+	return saidOther
+}
+
+// Claim implements dedup.Store.
+func (r *recorder) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	calls, of := r.call(len(reqs), func(i int) (dedup.ID, record) {
+		q := &reqs[i]
+		return q.ID, record{op: opClaim, token: short(q.Token), arg: int64(q.Lease), flags: flag(q.TakeUncertain, flagTakeUncertain)}
+	})
+	answers := r.Store.Claim(ctx, reqs)
+	for _, d := range of {
+		r.w.at(d, claimUnread)
+	}
+	r.answer(calls, answers)
+	return answers
+}
+
+// Renew implements dedup.Store.
+func (r *recorder) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	calls, _ := r.call(len(changes), func(i int) (dedup.ID, record) {
+		c := &changes[i]
+		return c.ID, record{op: opRenew, token: short(c.Token), arg: int64(c.Lease), flags: flag(c.Danger, flagDanger)}
+	})
+	answers := r.Store.Renew(ctx, changes)
+	r.answer(calls, answers)
+	return answers
+}
+
+// Finish implements dedup.Store.
+func (r *recorder) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	calls, of := r.call(len(changes), func(i int) (dedup.ID, record) {
+		c := &changes[i]
+		note := record{op: opFinish, token: short(c.Token), flags: flag(c.Landed, flagLanded) | flag(c.NotBegun, flagNotBegun)}
+		if c.State == dedup.StateReleased {
+			note.op = opRelease
+		}
+		return c.ID, note
+	})
+	for i, d := range of {
+		if d != nil && d.fate == markTorn && changes[i].State == dedup.StateSucceeded {
+			go func() {
+				<-time.After(time.Duration(rand.IntN(800)) * time.Microsecond)
+				r.w.die(d)
+			}()
+		}
+	}
+	answers := r.Store.Finish(ctx, changes)
+	for i, d := range of {
+		if changes[i].State == dedup.StateSucceeded {
+			r.w.at(d, markUnread)
+			r.w.at(d, markTorn)
+		}
+	}
+	r.answer(calls, answers)
+	return answers
+}

@@ -1,0 +1,66 @@
+package torture_test
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// migrate makes the tables of a run, and has them dropped.
+func (c *conductor) migrate(e engine) {
+	c.t.Helper()
+	db := c.open(e)
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: e.dialect, Namespace: namespace, Table: c.cfg.Prefix, Window: window})
+	c.must(err)
+	c.must(marks.Migrate(c.t.Context(), db))
+	records, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: e.dialect, Table: c.cfg.Prefix + "_claims"})
+	c.must(err)
+	c.must(records.Migrate(c.t.Context()))
+	_, err = db.ExecContext(c.t.Context(), "CREATE TABLE "+sinkOf(c.cfg.Prefix)+" (message bigint, child bigint, run bigint)")
+	c.must(err)
+	c.probes = append(c.probes, func(ctx context.Context) error { // message -1 is nobody's
+		_, err := db.ExecContext(ctx, "INSERT INTO "+sinkOf(c.cfg.Prefix)+" (message, child, run) VALUES (-1, 0, 0)")
+		return err
+	})
+	c.t.Cleanup(func() {
+		ctx := context.WithoutCancel(c.t.Context())
+		if err := records.Drop(ctx); err != nil {
+			c.t.Error(err)
+		}
+		for _, table := range []string{sinkOf(c.cfg.Prefix), c.cfg.Prefix, c.cfg.Prefix + "_meta"} {
+			if _, err := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+table); err != nil {
+				c.t.Error(err)
+			}
+		}
+	})
+}
+
+// open connects from the conductor's own process.
+func (c *conductor) open(e engine) *sql.DB {
+	c.t.Helper()
+	db, err := e.db(&worker{cfg: &c.cfg})
+	c.must(err)
+	c.t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// sink counts the effects that are committed, by process and run.
+func (c *conductor) sink(composition string) map[[2]uint64]int {
+	c.t.Helper()
+	e := onPostgres
+	if compositions[composition].needs&needMariaDB != 0 {
+		e = onMariaDB
+	}
+	rows, err := c.open(e).QueryContext(c.t.Context(), "SELECT child, run FROM "+sinkOf(c.cfg.Prefix))
+	c.must(err)
+	defer func() { _ = rows.Close() }()
+	all := map[[2]uint64]int{}
+	for rows.Next() {
+		var of [2]uint64
+		c.must(rows.Scan(&of[0], &of[1]))
+		all[of]++
+	}
+	c.must(rows.Err())
+	return all
+}

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Runs integration/torture over real servers, which it starts if they are not up (servers.sh down ends them).
+#
+#   torture.sh smoke    under a minute
+#   torture.sh ci       what `make test` has, and its rows into bench/results/torture.json and README.md
+#   torture.sh full     every count of the scoreboard, and its rows likewise
+#   torture.sh soak     the storm, for ONCEWARD_TORTURE_FOR (1h)
+#
+# TESTFLAGS is passed on, such as TESTFLAGS='-run Torture/X16'. ONCEWARD_SEED repeats a run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+case ${1:-} in
+  smoke | soak) table= ;;
+  ci | full) table=$PWD/bench/results/torture.json ;;
+  *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "$0" >&2 && exit 2 ;;
+esac
+scripts/servers.sh up redis postgres mariadb
+eval "$(scripts/servers.sh env)"
+export ONCEWARD_SERVERS=1 ONCEWARD_REQUIRE_SERVERS=1 ONCEWARD_TORTURE=$1 ONCEWARD_TORTURE_TABLE=$table
+# shellcheck disable=SC2086
+go -C integration test -count=1 -timeout 12h -v -run Torture ${TESTFLAGS:-} ./torture
+if [ -n "$table" ]; then make --no-print-directory bench-table; fi
