@@ -1,0 +1,311 @@
+package http_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// process is a server process, seen from the test.
+type process struct {
+	*testing.T
+	addr  string
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	lines chan string // that it says; closed when it has ended
+}
+
+func start(t *testing.T, j job) *process {
+	t.Helper()
+	text, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{T: t, cmd: exec.CommandContext(t.Context(), os.Args[0]), lines: make(chan string, 1000)}
+	p.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+	p.cmd.Stderr = os.Stderr
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.lines)
+		for scan := bufio.NewScanner(out); scan.Scan(); {
+			p.lines <- scan.Text()
+		}
+	}()
+	t.Cleanup(p.end)
+	ready, _ := strings.CutPrefix(p.line(), "ready ")
+	p.addr = ready
+	return p
+}
+
+// end waits until the process has ended by itself, if it has not been killed.
+func (p *process) end() {
+	_ = p.stdin.Close()
+	for range p.lines { // until it says no more
+	}
+	if err := p.cmd.Wait(); err != nil && p.cmd.ProcessState.Exited() {
+		p.Errorf("a server process: %v", err)
+	}
+}
+
+// line is the next that it says.
+func (p *process) line() string {
+	p.Helper()
+	select {
+	case line, ok := <-p.lines:
+		if !ok {
+			p.Fatal("the process has ended")
+		}
+		return line
+	case <-time.After(time.Minute):
+		p.Fatal("the process says nothing")
+		return ""
+	}
+}
+
+func (p *process) kill() {
+	p.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		p.Fatal(err)
+	}
+	for range p.lines { // until it is gone
+	}
+}
+
+func playing(name, play string) request {
+	return order("Idempotency-Key: "+name, "X-Play: "+play)
+}
+
+// result is what a request came to.
+type result struct {
+	answer
+	err error
+}
+
+// TestCrowd: 200 equal requests at a time, half of them to each of two processes that share a
+// store. One effect; every answer is the stored one, to the byte, or says that it is in flight.
+func TestCrowd(t *testing.T) {
+	const crowd = 200
+	over := slices.DeleteFunc(slices.Clone(stores), func(b backend) bool { return strings.HasPrefix(b.name, "sqlite") })
+	each(t, over, func(t *testing.T, b backend) {
+		p := b.open(t, day, lease)
+		servers := []*process{start(t, job{settings: p.settings}), start(t, job{settings: p.settings})}
+		send := func(o request) chan result {
+			results := make(chan result, crowd)
+			begin := make(chan struct{})
+			for i := range crowd {
+				go func() {
+					<-begin
+					a, err := exchange(servers[i%2].addr, o)
+					results <- result{a, err}
+				}()
+			}
+			close(begin)
+			return results
+		}
+
+		// The first is not done before all others have their answers.
+		results := send(playing("held", untilTold))
+		select {
+		case <-servers[0].lines:
+		case <-servers[1].lines:
+		}
+		for range crowd - 1 {
+			wantInFlight(t, <-results)
+		}
+		for _, s := range servers {
+			if _, err := io.WriteString(s.stdin, "go\n"); err != nil {
+				t.Error(err)
+			}
+		}
+		first := <-results
+		if first.err != nil || first.status != http.StatusCreated || first.header.Get("Idempotent-Replayed") != "" {
+			t.Fatalf("the first: %+v", first)
+		}
+		again := func(name string, first result) {
+			results := send(order("Idempotency-Key: " + name))
+			for range crowd {
+				r := <-results
+				// A Runner in a transaction has one call of a key look at a time, done or not.
+				if p.Atomic && r.status == http.StatusConflict {
+					wantInFlight(t, r)
+					continue
+				}
+				wantAgain(t, first, r)
+			}
+			for _, s := range servers {
+				a, err := exchange(s.addr, order("Idempotency-Key: "+name))
+				wantAgain(t, first, result{a, err})
+			}
+		}
+		again("held", first)
+
+		// Nobody is held: some come late, and are answered from the record.
+		results = send(order("Idempotency-Key: racing"))
+		first = result{}
+		inFlight := 0
+		for range crowd {
+			switch r := <-results; {
+			case r.err == nil && r.status == http.StatusCreated && first.status == 0:
+				first = r
+			case r.err == nil && r.status == http.StatusCreated:
+				if r.body != first.body || r.header.Get("Location") != first.header.Get("Location") {
+					t.Errorf("two answers: %q, %q", r.body, first.body)
+				}
+			default:
+				wantInFlight(t, r)
+				inFlight++
+			}
+		}
+		again("racing", first)
+		effects := p.counts(t)
+		if effects["held"] != 1 || effects["racing"] != 1 {
+			t.Errorf("effects: %v", effects)
+		}
+		t.Logf("racing: %d of %d were told that it is in flight", inFlight, crowd)
+	})
+}
+
+func wantInFlight(t *testing.T, r result) {
+	t.Helper()
+	if r.err != nil || r.status != http.StatusConflict || !strings.Contains(r.body, "#in-flight") || r.header.Get("Retry-After") == "" {
+		t.Errorf("got %d %q, %v; want in flight", r.status, r.body, r.err)
+	}
+}
+
+func wantAgain(t *testing.T, first, r result) {
+	t.Helper()
+	if r.err != nil || r.status != first.status || r.body != first.body || r.header.Get("Location") != first.header.Get("Location") ||
+		r.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("got %d %q, %v; want the replay of %q", r.status, r.body, r.err, first.body)
+	}
+}
+
+// death is where a process is killed, and what comes of it.
+type death struct {
+	at      string
+	effects int
+	answer  string // of the other process in the end: a beginning of the body, or a problem's name
+	resolve bool
+}
+
+// TestKilled: a server process is killed in the middle of a request, whose client got no byte. Its
+// retry at another process ends as the documentation says of the composition.
+func TestKilled(t *testing.T) {
+	const lease = 3 * time.Second // a busy machine can keep it
+	inOne := []death{
+		{at: beforeEffect, effects: 1},
+		{at: afterEffect, effects: 1},
+		{at: beforeRecord, effects: 1},
+	}
+	elsewhere := []death{
+		{at: beforeEffect, effects: 1},
+		{at: afterEffect, effects: 2}, // it runs again: nothing says that it had its effect
+		{at: beforeRecord, effects: 2},
+		{at: afterDanger, effects: 1, answer: "#uncertain"}, // it never runs again by itself
+		{at: afterDanger, effects: 1, answer: "found in the ledger", resolve: true},
+	}
+	each(t, stores, func(t *testing.T, b backend) {
+		p := b.open(t, day, lease)
+		deaths := elsewhere
+		if p.Atomic {
+			deaths = inOne
+		}
+		if !slices.Contains([]string{"redis", "postgres claimed", "postgres atomic"}, b.name) {
+			deaths = deaths[len(inOne)-1 : len(inOne)] // one, for the time it takes
+		}
+		other := start(t, job{settings: p.settings})
+		for i, d := range deaths {
+			t.Run(fmt.Sprintf("%s, resolve %v", d.at, d.resolve), func(t *testing.T) {
+				t.Parallel()
+				other := other
+				if d.resolve {
+					other = start(t, job{settings: p.settings, Resolve: true})
+				}
+				d.check(t, p, other, fmt.Sprintf("order-%d", i))
+			})
+		}
+	})
+}
+
+func (d *death) check(t *testing.T, p *place, other *process, name string) {
+	victim := start(t, job{settings: p.settings})
+	var client sync.WaitGroup
+	client.Go(func() {
+		if a, err := exchange(victim.addr, playing(name, d.at)); err == nil {
+			t.Errorf("the client of the process that was killed has an answer: %d %q", a.status, a.body)
+		}
+	})
+	if line := victim.line(); line != "holding" {
+		t.Fatalf("the process says %q", line)
+	}
+	killed := time.Now()
+	victim.kill()
+	client.Wait()
+
+	a, waited := d.retry(t, other, name)
+	if !p.Atomic && waited.Sub(killed) < p.Lease/3 {
+		t.Errorf("%v after the crash its lease, of %v, was not over", waited.Sub(killed), p.Lease)
+	}
+	if d.answer == "" {
+		d.answer = name + ", by process " + fmt.Sprint(other.cmd.Process.Pid)
+	}
+	if !strings.Contains(a.body, d.answer) {
+		t.Errorf("the retry got %d %q, want %s", a.status, a.body, d.answer)
+	}
+	for range 3 {
+		again, err := exchange(other.addr, order("Idempotency-Key: "+name))
+		if err != nil || again.status != a.status || again.body != a.body {
+			t.Errorf("then %d %q, %v; want %d %q", again.status, again.body, err, a.status, a.body)
+		}
+	}
+	if got := p.counts(t)[name]; got != d.effects {
+		t.Errorf("%d effects, want %d", got, d.effects)
+	}
+	t.Logf("%s: %d in the end, %v after the crash; %d effects", d.at, a.status, waited.Sub(killed), d.effects)
+}
+
+// retry comes again until it is not told any more that the request is in flight.
+func (d *death) retry(t *testing.T, other *process, name string) (answer, time.Time) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	for {
+		sent := time.Now()
+		a, err := exchange(other.addr, order("Idempotency-Key: "+name))
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case a.status == http.StatusCreated:
+			return a, time.Now()
+		case strings.Contains(a.body, "#uncertain"):
+			if a.status != http.StatusConflict || a.header.Get("Retry-After") != "30" {
+				t.Errorf("uncertain: %d %v", a.status, a.header)
+			}
+			return a, time.Now()
+		default:
+			wantInFlight(t, result{a, nil})
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("in flight for a minute; sent %v ago: %s", time.Since(sent), a.body)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
