@@ -2,6 +2,7 @@ package http_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -30,7 +31,8 @@ func start(t *testing.T, j job) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{T: t, cmd: exec.CommandContext(t.Context(), os.Args[0]), lines: make(chan string, 1000)}
+	// It ends when its standard input does, also where this process is killed.
+	p := &process{T: t, cmd: exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0]), lines: make(chan string, 1000)}
 	p.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
 	p.cmd.Stderr = os.Stderr
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {

@@ -59,11 +59,11 @@ func stripeV1() []clause {
 			s.wantProblem(second, 409, "in-flight")
 			s.wantReplay(first, s.send(order(key("k"))))
 		}},
-		{says: "Stripe v1: POST accepts keys, and needs none", cfg: v1, check: func(s *site) {
+		{says: "Stripe v1: POST accepts keys, and needs none", cfg: v1, refused: true, check: func(s *site) {
 			s.wantFirst(s.send(order()), 1)
 			s.wantFirst(s.send(order()), 2)
 		}},
-		{says: "Stripe v1: a key has no effect on GET and DELETE", cfg: v1, check: func(s *site) {
+		{says: "Stripe v1: a key has no effect on GET and DELETE", cfg: v1, refused: true, check: func(s *site) {
 			for i, method := range []string{"GET", "GET", "DELETE", "DELETE"} {
 				s.wantFirst(s.send(order(key("k")).to(method, "/orders")), i+1)
 			}
