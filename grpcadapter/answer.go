@@ -43,6 +43,7 @@ var (
 	inFlight           = answer{"IN_FLIGHT", codes.Aborted, "a call with this " + KeyMetadata + " is still running", false}
 	uncertain          = answer{"UNCERTAIN", codes.Aborted, "it is being found out whether an earlier call with this " + KeyMetadata + " had its effect", false}
 	replayRefused      = answer{"REPLAY_REFUSED", codes.PermissionDenied, "the response to this call may not be seen again", true}
+	replayUnavailable  = answer{"REPLAY_UNAVAILABLE", codes.Unavailable, "it cannot be found out now whether the response to this call may be seen again", false}
 	responseNotKept    = answer{"RESPONSE_NOT_KEPT", codes.DataLoss, "this call is done; its response was not kept", true}
 	responseTooLarge   = answer{"RESPONSE_TOO_LARGE", codes.DataLoss, "this call is done; its response is too large to be kept", true}
 	responseInvalid    = answer{"RESPONSE_INVALID", codes.DataLoss, "this call is done; its response cannot be encoded", true}
@@ -93,6 +94,7 @@ func (c *call) answer(res dedup.Result[[]byte], err error) (any, error) {
 	case res.Outcome == dedup.Acquired && c.landed && c.lost != nil:
 		return nil, c.say(*c.lost, "")
 	case res.Outcome == dedup.Acquired && c.landed:
+		c.beside.pass()
 		return c.resp, c.err
 	default: // no Runner answers so
 		c.i.cfg.Logger.Error("grpcadapter: the Runner answered nothing", "outcome", res.Outcome)
@@ -103,7 +105,12 @@ func (c *call) answer(res dedup.Result[[]byte], err error) (any, error) {
 // answerAgain is the replay of what is stored; nil is what an operator marked.
 func (c *call) answerAgain(stored []byte) (any, error) {
 	if c.i.cfg.BeforeReplay != nil {
-		if err := c.i.cfg.BeforeReplay(c.ctx, c.method); err != nil {
+		err := c.i.cfg.BeforeReplay(c.ctx, c.method)
+		switch {
+		case errors.Is(err, dedup.ErrUnknown):
+			c.i.cfg.Logger.Warn("grpcadapter: replay not decided", "error", err)
+			return nil, c.later(replayUnavailable, c.i.cfg.RetryAfter)
+		case err != nil:
 			c.i.cfg.Logger.Warn("grpcadapter: replay refused", "error", err)
 			return nil, c.say(replayRefused, "")
 		}
@@ -144,6 +151,7 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) (any, error) {
 		c.i.cfg.Logger.Warn("grpcadapter: effect without a record of ours", "error", err)
 		return nil, c.later(outcomeUnknown, wait)
 	case errors.Is(err, errNotKept):
+		c.beside.pass()
 		return nil, c.err
 	case errors.Is(err, errCancelled):
 		return nil, c.later(cancelled, wait)

@@ -3,6 +3,7 @@ package grpcadapter_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -238,11 +239,10 @@ func TestResponsesThatCannotBeKept(t *testing.T) {
 		err    error
 		reason string
 	}{
-		"too large":       {wrapperspb.String(strings.Repeat("x", 300)), nil, "RESPONSE_TOO_LARGE"},
-		"too large error": {nil, status.Error(codes.AlreadyExists, strings.Repeat("x", 300)), "RESPONSE_TOO_LARGE"},
-		"nil":             {nil, nil, "RESPONSE_INVALID"},
-		"no message":      {"hello", nil, "RESPONSE_INVALID"},
-		"no UTF-8":        {wrapperspb.String("\xff"), nil, "RESPONSE_INVALID"},
+		"too large":  {wrapperspb.String(strings.Repeat("x", 300)), nil, "RESPONSE_TOO_LARGE"},
+		"nil":        {nil, nil, "RESPONSE_INVALID"},
+		"no message": {"hello", nil, "RESPONSE_INVALID"},
+		"no UTF-8":   {wrapperspb.String("\xff"), nil, "RESPONSE_INVALID"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, grpcadapter.Config{ResponseLimit: 256}, func(context.Context, *wrapperspb.StringValue) (any, error) { return c.resp, c.err })
@@ -251,6 +251,55 @@ func TestResponsesThatCannotBeKept(t *testing.T) {
 			s.wantRuns(t, 1)
 		})
 	}
+}
+
+// An error that is kept says that nothing has happened, so it must not end as what is done.
+func TestErrorsThatCannotBeKeptWhole(t *testing.T) {
+	st := status.New(codes.InvalidArgument, strings.Repeat("é", 200))
+	detailed, err := st.WithDetails(wrapperspb.String(strings.Repeat("x", 300)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealing := grpcadapter.Config{ResponseLimit: 256, Seal: [][]byte{make([]byte, 32)}}
+	for name, c := range map[string]struct {
+		cfg         grpcadapter.Config
+		err         error
+		first, then string
+		details     int
+	}{
+		"long":             {grpcadapter.Config{ResponseLimit: 256}, st.Err(), st.Message(), strings.Repeat("é", 64), 0},
+		"long, sealed":     {sealing, st.Err(), st.Message(), strings.Repeat("é", 64), 0},
+		"with details":     {sealing, detailed.Err(), st.Message(), strings.Repeat("é", 64), 1},
+		"cut in a letter":  {sealing, status.Error(codes.OutOfRange, "x"+st.Message()), "x" + st.Message(), "x" + strings.Repeat("é", 63), 0},
+		"no UTF-8":         {sealing, status.Error(codes.AlreadyExists, "\xff is taken"), "\uFFFD is taken", "\uFFFD is taken", 0},
+		"no UTF-8, length": {sealing, status.Error(codes.AlreadyExists, strings.Repeat("\xffa", 200)), strings.Repeat("\uFFFDa", 200), strings.Repeat("\uFFFDa", 32), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t, c.cfg, func(context.Context, *wrapperspb.StringValue) (any, error) { return nil, c.err })
+			for i, want := range []string{c.first, c.then, c.then} {
+				r := s.call(t.Context(), charge, "k", "v")
+				got := status.Convert(r.err)
+				details := c.details
+				if i > 0 {
+					details = 0
+				}
+				if got.Code() != status.Code(c.err) || got.Message() != want || len(got.Details()) != details || r.replayed() != (i > 0) {
+					t.Errorf("%d: got %v %q, %v, replayed %v", i, got.Code(), got.Message(), got.Details(), r.replayed())
+				}
+			}
+			s.wantRuns(t, 1)
+		})
+	}
+}
+
+// What BeforeReplay could not find out now is no refusal.
+func TestReplayThatCannotBeDecided(t *testing.T) {
+	s := newService(t, grpcadapter.Config{BeforeReplay: func(context.Context, string) error {
+		return fmt.Errorf("%w: directory is down", dedup.ErrUnknown)
+	}}, counted())
+	s.call(t.Context(), charge, "k", "v")
+	wantOwn(t, s.call(t.Context(), charge, "k", "v"), codes.Unavailable, "REPLAY_UNAVAILABLE", time.Second, "1000")
+	s.wantRuns(t, 1)
 }
 
 func TestBeforeReplay(t *testing.T) {

@@ -50,12 +50,15 @@ type Config struct {
 	// name the operation, not the encoded message, which another build may encode
 	// otherwise. nil is compared with nothing. It must not change or keep req. Default: nil
 	// for all, so that a key that comes with another request gets the first one's response.
+	// Another function makes KEY_REUSED of honest retries while a deployment rolls, unless
+	// FingerprintKey gets another Version with it.
 	Fingerprint func(fullMethod string, req proto.Message) []byte
 	// FingerprintKey makes fingerprints with a secret. Default nil: without one.
 	FingerprintKey *httpadapter.FingerprintKey
 
 	// ResponseLimit bounds a response as it is stored, in bytes. The call whose response is
-	// larger has had its effect, and is answered with DataLoss, as its retries are. At least
+	// larger has had its effect, and is answered with DataLoss, as its retries are. Of an error
+	// that is larger, the code and 128 bytes of the message are stored. At least
 	// 256, and at most what the Runner keeps. Default 128 KiB, or what the Runner keeps where
 	// that is less.
 	ResponseLimit int
@@ -77,11 +80,12 @@ type Config struct {
 	// kept; a code that is not of gRPC never is. Default [KeepFinal].
 	Keep func(codes.Code) bool
 	// BeforeReplay asks once more whether the client may see the response: its error is
-	// answered with PermissionDenied. Default: the Scope was enough.
+	// answered with PermissionDenied, or where errors.Is finds [dedup.ErrUnknown] in it, because
+	// that cannot be found out now, with Unavailable. Default: the Scope was enough.
 	BeforeReplay func(ctx context.Context, fullMethod string) error
 
 	// CancelWithClient cancels the handler when its client has gone, or its deadline has
-	// passed. Default false: it goes on, and its response waits for the retry.
+	// passed, which the handler's context has then, too. Default false: it goes on, and its response waits for the retry.
 	CancelWithClient bool
 	// Timeout cancels the handler's context; it never answers for it. Default 1 minute.
 	Timeout time.Duration

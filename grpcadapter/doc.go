@@ -9,5 +9,5 @@
 //
 // A client that tries again sends the metadata again: the retryPolicy of a service config
 // does so by itself. The page docs/grpc.md of the repository tells what is answered when.
-// Streams are not intercepted.
+// Streams are not intercepted: a key on one does nothing, unless [RefuseKeyedStreams] refuses it.
 package grpcadapter

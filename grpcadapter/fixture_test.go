@@ -105,22 +105,30 @@ func newServiceOver(t *testing.T, run httpadapter.Runner, scope grpcadapter.Scop
 	s := &service{handle: handle}
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(recovering, once), grpc.WaitForHandlers(true))
 	server.RegisterService(description("Charge", "Refund"), s)
+	s.conn = serve(t, server, opts...)
+	return s
+}
+
+// serve returns a client of the server, until the test ends.
+func serve(t *testing.T, server *grpc.Server, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
 	listener := bufconn.Listen(1 << 16)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
-	if s.conn, err = grpc.NewClient("passthrough:///pay", opts...); err != nil {
+	conn, err := grpc.NewClient("passthrough:///pay", opts...)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = s.conn.Close()
+		_ = conn.Close()
 		server.Stop()
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
 	})
-	return s
+	return conn
 }
 
 func recovering(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
@@ -220,6 +228,8 @@ type fake struct {
 	do    func(ctx context.Context, effect httpadapter.Effect) (dedup.Result[[]byte], error)
 	req   dedup.Request
 	limit int
+
+	atomic bool
 }
 
 func (f *fake) Run(ctx context.Context, _ string, effect httpadapter.Effect, opts ...dedup.Option) (dedup.Result[[]byte], error) {
@@ -231,6 +241,7 @@ func (f *fake) Run(ctx context.Context, _ string, effect httpadapter.Effect, opt
 
 func (f *fake) Window() time.Duration { return 0 }
 func (f *fake) ResultLimit() int      { return f.limit }
+func (f *fake) Atomic() bool          { return f.atomic }
 
 func answering(res dedup.Result[[]byte], err error) *fake {
 	return &fake{limit: 1 << 20, do: func(context.Context, httpadapter.Effect) (dedup.Result[[]byte], error) { return res, err }}

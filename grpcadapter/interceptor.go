@@ -3,8 +3,11 @@ package grpcadapter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -24,6 +27,7 @@ type interceptor struct {
 	cfg       Config
 	digester  *sealed.Digester
 	box       *sealed.Box
+	atomic    bool   // run may begin anew
 	window    string // in seconds; "" for ever, or for less than one
 }
 
@@ -41,6 +45,11 @@ type interceptor struct {
 // of the request each time it runs, which a Runner of SQL may do again. What it sets with
 // grpc.SetHeader and grpc.SetTrailer goes out with its own response and is not replayed; with
 // grpc.SendHeader its header leaves before the record, and a client takes that for no success.
+// Over a Runner that is Atomic it goes out for the run that counts, and grpc.SetSendCompressor
+// and grpc.ClientSupportedCompressors find no stream in the handler's context.
+//
+// Streams are not intercepted, and a key on one is ignored: [RefuseKeyedStreams] beside this
+// interceptor refuses it.
 func UnaryServerInterceptor(run httpadapter.Runner, scope Scope, cfg Config) (grpc.UnaryServerInterceptor, error) {
 	switch {
 	case run == nil:
@@ -55,6 +64,9 @@ func UnaryServerInterceptor(run httpadapter.Runner, scope Scope, cfg Config) (gr
 		return nil, err
 	}
 	i := &interceptor{run: run, principal: scope, cfg: cfg}
+	if atomic, ok := run.(interface{ Atomic() bool }); ok {
+		i.atomic = atomic.Atomic()
+	}
 	if window := run.Window(); window >= time.Second {
 		i.window = strconv.FormatInt(int64(window/time.Second), 10)
 	}
@@ -96,6 +108,7 @@ type call struct {
 	resp   any
 	err    error   // with the code that goes out
 	lost   *answer // in place of resp or err, which cannot be kept
+	beside *beside // of the last run; nil where what it sets goes out at once
 }
 
 // read finds out whose key it is, before anything is claimed.
@@ -182,6 +195,7 @@ type callKey struct{}
 // Identities of handlers' ends that keep nothing. They carry nothing of the handler's own
 // error, which may be one of package dedup, and would be taken for the Runner's.
 var (
+	errTimeout   = fmt.Errorf("grpcadapter: Timeout: %w", context.DeadlineExceeded)
 	errCancelled = errors.New("grpcadapter: cancelled")
 	errNotKept   = errors.New("grpcadapter: the error is not kept")
 )
@@ -190,16 +204,27 @@ var (
 func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	c.ran, c.landed, c.resp, c.err, c.lost = true, false, nil, nil, nil
 	run := &handlerRun{}
-	ctx, cancel := context.WithTimeout(context.WithValue(ctx, runKey{}, run), c.i.cfg.Timeout)
+	ctx, cancel := context.WithTimeoutCause(context.WithValue(ctx, runKey{}, run), c.i.cfg.Timeout, errTimeout)
 	defer cancel()
 	if c.i.cfg.CancelWithClient {
 		defer context.AfterFunc(c.ctx, cancel)()
+		if deadline, ok := c.ctx.Deadline(); ok {
+			var done context.CancelFunc
+			ctx, done = context.WithDeadline(ctx, deadline)
+			defer done()
+		}
+	}
+	if c.i.atomic {
+		ctx, c.beside = keepBeside(ctx)
 	}
 	resp, err := c.handler(ctx, proto.Clone(c.req))
 	c.resp, c.err = resp, statusOf(err)
 
 	forgo := run.forgo.Load()
 	if err := c.notKept(ctx.Err() != nil, forgo); err != nil {
+		if errors.Is(err, errCancelled) && errors.Is(context.Cause(ctx), errTimeout) {
+			c.i.cfg.Logger.Warn("grpcadapter: a handler has no response within Timeout, and its key is free", "method", c.method, "timeout", c.i.cfg.Timeout)
+		}
 		if forgo {
 			err = dedup.NotBegun(err)
 		}
@@ -236,6 +261,10 @@ func statusOf(err error) error {
 	}
 	if st.Code() == codes.OK { // an error that says so of itself
 		st = status.New(codes.Unknown, err.Error())
+	}
+	if p := st.Proto(); !utf8.ValidString(p.GetMessage()) { // as the transport would mend it
+		p.Message = strings.ToValidUTF8(p.GetMessage(), "\uFFFD")
+		st = status.FromProto(p)
 	}
 	return st.Err()
 }

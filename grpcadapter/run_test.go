@@ -1,8 +1,12 @@
 package grpcadapter_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
+	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -124,6 +128,25 @@ func TestCancelWithClient(t *testing.T) {
 	s.call(ctx, charge, "k", "v")
 	wantValue(t, s.call(t.Context(), charge, "k", "v"), "v-1", false)
 	s.wantRuns(t, 2)
+}
+
+// The handler that goes with its client has its deadline as well, for the calls that it makes
+// itself; Timeout bounds both.
+func TestCancelWithClientHasItsDeadline(t *testing.T) {
+	var left time.Duration
+	s := newService(t, grpcadapter.Config{CancelWithClient: true, Timeout: time.Hour}, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+		deadline, _ := ctx.Deadline()
+		left = time.Until(deadline)
+		return req, nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+	defer cancel()
+	if s.call(ctx, charge, "1", "v"); left <= 0 || left > 30*time.Minute {
+		t.Errorf("%v left of 30 minutes", left)
+	}
+	if s.call(t.Context(), charge, "2", "v"); left <= 30*time.Minute || left > time.Hour {
+		t.Errorf("%v left of an hour", left)
+	}
 }
 
 // An error of a handler whose time is up is no answer, whatever its code; a response is.
@@ -266,6 +289,85 @@ func TestHeadersAreNotReplayed(t *testing.T) {
 	wantValue(t, again, "v", true)
 	if len(first.header["session"]) != 1 || len(first.trailer["cost"]) != 1 || len(again.header["session"]) != 0 || len(again.trailer["cost"]) != 0 {
 		t.Errorf("first %v %v, again %v %v", first.header, first.trailer, again.header, again.trailer)
+	}
+}
+
+// A Runner that begins anew has nothing of an earlier run in the header and the trailer, and
+// nothing of a run that it denies.
+func TestARerunSetsItsHeadersOnce(t *testing.T) {
+	handle := func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+		err := errors.Join(grpc.SetHeader(ctx, metadata.Pairs("session", req.GetValue())), grpc.SetTrailer(ctx, metadata.Pairs("cost", "5")))
+		if req.GetValue() == "sent" {
+			err = errors.Join(err, grpc.SendHeader(ctx, metadata.Pairs("session", "too")))
+		}
+		if req.GetValue() == "bad" {
+			return nil, status.Error(codes.NotFound, "bad")
+		}
+		return req, err
+	}
+	for value, row := range map[string]struct {
+		runs, header, trailer int
+		lost                  error
+	}{"v": {2, 1, 1, nil}, "bad": {2, 1, 1, nil}, "sent": {1, 2, 1, nil}, "lost": {2, 0, 0, errors.New("database is down")}} {
+		t.Run(value, func(t *testing.T) {
+			run := &fake{limit: 1 << 20, atomic: true, do: func(ctx context.Context, effect httpadapter.Effect) (dedup.Result[[]byte], error) {
+				for range row.runs - 1 {
+					_, _, _ = effect(ctx)
+				}
+				result, _, err := effect(ctx)
+				return dedup.Result[[]byte]{Value: result, Outcome: dedup.Acquired}, errors.Join(err, row.lost)
+			}}
+			s := newServiceOver(t, run, byAccount, grpcadapter.Config{}, handle)
+			r := s.call(t.Context(), charge, "k", value)
+			if len(r.header["session"]) != row.header || len(r.trailer["cost"]) != row.trailer {
+				t.Errorf("header %v, trailer %v, %v", r.header, r.trailer, r.err)
+			}
+		})
+	}
+}
+
+// A stream's key is kept by nobody: who sends one learns that.
+func TestKeyedStreamsAreRefused(t *testing.T) {
+	opened := 0
+	server := grpc.NewServer(grpc.ChainStreamInterceptor(grpcadapter.RefuseKeyedStreams), grpc.WaitForHandlers(true))
+	desc := &grpc.ServiceDesc{ServiceName: "pay.Pay", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
+		StreamName: "Watch", ServerStreams: true, ClientStreams: true,
+		Handler: func(any, grpc.ServerStream) error { opened++; return nil },
+	}}}
+	server.RegisterService(desc, nil)
+	conn := serve(t, server)
+	watch := func(md ...string) *reply {
+		r := &reply{}
+		stream, err := conn.NewStream(metadata.AppendToOutgoingContext(t.Context(), md...), &desc.Streams[0], "/pay.Pay/Watch")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.err = stream.RecvMsg(new(wrapperspb.StringValue)); errors.Is(r.err, io.EOF) {
+			r.err = nil
+		}
+		r.trailer = stream.Trailer()
+		return r
+	}
+	if r := watch(); r.err != nil || opened != 1 {
+		t.Errorf("without a key: %v, opened %d", r.err, opened)
+	}
+	wantOwn(t, watch(grpcadapter.KeyMetadata, "k"), codes.Unimplemented, "NOT_SUPPORTED", 0, "-1")
+	if opened != 1 {
+		t.Error("the stream was opened")
+	}
+}
+
+// A key that was freed because its handler had no answer when Timeout came is told of.
+func TestSilenceIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	cfg := grpcadapter.Config{Timeout: time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	s := newService(t, cfg, func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	s.call(t.Context(), charge, "secret", "v")
+	if got := log.String(); !strings.Contains(got, "level=WARN") || !strings.Contains(got, "timeout=1ms") || !strings.Contains(got, charge) || strings.Contains(got, "secret") {
+		t.Errorf("logged %q", got)
 	}
 }
 

@@ -3,6 +3,7 @@ package grpcadapter
 import (
 	"context"
 	"errors"
+	"unicode/utf8"
 
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
@@ -21,10 +22,17 @@ const (
 	urlPrefix = "type.googleapis.com/"
 )
 
-// result is what to store of a response or error that is kept. What cannot be replayed
-// leaves a tombstone: the effect has happened.
+// shortMessage is how many bytes are stored of the message of an error that cannot be kept
+// whole: they fit into the smallest limit.
+const shortMessage = 128
+
+// result is what to store of a response or error that is kept. A response that cannot be
+// replayed leaves a tombstone: the effect has happened. That is not so with an error.
 func (c *call) result() []byte {
-	r, err := form(c.resp, c.err)
+	if c.err != nil {
+		return c.encodeError(c.err)
+	}
+	r, err := form(c.resp, nil)
 	if err != nil {
 		c.i.cfg.Logger.Error("grpcadapter: a response cannot be encoded", "method", c.method, "error", err)
 		c.lost = &responseInvalid
@@ -35,11 +43,26 @@ func (c *call) result() []byte {
 		}
 		c.lost = &responseTooLarge
 	}
-	return c.encode(tombstone(c.err))
+	return c.encode(&sealed.Response{Tombstone: true})
 }
 
-func tombstone(err error) *sealed.Response {
-	return &sealed.Response{Tombstone: true, Status: int(status.Code(err))}
+// encodeError is what to store of an error that is one of gRPC.
+func (c *call) encodeError(err error) []byte {
+	if r, merr := form(nil, err); merr == nil {
+		if stored := c.encode(r); len(stored) <= c.i.cfg.ResponseLimit {
+			return stored
+		}
+	}
+	st := status.Convert(err)
+	message := st.Message()[:min(len(st.Message()), shortMessage)]
+	for !utf8.ValidString(message) { // the whole of it is valid
+		message = message[:len(message)-1]
+	}
+	r, merr := form(nil, status.Error(st.Code(), message))
+	if merr != nil {
+		panic(merr) // a number and a text that is UTF-8
+	}
+	return c.encode(r)
 }
 
 func (c *call) encode(r *sealed.Response) []byte { return c.i.box.Encode(c.scope, c.key, r) }
@@ -88,7 +111,7 @@ func decode(r *sealed.Response, types Types) (proto.Message, *status.Status, err
 // EncodeResponse makes of a response, or of an error with a code of gRPC, what
 // [dedup.Config].Resolve returns with StateSucceeded: the result of a call whose effect is
 // found to have happened, to be replayed. ctx is the one that Resolve gets. What is larger
-// than Config.ResponseLimit leaves a tombstone, as that of a handler does. A ctx of something
+// than Config.ResponseLimit is cut, or leaves a tombstone, as that of a handler. A ctx of something
 // else, neither resp nor err, and what cannot be encoded, are an [*dedup.InputError].
 func EncodeResponse(ctx context.Context, resp proto.Message, err error) ([]byte, error) {
 	c, ok := ctx.Value(callKey{}).(*call)
@@ -99,13 +122,16 @@ func EncodeResponse(ctx context.Context, resp proto.Message, err error) ([]byte,
 	if status.Code(err) > codes.Unauthenticated {
 		return nil, &dedup.InputError{Field: "Error", Reason: "has no code of gRPC"}
 	}
-	r, merr := form(resp, err)
+	if err != nil {
+		return c.encodeError(err), nil
+	}
+	r, merr := form(resp, nil)
 	if merr != nil {
 		return nil, &dedup.InputError{Field: "Response", Reason: merr.Error()}
 	}
 	stored := c.encode(r)
 	if len(stored) > c.i.cfg.ResponseLimit {
-		stored = c.encode(tombstone(err))
+		stored = c.encode(&sealed.Response{Tombstone: true})
 	}
 	return stored, nil
 }

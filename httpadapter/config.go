@@ -82,7 +82,8 @@ type Config struct {
 	// cannot be found out now, with 503. Default: the Scope was enough.
 	BeforeReplay func(*http.Request) error
 
-	// CancelWithClient cancels the handler when its client has gone. Default false: it goes
+	// CancelWithClient cancels the handler when its client has gone, or a deadline passes that
+	// something outside has set, and which its context has then, too. Default false: it goes
 	// on, and its answer waits for the retry.
 	CancelWithClient bool
 	// Timeout cancels the handler's context; it never answers for it. Default 1 minute.

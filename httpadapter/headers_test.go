@@ -104,7 +104,7 @@ func TestDeniedHeadersOfARecordAreNotReplayed(t *testing.T) {
 
 func TestDeniedHeadersAreRefusedInConfig(t *testing.T) {
 	run := newClaimed(t, newDeduper(t, nil))
-	for _, name := range append([]string{"", "a b", "set-cookie", "a\nb"}, never...) {
+	for _, name := range append([]string{"", "a b", "set-cookie", "a\nb", "Idempotency-Window"}, never...) {
 		_, err := httpadapter.New(run, byHeader, httpadapter.Config{Headers: []string{"X-Good", name}})
 		wantInputError(t, err, "httpadapter.Config.Headers")
 	}

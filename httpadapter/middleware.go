@@ -178,6 +178,11 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	defer cancel()
 	if c.m.cfg.CancelWithClient {
 		defer context.AfterFunc(c.r.Context(), cancel)()
+		if deadline, ok := c.r.Context().Deadline(); ok {
+			var done context.CancelFunc
+			ctx, done = context.WithDeadline(ctx, deadline)
+			defer done()
+		}
 	}
 	c.handle(withBody(ctx, c.r, c.body), run)
 	if c.panicked != nil {

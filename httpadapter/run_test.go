@@ -285,6 +285,22 @@ func TestLog(t *testing.T) {
 	}
 }
 
+// The handler that goes with its client has what deadline something outside has set, too.
+func TestCancelWithClientHasItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for set, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Hour: time.Minute} {
+			ctx, cancel := context.WithTimeout(t.Context(), set)
+			defer cancel()
+			s := newService(t, httpadapter.Config{CancelWithClient: true}, func(w http.ResponseWriter, r *http.Request) {
+				if deadline, ok := r.Context().Deadline(); !ok || time.Until(deadline) != want {
+					t.Errorf("%v left, want %v", time.Until(deadline), want)
+				}
+			})
+			s.post("k", "", with(ctx))
+		}
+	})
+}
+
 // A key that was freed because its handler had said nothing when Timeout came is told of: what
 // the handler has done until then is done again. Who cancels with the client has asked for it.
 func TestSilenceIsLogged(t *testing.T) {

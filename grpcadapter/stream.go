@@ -1,0 +1,83 @@
+package grpcadapter
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+)
+
+var streamKeyed = answer{"NOT_SUPPORTED", codes.Unimplemented, "a stream has no use for the metadata " + KeyMetadata + ": nothing of it is kept", true}
+
+// RefuseKeyedStreams is a [grpc.StreamServerInterceptor] that answers a stream with the
+// metadata idempotency-key with Unimplemented, because nothing here keeps what a stream does:
+// without it the key is ignored, and each retry has the effect again. Streams without a key,
+// and those of grpc.health, grpc.reflection and grpc.channelz, pass.
+func RefuseKeyedStreams(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if len(keys(ss.Context())) == 0 || defaultMethods(info.FullMethod) == Unkeyed {
+		return handler(srv, ss)
+	}
+	ss.SetTrailer(metadata.Pairs(pushback, "-1"))
+	return streamKeyed.err()
+}
+
+// beside keeps what a handler sets beside its response until its run counts: a Runner that
+// begins anew would have it twice.
+type beside struct {
+	grpc.ServerTransportStream
+
+	mu              sync.Mutex
+	header, trailer metadata.MD
+	sent            bool
+}
+
+// keepBeside puts one into ctx, unless there is no stream.
+func keepBeside(ctx context.Context) (context.Context, *beside) {
+	stream := grpc.ServerTransportStreamFromContext(ctx)
+	if stream == nil {
+		return ctx, nil
+	}
+	b := &beside{ServerTransportStream: stream}
+	return grpc.NewContextWithServerTransportStream(ctx, b), b
+}
+
+// SetHeader implements [grpc.ServerTransportStream].
+func (b *beside) SetHeader(md metadata.MD) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sent {
+		return b.ServerTransportStream.SetHeader(md) // which says that it is too late
+	}
+	b.header = metadata.Join(b.header, md)
+	return nil
+}
+
+// SendHeader implements [grpc.ServerTransportStream]: it goes out at once.
+func (b *beside) SendHeader(md metadata.MD) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	md, b.header, b.sent = metadata.Join(b.header, md), nil, true
+	return b.ServerTransportStream.SendHeader(md)
+}
+
+// SetTrailer implements [grpc.ServerTransportStream].
+func (b *beside) SetTrailer(md metadata.MD) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.trailer = metadata.Join(b.trailer, md)
+	return nil
+}
+
+// pass hands on what was set. That fails only where nobody would read it.
+func (b *beside) pass() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_ = b.ServerTransportStream.SetHeader(b.header)
+	_ = b.ServerTransportStream.SetTrailer(b.trailer)
+	b.header, b.trailer = nil, nil
+}
