@@ -26,6 +26,10 @@ torture-owned: ## a million keys over owned partitions, through kills and handov
 torture: ## kill, stop and starve everything, and judge what became of every message (PROFILE=smoke, ci, full or soak)
 	@scripts/torture.sh $(or $(PROFILE),smoke)
 
+.PHONY: model
+model: ## have spin check the model of one key's life, and find the faults planted in it; installs spin; minutes
+	@scripts/model.sh check
+
 .PHONY: mutants
 mutants: ## break the code in each listed way and see the tests turn red
 	@scripts/mutants.sh

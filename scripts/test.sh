@@ -41,6 +41,7 @@ servers_up() {
   trap 'exit 130' INT
   trap 'exit 143' TERM
   phase "servers install" scripts/servers.sh install
+  if [ "$mode" = long ]; then phase "spin install" scripts/model.sh install; fi
   phase "servers up" scripts/servers.sh up
   eval "$(scripts/servers.sh env)"
 }

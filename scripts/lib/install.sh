@@ -27,7 +27,7 @@ apt_install() {
   command -v apt-get > /dev/null || die "please install what brings these Debian packages: $*
 (or use docker-compose.yml and the exports that its comment lists)"
   is_root || sudo=(sudo)
-  say "servers: installing $*"
+  say "installing $*"
   if [ ! -e "$policy" ]; then
     printf '#!/bin/sh\nexit 101\n' | "${sudo[@]}" tee "$policy" > /dev/null
     "${sudo[@]}" chmod 755 "$policy"
