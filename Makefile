@@ -87,8 +87,8 @@ bench-bloom: ## the Bloom filter and what is built on it beside what people use,
 	@go -C bench run ./cmd/bloombench -out results/bloom.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-http
-bench-http: ## what retries cost a server that is down, simulated, into bench/results and README.md (BENCHFLAGS=-quick)
-	@go -C bench run ./cmd/httpbench -retry results/retry.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
+bench-http: ## requests through httpadapter beside their limits and peers, and what retries cost a server that is down, into bench/results and README.md (BENCHFLAGS=-quick)
+	@go -C bench run ./cmd/httpbench -out results/http.json -retry results/retry.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-table
 bench-table: ## put the tables of bench/results into README.md

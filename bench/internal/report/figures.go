@@ -80,6 +80,8 @@ func figures(r harness.Results) []figure {
 		all = ofBloom(r)
 	case areaRetry:
 		all = ofRetry(r)
+	case areaHTTP:
+		all = ofHTTP(r)
 	}
 	return slices.DeleteFunc(all, func(f figure) bool { return empty(f.drawer) })
 }

@@ -32,6 +32,9 @@ func Table(r harness.Results) string {
 	case areaSQL:
 		records(&b, r)
 		return b.String()
+	case areaHTTP:
+		answers(&b, r)
+		return b.String()
 	}
 	b.WriteString("| work | beside | reached | goal | |\n|---|---|---|---|---|\n")
 	for _, row := range r.Rows {
@@ -65,7 +68,7 @@ func clients(r harness.Results) string {
 	var all []string
 	for _, c := range [][2]string{{"sarama", "sarama"}, {"go-redis", "go-redis"}, {"redis", "Redis"}, {"pgx", "pgx"}, {"go-sql-driver", "go-sql-driver"},
 		{"PostgreSQL", "PostgreSQL"}, {"MariaDB", "MariaDB"}, {"SQLite", "SQLite"},
-		{"bits-and-blooms", "bits-and-blooms"},
+		{"bits-and-blooms", "bits-and-blooms"}, {"fiber-v3", "fiber"},
 	} {
 		if v := r.Versions[c[0]]; v != "" {
 			all = append(all, c[1]+" "+v)
@@ -99,9 +102,14 @@ func rounds(r harness.Results) string {
 // reached is what the goal speaks of: the ratio, or the value.
 func reached(r harness.Row) string {
 	if strings.HasSuffix(strings.Split(r.Goal+" ", " ")[1], "x") {
-		return fmt.Sprintf("%s (%s to %s)", ratio(r.Ratio), ratio(r.Spread[0]), ratio(r.Spread[1]))
+		return spread(r)
 	}
 	return number(r.Value) + " " + r.Unit
+}
+
+// spread is the median of the ratios, and how far they lie apart.
+func spread(r harness.Row) string {
+	return fmt.Sprintf("%s (%s to %s)", ratio(r.Ratio), ratio(r.Spread[0]), ratio(r.Spread[1]))
 }
 
 func cell(text string) string {
