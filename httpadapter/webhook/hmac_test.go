@@ -8,6 +8,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -135,6 +137,49 @@ func TestHMACSeparatorsThatOverlap(t *testing.T) {
 		if accepted != 1 {
 			t.Errorf("%s: %d messages have the signature of %q", row.content, accepted, row.text)
 		}
+	}
+}
+
+// Every short text, cut everywhere: it is one message, or none.
+func TestHMACEveryTextIsOneMessage(t *testing.T) {
+	const longest = 8
+	messages := 0
+	for _, separator := range []string{"a", "aa", "ab", "aba", "abab"} {
+		for _, idFirst := range []bool{true, false} {
+			cfg := base()
+			cfg.TypeMember, cfg.Prefix = "", ""
+			cfg.Content = "{body}" + separator + "{id}"
+			if idFirst {
+				cfg.Content = "{id}" + separator + "{body}"
+			}
+			p, err := webhook.HMAC(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n := 1; n < 2<<longest; n++ {
+				text := strings.NewReplacer("0", "a", "1", "b").Replace(strconv.FormatInt(int64(n), 2)[1:]) // all of two letters
+				signature := hexMAC("old", text)
+				accepted := 0
+				for at := 0; at+len(separator) <= len(text); at++ {
+					id, body := text[:at], text[at+len(separator):]
+					if text[at:at+len(separator)] != separator {
+						continue
+					}
+					if !idFirst {
+						id, body = body, id
+					}
+					if _, err := verified(p, body, map[string]string{"X-Sig": signature, "X-Id": id}); err == nil {
+						accepted++
+					}
+				}
+				if messages += accepted; accepted > 1 {
+					t.Errorf("%s: %q is %d messages", cfg.Content, text, accepted)
+				}
+			}
+		}
+	}
+	if messages < 1000 {
+		t.Errorf("%d messages: nearly all are refused", messages)
 	}
 }
 

@@ -109,15 +109,15 @@ func TestStandardWebhooksBothWays(t *testing.T) {
 		s := serve(t, run, provider(t, "standard-webhooks", m.secret), nil)
 		for range 2 {
 			if status := s.post(t, signedByThem(t, m.id, now, m.body, m.secret), m.body); status != http.StatusOK {
-				t.Errorf("theirs, %+v: %d", m, status)
+				t.Errorf("theirs, %s: %d", m.id, status)
 			}
 		}
 		if s.total() != 1 {
-			t.Errorf("%+v had %d effects", m, s.total())
+			t.Errorf("%s had %d effects", m.id, s.total())
 		}
 		ours := signedByUs(t, m.id, now, m.body, m.secret)
 		if err := theirs(t, m.secret).Verify(m.body, ours); err != nil {
-			t.Errorf("ours, %+v: %v", m, err)
+			t.Errorf("ours, %s: %v", m.id, err)
 		}
 		if want := signedByThem(t, m.id, now, m.body, m.secret); fmt.Sprint(ours) != fmt.Sprint(want) {
 			t.Errorf("ours %v, theirs %v", ours, want)
