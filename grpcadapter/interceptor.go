@@ -3,7 +3,6 @@ package grpcadapter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
+	"github.com/onceward/onceward/internal/detached"
 	"github.com/onceward/onceward/internal/sealed"
 )
 
@@ -102,7 +102,6 @@ type call struct {
 	key   string
 	scope string
 
-	left   bool // the client's context
 	ran    bool // the handler has begun
 	landed bool // and has ended with a result
 	resp   any
@@ -160,18 +159,15 @@ func (c *call) nested() bool {
 // longer; then it has left the client, or the response would be lost with it.
 func (c *call) run() (dedup.Result[[]byte], error) {
 	fingerprint := c.fingerprint()
-	ctx, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(c.ctx), callKey{}, c))
-	defer cancel(nil)
-	leave := context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })
-	defer leave()
+	ctx, leave, end := detached.From(c.ctx)
+	defer end()
 	effect := func(ctx context.Context) ([]byte, bool, error) {
-		if !c.left && !leave() {
+		if !leave() {
 			return nil, false, errCancelled // nothing has begun
 		}
-		c.left = true
 		return c.effect(ctx)
 	}
-	return c.i.run.Run(ctx, c.key, effect, dedup.WithScope(c.scope),
+	return c.i.run.Run(context.WithValue(ctx, callKey{}, c), c.key, effect, dedup.WithScope(c.scope),
 		func(r *dedup.Request) { r.Fingerprint = fingerprint })
 }
 
@@ -195,7 +191,6 @@ type callKey struct{}
 // Identities of handlers' ends that keep nothing. They carry nothing of the handler's own
 // error, which may be one of package dedup, and would be taken for the Runner's.
 var (
-	errTimeout   = fmt.Errorf("grpcadapter: Timeout: %w", context.DeadlineExceeded)
 	errCancelled = errors.New("grpcadapter: cancelled")
 	errNotKept   = errors.New("grpcadapter: the error is not kept")
 )
@@ -204,16 +199,8 @@ var (
 func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	c.ran, c.landed, c.resp, c.err, c.lost = true, false, nil, nil, nil
 	run := &handlerRun{}
-	ctx, cancel := context.WithTimeoutCause(context.WithValue(ctx, runKey{}, run), c.i.cfg.Timeout, errTimeout)
+	ctx, cancel := detached.Bound(context.WithValue(ctx, runKey{}, run), c.ctx, c.i.cfg.Timeout, c.i.cfg.CancelWithClient)
 	defer cancel()
-	if c.i.cfg.CancelWithClient {
-		defer context.AfterFunc(c.ctx, cancel)()
-		if deadline, ok := c.ctx.Deadline(); ok {
-			var done context.CancelFunc
-			ctx, done = context.WithDeadline(ctx, deadline)
-			defer done()
-		}
-	}
 	if c.i.atomic {
 		ctx, c.beside = keepBeside(ctx)
 	}
@@ -222,7 +209,7 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 
 	forgo := run.forgo.Load()
 	if err := c.notKept(ctx.Err() != nil, forgo); err != nil {
-		if errors.Is(err, errCancelled) && errors.Is(context.Cause(ctx), errTimeout) {
+		if errors.Is(err, errCancelled) && detached.TimedOut(ctx) {
 			c.i.cfg.Logger.Warn("grpcadapter: a handler has no response within Timeout, and its key is free", "method", c.method, "timeout", c.i.cfg.Timeout)
 		}
 		if forgo {

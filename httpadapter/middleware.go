@@ -3,11 +3,11 @@ package httpadapter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"runtime/debug"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/detached"
 	"github.com/onceward/onceward/internal/sealed"
 )
 
@@ -64,7 +64,6 @@ type call struct {
 	scope string
 	body  []byte
 
-	left    bool // the client's context
 	last    *recorder
 	landed  bool // last ended with a result
 	tooMuch bool // and that is a tombstone
@@ -141,18 +140,15 @@ func (c *call) readBody() bool {
 // longer; then it has left the client, or the answer would be lost with it.
 func (c *call) run() (dedup.Result[[]byte], error) {
 	fingerprint := c.m.fingerprint(c.r, c.body)
-	ctx, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(c.r.Context()), callKey{}, c))
-	defer cancel(nil)
-	leave := context.AfterFunc(c.r.Context(), func() { cancel(context.Cause(c.r.Context())) })
-	defer leave()
+	ctx, leave, end := detached.From(c.r.Context())
+	defer end()
 	effect := func(ctx context.Context) ([]byte, bool, error) {
-		if !c.left && !leave() {
+		if !leave() {
 			return nil, false, errCancelled // nothing has begun
 		}
-		c.left = true
 		return c.effect(ctx)
 	}
-	return c.m.run.Run(ctx, c.key, effect, dedup.WithScope(c.scope),
+	return c.m.run.Run(context.WithValue(ctx, callKey{}, c), c.key, effect, dedup.WithScope(c.scope),
 		func(r *dedup.Request) { r.Fingerprint = fingerprint })
 }
 
@@ -161,7 +157,6 @@ type callKey struct{}
 
 // Identities of handlers' ends that keep nothing.
 var (
-	errTimeout      = fmt.Errorf("httpadapter: Timeout: %w", context.DeadlineExceeded)
 	errCancelled    = errors.New("httpadapter: cancelled before an answer was begun")
 	errNotKept      = errors.New("httpadapter: the answer is not kept")
 	errNotSupported = errors.New("httpadapter: switching protocols is not supported")
@@ -174,16 +169,8 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	defer c.last.close() // also when the handler panics
 
 	run := &handlerRun{}
-	ctx, cancel := context.WithTimeoutCause(context.WithValue(ctx, runKey{}, run), c.m.cfg.Timeout, errTimeout)
+	ctx, cancel := detached.Bound(context.WithValue(ctx, runKey{}, run), c.r.Context(), c.m.cfg.Timeout, c.m.cfg.CancelWithClient)
 	defer cancel()
-	if c.m.cfg.CancelWithClient {
-		defer context.AfterFunc(c.r.Context(), cancel)()
-		if deadline, ok := c.r.Context().Deadline(); ok {
-			var done context.CancelFunc
-			ctx, done = context.WithDeadline(ctx, deadline)
-			defer done()
-		}
-	}
 	c.handle(withBody(ctx, c.r, c.body), run)
 	if c.panicked != nil {
 		c.landed = true
@@ -191,7 +178,7 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	}
 
 	if err := c.verdict(ctx.Err() != nil, run.forgo.Load()); err != nil {
-		if errors.Is(err, errCancelled) && errors.Is(context.Cause(ctx), errTimeout) {
+		if errors.Is(err, errCancelled) && detached.TimedOut(ctx) {
 			c.m.cfg.Logger.Warn("httpadapter: a handler has answered nothing within Timeout, and its key is free", "timeout", c.m.cfg.Timeout)
 		}
 		return nil, false, err

@@ -1,0 +1,81 @@
+package detached_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/internal/detached"
+)
+
+type name struct{}
+
+// A context goes with its client until it has left it, and says with what cause.
+func TestFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := errors.New("gone")
+		client, leaves := context.WithCancelCause(context.WithValue(t.Context(), name{}, "acme"))
+		defer leaves(nil)
+		waits, leave, end := detached.From(client)
+		defer end()
+		runs, leaveEarly, endRun := detached.From(client)
+		if !leaveEarly() {
+			t.Error("the client was there")
+		}
+		leaves(gone)
+		synctest.Wait()
+		if context.Cause(waits) != gone || leave() || leave() {
+			t.Errorf("it waits without its client: %v", context.Cause(waits))
+		}
+		if runs.Err() != nil || !leaveEarly() || runs.Value(name{}) != "acme" {
+			t.Errorf("it ended with its client: %v", runs.Err())
+		}
+		endRun()
+		if runs.Err() == nil {
+			t.Error("it has no end")
+		}
+	})
+}
+
+func TestBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, leaves := context.WithTimeout(t.Context(), time.Second)
+		defer leaves()
+		for _, row := range []struct {
+			limit, want          time.Duration
+			withClient, timedOut bool
+		}{
+			{time.Minute, time.Minute, false, true},
+			{time.Minute, time.Second, true, false},
+			{time.Millisecond, time.Millisecond, true, true},
+		} {
+			ctx, cancel := detached.Bound(context.WithoutCancel(t.Context()), client, row.limit, row.withClient)
+			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) != row.want {
+				t.Errorf("%+v: %v left", row, time.Until(deadline))
+			}
+			defer cancel()
+			defer func() {
+				if <-ctx.Done(); detached.TimedOut(ctx) != row.timedOut || !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+					t.Errorf("%+v: ended by %v", row, context.Cause(ctx))
+				}
+			}()
+		}
+		goes, leave := context.WithCancel(t.Context())
+		late, cancelLate := detached.Bound(context.WithoutCancel(t.Context()), goes, time.Second, true)
+		defer cancelLate()
+		if <-late.Done(); !detached.TimedOut(late) {
+			t.Errorf("ended by %v", context.Cause(late))
+		}
+		ctx, cancel := detached.Bound(context.WithoutCancel(t.Context()), goes, time.Hour, true)
+		defer cancel()
+		if deadline, _ := ctx.Deadline(); time.Until(deadline) != time.Hour {
+			t.Errorf("%v left of an hour", time.Until(deadline))
+		}
+		leave()
+		if <-ctx.Done(); detached.TimedOut(ctx) || !errors.Is(ctx.Err(), context.Canceled) {
+			t.Errorf("ended by %v", context.Cause(ctx))
+		}
+	})
+}
