@@ -91,7 +91,9 @@ type Options struct {
 	// its next turn: this adds "a rebalance while a handler still runs" to the ways in which an effect
 	// can run twice. Default false.
 	TakeOverOlderGeneration bool
-	// Observer is told of Filtered and FilterState: the other hooks are the Deduper's. Default: nobody.
+	// Observer is told of Filtered, by the goroutine that claims, and of FilterState, in order and by a
+	// goroutine of its own: either may call the Store and its partitions, but for [Store.Close]. The other hooks
+	// are the Deduper's. Default: nobody.
 	Observer dedup.Observer
 	// Logger gets warnings: partitions lost, data lost, mappings that change. Default: discarded.
 	Logger *slog.Logger

@@ -215,6 +215,7 @@ func TestMisplaced(t *testing.T) {
 		told = nil
 		mu.Unlock()
 		noErr(t, o.Misplaced(t.Context()))
+		synctest.Wait()
 		mu.Lock()
 		if !slices.Contains(told, "shared") {
 			t.Errorf("the observer was told %q", told)

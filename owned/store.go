@@ -3,6 +3,7 @@ package owned
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -38,16 +39,20 @@ type Store struct {
 	over   chan struct{} // closed when that has ended; nil while there is none
 
 	working sync.WaitGroup // renewals under way; the goroutine that renews begins them
+	teller  teller         // of Options.Observer.FilterState
 }
 
 // newStore is for options that are complete.
 func newStore(client redis.UniversalClient, inner dedup.Store, opts Options) *Store {
 	s := &Store{
-		client: client, runner: redisscript.NewRunner(client), inner: inner, opts: opts, born: time.Now(), wall: time.Now,
-		members:  members{secret: [32]byte(derive("member", opts.Secret)), buckets: uint64(opts.buckets())},
-		registry: newRegistry(client, &opts),
-		table:    newTable(), held: make(map[place]*Ownership), taken: make(map[place]bool), wake: make(chan struct{}, 1),
+		client: client, runner: redisscript.NewRunner(client), inner: inner, born: time.Now(), wall: time.Now,
+		members: members{secret: [32]byte(derive("member", opts.Secret)), buckets: uint64(opts.buckets())},
+		table:   newTable(), held: make(map[place]*Ownership), taken: make(map[place]bool), wake: make(chan struct{}, 1),
 	}
+	if hook := opts.Observer.FilterState; hook != nil {
+		s.teller.hook, opts.Observer.FilterState = hook, s.teller.tell
+	}
+	s.opts, s.registry = opts, newRegistry(client, &opts)
 	return s
 }
 
@@ -153,8 +158,9 @@ func (s *Store) nudge() {
 	}
 }
 
-// Close releases every partition that is held, and waits for what goes on beside. It is idempotent; what
-// it could not release lapses. Requests are answered as for partitions that were lost.
+// Close releases every partition that is held, and waits for what goes on beside, and, until ctx ends, for the
+// observer to hear the rest: a hook that calls it waits for itself. It is idempotent; what it could not release
+// lapses. Requests are answered as for partitions that were lost.
 func (s *Store) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
@@ -174,6 +180,9 @@ func (s *Store) Close(ctx context.Context) error {
 	if over != nil {
 		<-over
 		s.working.Wait()
+	}
+	if err := s.teller.wait(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("owned: Close: telling the observer: %w", err))
 	}
 	return errors.Join(errs...)
 }

@@ -1,0 +1,74 @@
+package owned
+
+import (
+	"context"
+	"sync"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// untold bounds the events that wait for an observer that hangs: the older ones are dropped.
+const untold = 256
+
+// teller hands an observer what the filters tell, in order, from a goroutine that lives while there is something to
+// tell. An event comes up anywhere: while a batch keeps a release waiting, while a partition is acquired
+// again, beside work that a release waits for. There a hook that releases the partition would wait for itself.
+type teller struct {
+	hook func(dedup.Event)
+
+	mu     sync.Mutex
+	events []dedup.Event
+	over   chan struct{} // closed when all is told; nil while nothing is to be
+}
+
+func (t *teller) tell(e dedup.Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.events) == untold {
+		t.events = t.events[1:]
+	}
+	t.events = append(t.events, e)
+	if t.over == nil {
+		t.over = make(chan struct{})
+		go t.run(t.over)
+	}
+}
+
+func (t *teller) run(over chan struct{}) {
+	defer close(over)
+	for {
+		e, ok := t.next()
+		if !ok {
+			return
+		}
+		t.hook(e)
+	}
+}
+
+// next is the oldest event. Without one the goroutine is over.
+func (t *teller) next() (e dedup.Event, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.events) == 0 {
+		t.events, t.over = nil, nil
+		return e, false
+	}
+	e, t.events = t.events[0], t.events[1:]
+	return e, true
+}
+
+// wait returns when all is told, or ctx ends.
+func (t *teller) wait(ctx context.Context) error {
+	t.mu.Lock()
+	over := t.over
+	t.mu.Unlock()
+	if over == nil {
+		return nil
+	}
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,104 @@
+package owned
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+)
+
+// TestAFilterHookMayCallBack: what a filter tells comes up while a batch keeps a release waiting, while a partition is
+// acquired again, and beside work that a release waits for. A hook that calls back then waited for itself.
+func TestAFilterHookMayCallBack(t *testing.T) {
+	for name, trigger := range map[string]func(t *testing.T, s *Store, o *Ownership){
+		"a claim that rotates the filter": func(t *testing.T, s *Store, o *Ownership) {
+			o.mu.Lock()
+			o.gen++
+			o.mu.Unlock()
+			if a := s.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]; a.Err != nil {
+				t.Error(a.Err)
+			}
+		},
+		"a partition that is lost": func(_ *testing.T, _ *Store, o *Ownership) { o.staleIn(o.self().Epoch) },
+		"beside, as once a minute": func(_ *testing.T, _ *Store, o *Ownership) {
+			o.beside(func() { o.tellState(0, 0, "", nil) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := redistest.Open(t, "miniredis")
+			opts := storyOptions()
+			opts.Prefix = b.Prefix
+			var hook func()
+			var mu sync.Mutex
+			opts.Observer.FilterState = func(dedup.Event) {
+				mu.Lock()
+				call := hook
+				hook = nil
+				mu.Unlock()
+				if call != nil {
+					call()
+				}
+			}
+			s := open(t, b, opts)
+			o := ready(t, s, only)
+			told := make(chan struct{})
+			mu.Lock()
+			hook = func() {
+				defer close(told)
+				o.again.Lock()
+				o.again.Unlock() //nolint:staticcheck // nobody has it who waits for the hook
+				_ = o.Stats()
+				_ = s.Claim(t.Context(), []dedup.ClaimRequest{request(2)})
+				must(t, o.Release(t.Context()))
+			}
+			mu.Unlock()
+			go trigger(t, s, o)
+			select {
+			case <-told:
+			case <-time.After(20 * time.Second):
+				t.Fatal("the hook waits for itself")
+			}
+			must(t, s.Close(t.Context()))
+		})
+	}
+}
+
+// TestCloseWaitsForTheObserver: nothing is told after it, and a hook that hangs keeps it until its context ends.
+func TestCloseWaitsForTheObserver(t *testing.T) {
+	b := redistest.Open(t, "miniredis")
+	opts := storyOptions()
+	opts.Prefix = b.Prefix
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	opts.Observer.FilterState = func(dedup.Event) {
+		once.Do(func() { close(entered) })
+		<-leave
+	}
+	s := open(t, b, opts)
+	ready(t, s, only)
+	<-entered
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Close(ended); !errors.Is(err, context.Canceled) { // it returns
+		t.Errorf("Close, while the observer hangs: %v", err)
+	}
+	for range 3 * untold { // more than are kept
+		s.teller.tell(dedup.Event{})
+	}
+	s.teller.mu.Lock()
+	if n := len(s.teller.events); n != untold {
+		t.Errorf("%d events are kept for an observer that hangs, want %d", n, untold)
+	}
+	s.teller.mu.Unlock()
+	close(leave)
+	must(t, s.Close(t.Context()))
+	s.teller.mu.Lock()
+	defer s.teller.mu.Unlock()
+	if len(s.teller.events) > 0 || s.teller.over != nil {
+		t.Error("the Store is closed, and there is something to tell")
+	}
+}
