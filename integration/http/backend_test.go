@@ -3,6 +3,7 @@ package http_test
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -58,7 +59,8 @@ var (
 		{"postgres claimed", false, postgres}, {"postgres atomic", true, inTransaction(postgres)},
 		{"mariadb claimed", false, mariadb}, {"mariadb atomic", false, inTransaction(mariadb)},
 	}
-	backends = append([]backend{memory}, stores...)
+	// backends are one of each kind, for tests of many rows: MariaDB costs most.
+	backends = slices.DeleteFunc(append([]backend{memory}, stores...), func(b backend) bool { return b.name == "mariadb claimed" })
 )
 
 const (

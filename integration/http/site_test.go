@@ -166,7 +166,8 @@ func (s *site) wantFirst(a answer, run int) {
 	s.wantRuns(run)
 }
 
-// wantReplay checks that again is first once more: its status, its headers and its bytes.
+// wantReplay checks that again is first once more: its status, its headers and its bytes. What is left
+// of the window is less by then.
 func (s *site) wantReplay(first, again answer) {
 	s.Helper()
 	if again.header.Get("Idempotent-Replayed") != "true" {
@@ -179,10 +180,14 @@ func (s *site) wantReplay(first, again answer) {
 		h = maps.Clone(h)
 		h.Del("Date")
 		h.Del("Idempotent-Replayed")
+		h.Del("Idempotency-Window")
 		return h
 	}
 	if !maps.EqualFunc(own(first.header), own(again.header), slices.Equal) {
 		s.Errorf("replayed headers %v, want %v", again.header, first.header)
+	}
+	if window, err := strconv.Atoi(first.header.Get("Idempotency-Window")); err == nil {
+		s.wantSeconds(again, "Idempotency-Window", window-3600, window)
 	}
 }
 
