@@ -23,7 +23,7 @@ var reached sync.Map
 func init() {
 	lite.MustRegisterScalarFunction("onceward_reached", 1, func(_ *lite.FunctionContext, args []driver.Value) (driver.Value, error) {
 		if f, ok := reached.Load(args[0]); ok {
-			f.(func())() //nolint:errcheck,forcetypeassert // see above
+			f.(func())() //nolint:forcetypeassert // see above
 		}
 		return "half", nil
 	})
@@ -242,7 +242,9 @@ func TestOpenSQLiteByHand(t *testing.T) {
 			if err := end(s, t.Context(), tx); err == nil {
 				t.Fatal("nothing has ended the transaction")
 			}
-			if _, err := tx.StmtContext(t.Context(), prepared).ExecContext(t.Context(), "after"); !sqladapter.Retryable(err) {
+			stmt := tx.StmtContext(t.Context(), prepared)
+			defer func() { _ = stmt.Close() }()
+			if _, err := stmt.ExecContext(t.Context(), "after"); !sqladapter.Retryable(err) {
 				t.Errorf("a statement that was prepared before: %v", err)
 			}
 			if _, err := s.marks.MarkTx(t.Context(), tx, "n"); !sqladapter.Retryable(err) {
@@ -272,7 +274,7 @@ func TestOpenSQLiteRaw(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	err = conn.Raw(func(c any) error {
 		if _, ok := c.(interface{ Unwrap() driver.Conn }).Unwrap().(interface { //nolint:forcetypeassert // documented
-			NewBackup(dstUri string) (*lite.Backup, error)
+			NewBackup(uri string) (*lite.Backup, error)
 		}); !ok {
 			return errors.New("no way to the driver's connection")
 		}
