@@ -1,0 +1,151 @@
+// Client pays through a server that loses answers, and every payment lands once:
+//
+//	go run ./examples/client
+//	go run ./examples/client -n 100
+//
+// It starts that server itself. What matters for a client is newClient: a transport that sends one
+// request again under one Idempotency-Key, and knows what each answer means for that.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/onceward/onceward/retry"
+)
+
+func main() {
+	n := flag.Int("n", 12, "payments")
+	flag.Parse()
+	if err := run(context.Background(), *n, os.Stdout); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, n int, out io.Writer) error {
+	server, err := startFlaky(ctx)
+	if err != nil {
+		return err
+	}
+	defer server.close()
+	client, err := newClient(server.url)
+	if err != nil {
+		return err
+	}
+	payments := payAll(ctx, client, server.url, n)
+	return report(out, payments, server)
+}
+
+// newClient is for one service: its budget and its breaker are that service's.
+func newClient(base string) (*http.Client, error) {
+	transport, err := retry.NewTransport(nil, retry.TransportConfig{
+		// A POST is sent again only to a server that honours keys. This one does, and gets a random key
+		// for each request: the same for all of its attempts, and for no other request.
+		GenerateKeys: func(r *http.Request) bool { return strings.HasPrefix(r.URL.String(), base) },
+		Policy: retry.Policy{
+			Attempts: 20,
+			Backoff:  retry.Backoff{Base: 20 * time.Millisecond, Cap: 200 * time.Millisecond},
+			// By default retries are a tenth of the requests, so that an outage is not made worse. This
+			// server fails more often than that, and its clients are here to see it.
+			Budget:  retry.Unlimited(),
+			OnRetry: note,
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: transport, Timeout: 30 * time.Second}, nil // of all attempts together
+}
+
+// payment is one, and what its client has seen of it.
+type payment struct {
+	id       string
+	failures []string
+	answer   string
+}
+
+type paymentKey struct{}
+
+// note is told of each failure that is worth another attempt.
+func note(e retry.Event) {
+	p, ok := e.Request.Context().Value(paymentKey{}).(*payment)
+	switch {
+	case !ok:
+	case e.Wait: // the first attempt still runs: wait for its answer, do not pay again
+		p.failures = append(p.failures, "409 in flight")
+	case e.Status != 0:
+		p.failures = append(p.failures, fmt.Sprint(e.Status))
+	default: // nobody knows whether it was paid. The key makes it safe to ask
+		p.failures = append(p.failures, "no answer")
+	}
+}
+
+// payAll makes n payments, eight at a time.
+func payAll(ctx context.Context, client *http.Client, base string, n int) []*payment {
+	payments, next := make([]*payment, n), make(chan *payment)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for p := range next {
+				p.answer = pay(context.WithValue(ctx, paymentKey{}, p), client, base, p.id)
+			}
+		})
+	}
+	for i := range payments {
+		payments[i] = &payment{id: fmt.Sprintf("invoice-%03d", i+1)}
+		next <- payments[i]
+	}
+	close(next)
+	wg.Wait()
+	return payments
+}
+
+// pay is written as if nothing could fail: what is left for it is what no repetition mends.
+func pay(ctx context.Context, client *http.Client, base, invoice string) string {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/payments", strings.NewReader(invoice))
+	if err != nil {
+		return err.Error()
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		// Here the outcome is open. Who wants to ask later sets the Idempotency-Key itself, and keeps it.
+		return err.Error()
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer := resp.Status
+	if resp.Header.Get("Idempotent-Replayed") == "true" {
+		answer += ", the one that was lost"
+	}
+	return answer
+}
+
+// report prints what each payment took, and counts what has landed on the server.
+func report(out io.Writer, payments []*payment, server *flaky) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "PAYMENT\tSENT\tFAILURES\tANSWER\tLANDED")
+	sent, once := 0, 0
+	for _, p := range payments {
+		landed := server.landed(p.id)
+		sent += len(p.failures) + 1
+		if landed == 1 {
+			once++
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\n", p.id, len(p.failures)+1, strings.Join(p.failures, ", "), p.answer, landed)
+	}
+	_ = w.Flush()
+	_, _ = fmt.Fprintf(out, "%d payments, sent %d times: %d landed once\n", len(payments), sent, once)
+	if once != len(payments) {
+		return errors.New("a payment is missing, or has landed twice")
+	}
+	return nil
+}

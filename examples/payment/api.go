@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/onceward/onceward/httpadapter"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// schema is understood by PostgreSQL and SQLite. Two customers have something to begin with.
+var schema = []string{
+	`CREATE TABLE IF NOT EXISTS account (id text PRIMARY KEY, balance bigint NOT NULL CHECK (balance >= 0), note text NOT NULL, version bigint NOT NULL)`,
+	`CREATE TABLE IF NOT EXISTS payment (id text PRIMARY KEY, sender text NOT NULL, receiver text NOT NULL, amount bigint NOT NULL)`,
+	`INSERT INTO account VALUES ('alice', 1000, '', 1), ('bob', 1000, '', 1) ON CONFLICT DO NOTHING`,
+}
+
+// tokens stand for your authentication: they say who has sent a request.
+var tokens = map[string]string{"Bearer alice": "alice", "Bearer bob": "bob"}
+
+type api struct{ db *sql.DB }
+
+func newAPI(ctx context.Context, db *sql.DB, dialect sqladapter.Dialect, seal []byte) (http.Handler, error) {
+	for _, ddl := range schema {
+		if _, err := db.ExecContext(ctx, ddl); err != nil {
+			return nil, err
+		}
+	}
+	marks, err := sqladapter.New(sqladapter.Config{
+		Dialect: dialect, Namespace: "payments",
+		Window: 72 * time.Hour, // longer than any client tries again; then run marks.DeleteExpired
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := marks.Migrate(ctx, db); err != nil {
+		return nil, err
+	}
+	runner, err := marks.Runner(db, sqladapter.RunnerConfig{})
+	if err != nil {
+		return nil, err
+	}
+	once, err := httpadapter.New(runner, customer, httpadapter.Config{
+		Seal:   [][]byte{seal},
+		Logger: slog.Default(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	a := &api{db: db}
+	mux := http.NewServeMux()
+	mux.Handle("POST /payments", once.Handler(http.HandlerFunc(a.pay)))
+	mux.HandleFunc("GET /account", a.read)
+	mux.HandleFunc("PUT /account/note", a.write) // needs no key: If-Match has it once
+	return mux, nil
+}
+
+// customer is the scope of a key: two customers with the same key are two requests. It comes from
+// authentication, never from what a client can choose. An empty one is answered with 401.
+func customer(r *http.Request) (string, error) { return tokens[r.Header.Get("Authorization")], nil }
+
+// pay runs once for a key. It may run again after it was rolled back, so it has no effect but through tx.
+func (a *api) pay(w http.ResponseWriter, r *http.Request) {
+	ctx := r.Context()              // is not cancelled when the client goes: its retry gets the answer
+	from, _ := customer(r)          // is not empty, or there would have been a 401
+	tx, _ := sqladapter.TxFrom(ctx) // never a.db: that would be another transaction, and stay
+	var in struct {
+		To     string
+		Amount int64
+	}
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil || in.Amount <= 0 || in.To == from {
+		http.Error(w, "want another customer and a positive amount", http.StatusUnprocessableEntity)
+		return
+	}
+	// Accounts are taken in one order, or two payments there and back would deadlock. (That would cost
+	// a 503, no money: the client asks again.)
+	move := map[string]int64{from: -in.Amount, in.To: in.Amount}
+	for _, id := range ordered(from, in.To) {
+		res, err := tx.ExecContext(ctx, `UPDATE account SET balance = balance + $1, version = version + 1 WHERE id = $2 AND balance + $1 >= 0`, move[id], id)
+		if err != nil {
+			unavailable(w, err)
+			return
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			// A 402 is final: it is stored, and what was written is taken back, the other account included.
+			http.Error(w, "no such account, or not enough in it", http.StatusPaymentRequired)
+			return
+		}
+	}
+	id := rand.Text()
+	if _, err := tx.ExecContext(ctx, `INSERT INTO payment VALUES ($1, $2, $3, $4)`, id, from, in.To, in.Amount); err != nil {
+		unavailable(w, err)
+		return
+	}
+	answer(w, http.StatusCreated, map[string]any{"id": id, "to": in.To, "amount": in.Amount})
+}
+
+// unavailable ends an attempt. A 5xx is not stored: the transaction is rolled back, and the key is free.
+func unavailable(w http.ResponseWriter, err error) {
+	slog.Warn("payment is rolled back", "error", err)
+	http.Error(w, "try again", http.StatusServiceUnavailable)
+}
+
+// read tells the version of what it has read, for write.
+func (a *api) read(w http.ResponseWriter, r *http.Request) {
+	id, _ := customer(r)
+	var balance, version int64
+	var note string
+	err := a.db.QueryRowContext(r.Context(), `SELECT balance, note, version FROM account WHERE id = $1`, id).Scan(&balance, &note, &version)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		http.Error(w, "who are you?", http.StatusUnauthorized)
+	case err != nil:
+		unavailable(w, err)
+	default:
+		w.Header().Set("ETag", etag(version))
+		answer(w, http.StatusOK, map[string]any{"id": id, "balance": balance, "note": note})
+	}
+}
+
+// write changes what its client has read, and nothing newer: one statement compares and writes. It is
+// idempotent by itself: sent twice, it writes once, and the second is told 412.
+func (a *api) write(w http.ResponseWriter, r *http.Request) {
+	id, _ := customer(r)
+	var version int64
+	if _, err := fmt.Sscanf(r.Header.Get("If-Match"), `"%d"`, &version); err != nil {
+		http.Error(w, "If-Match must be the ETag of GET /account", http.StatusPreconditionRequired)
+		return
+	}
+	var in struct{ Note string }
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&in); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	res, err := a.db.ExecContext(r.Context(), `UPDATE account SET note = $1, version = version + 1 WHERE id = $2 AND version = $3`, in.Note, id, version)
+	if err != nil {
+		unavailable(w, err)
+		return
+	}
+	if n, err := res.RowsAffected(); err != nil || n == 0 {
+		http.Error(w, "it has changed: read it again", http.StatusPreconditionFailed)
+		return
+	}
+	w.Header().Set("ETag", etag(version+1))
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func etag(version int64) string { return fmt.Sprintf("%q", fmt.Sprint(version)) }
+
+func ordered(a, b string) []string {
+	if strings.Compare(a, b) > 0 {
+		a, b = b, a
+	}
+	return []string{a, b}
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // into memory: it is sent when it is recorded
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter/webhook"
+	"github.com/onceward/onceward/internal/servertest"
+)
+
+var testSecrets = secrets{billing: "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX", github: "It's a Secret to Everybody"}
+
+// effects counts the runs of a handler by event.
+type effects struct {
+	mu   sync.Mutex
+	runs map[string]int
+	fail func(d *webhook.Delivery) error
+}
+
+func (e *effects) handle(_ context.Context, d *webhook.Delivery) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.runs == nil {
+		e.runs = map[string]int{}
+	}
+	e.runs[d.ID]++
+	if e.fail != nil {
+		return e.fail(d)
+	}
+	return nil
+}
+
+// forEach runs a test on the embedded Redis, and on a real one where there is one.
+func forEach(t *testing.T, test func(t *testing.T, e *effects, base string)) {
+	for name, address := range map[string]func(testing.TB) string{
+		"embedded": func(testing.TB) string { return "" },
+		"redis":    func(t testing.TB) string { return "redis://" + servertest.Redis(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, closeRedis, err := connect(address(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(closeRedis)
+			e := &effects{}
+			h, closeDeduper, err := newReceivers(t.Context(), client, servertest.Prefix(t), testSecrets, e.handle)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(closeDeduper)
+			server := httptest.NewServer(h)
+			t.Cleanup(server.Close)
+			test(t, e, server.URL)
+		})
+	}
+}
+
+func want(t *testing.T, status int, base, path, id, body, secret string) {
+	t.Helper()
+	if got, err := deliver(t.Context(), base+path, id, body, secret); err != nil || got != status {
+		t.Errorf("%s %s: %d, %v; want %d", path, id, got, err, status)
+	}
+}
+
+const (
+	paid = `{"type":"invoice.paid","amount":100}`
+	push = `{"ref":"refs/heads/main"}`
+)
+
+func TestThreeDeliveriesAreOneEffect(t *testing.T) {
+	forEach(t, func(t *testing.T, e *effects, base string) {
+		for range 3 {
+			want(t, http.StatusOK, base, "/hooks/billing", "msg_1", paid, testSecrets.billing)
+			want(t, http.StatusOK, base, "/hooks/github", "delivery-1", push, testSecrets.github)
+		}
+		want(t, http.StatusUnauthorized, base, "/hooks/billing", "msg_2", paid, "whsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB")
+		want(t, http.StatusUnauthorized, base, "/hooks/github", "delivery-2", push, "another")
+		want(t, http.StatusUnprocessableEntity, base, "/hooks/github", "delivery-3", push, testSecrets.github)
+		want(t, http.StatusOK, base, "/hooks/billing", "msg_3", `{"type":"customer.seen"}`, testSecrets.billing)
+		if !maps.Equal(e.runs, map[string]int{"msg_1": 1, "delivery-1": 1}) {
+			t.Errorf("effects: %v", e.runs)
+		}
+	})
+}
+
+func TestAtTheSameTime(t *testing.T) {
+	forEach(t, func(t *testing.T, e *effects, base string) {
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				status, err := deliver(t.Context(), base+"/hooks/billing", "msg_1", paid, testSecrets.billing)
+				if err != nil || status != http.StatusOK && status != http.StatusConflict { // in flight: come again
+					t.Error(status, err)
+				}
+			})
+		}
+		wg.Wait()
+		want(t, http.StatusOK, base, "/hooks/billing", "msg_1", paid, testSecrets.billing)
+		if e.runs["msg_1"] != 1 {
+			t.Errorf("effects: %v", e.runs)
+		}
+	})
+}
+
+func TestFailures(t *testing.T) {
+	forEach(t, func(t *testing.T, e *effects, base string) {
+		e.fail = func(d *webhook.Delivery) error {
+			if d.ID == "msg_bad" {
+				return dedup.Permanent(errors.New("no such invoice"))
+			}
+			if e.runs[d.ID] < 3 {
+				return errors.New("not now")
+			}
+			return nil
+		}
+		want(t, http.StatusInternalServerError, base, "/hooks/billing", "msg_1", paid, testSecrets.billing)
+		want(t, http.StatusInternalServerError, base, "/hooks/billing", "msg_1", paid, testSecrets.billing)
+		for range 2 {
+			want(t, http.StatusOK, base, "/hooks/billing", "msg_1", paid, testSecrets.billing)
+			want(t, http.StatusOK, base, "/hooks/billing", "msg_bad", paid, testSecrets.billing)
+		}
+		if !maps.Equal(e.runs, map[string]int{"msg_1": 3, "msg_bad": 1}) {
+			t.Errorf("runs: %v", e.runs)
+		}
+	})
+}
+
+func TestTry(t *testing.T) {
+	if err := run("127.0.0.1:0", "", true); err != nil {
+		t.Error(err)
+	}
+}
