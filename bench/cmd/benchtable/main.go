@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	results := flag.String("results", "results/redis.json,results/kafka.json,results/outbox.json,results/sql.json,results/bloom.json,results/retry.json", "results files")
+	results := flag.String("results", "results/redis.json,results/kafka.json,results/outbox.json,results/sql.json,results/bloom.json,results/http.json,results/retry.json", "results files")
 	readme := flag.String("readme", "../README.md", "file with the table's markers")
 	front := flag.String("front", "../docs/front.md", "page with the markers of the tables of the area bloom")
 	torture := flag.String("torture", "results/torture.json", "file of long runs under faults; passed over where there is none")

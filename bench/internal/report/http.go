@@ -43,13 +43,21 @@ func answers(b *strings.Builder, r harness.Results) {
 		}
 		against, compared, goal := "-", "-", "-"
 		if row.Against != "" {
-			against, compared = fmt.Sprintf("%s (%s us)", cell(row.Against), number(row.AgainstValue)), spread(row)
+			against, compared = fmt.Sprintf("%s (%s)", cell(row.Against), span(row.AgainstValue)), spread(row)
 		}
 		reached := ""
 		if row.Goal != "" {
 			goal, reached = cell(row.Goal), verdict(row)
 		}
-		fmt.Fprintf(b, "| %s | %s | %s us | %s us | %s | %s | %s | %s | %s |\n", cell(row.Name), cell(row.Side), number(row.P50Micros), number(row.P99Micros),
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", cell(row.Name), cell(row.Side), span(row.P50Micros), span(row.P99Micros),
 			number(row.Allocs), against, compared, goal, reached)
 	}
+}
+
+// span is a time of so many microseconds.
+func span(micros float64) string {
+	if micros >= 1e3 {
+		return number(micros/1e3) + " ms"
+	}
+	return number(micros) + " us"
 }

@@ -31,6 +31,7 @@ var areas = map[string]struct {
 	"bloom":  {3, "| memory, bytes per id of the window |"},
 	"outbox": {2, "| wake-up by polling, median |"},
 	"retry":  {2, "| calls of the last of four layers, three attempts in each | header ignored | 3.00 calls |"},
+	"http":   {2, "| new request, 1 connection | onceward, Redis |"},
 	"sql":    {6, "| PostgreSQL, 8 connections, batch 256 | record + effect, handler per batch |"},
 }
 
