@@ -1,0 +1,45 @@
+package kafkaadapter
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/IBM/sarama"
+)
+
+// FuzzHeader: the id is the last value of the first named header that has one, byte for byte,
+// whatever the case of its name and whatever stands beside it.
+func FuzzHeader(f *testing.F) {
+	f.Add("Message-ID", "m1", "message-id", "m2", "idempotency-key", "k")
+	f.Add("message-id", "m1", "MESSAGE-ID", "", "idempotency-key", "k")
+	f.Add("ce_id", "1", "ce_source", "s", "ce_specversion", "1.0")
+	f.Add("mesſage-id", "long s", "\u212aey", "kelvin", "", "")
+	f.Add("message-id ", "blank", "message-id\x00", "zero", "message-id", "\xff\xfe")
+	f.Fuzz(func(t *testing.T, name1, value1, name2, value2, name3, value3 string) {
+		m := &sarama.ConsumerMessage{Headers: []*sarama.RecordHeader{
+			{Key: []byte(name1), Value: []byte(value1)}, nil,
+			{Key: []byte(name2), Value: []byte(value2)}, {Key: []byte(name3), Value: []byte(value3)},
+		}}
+		last := map[string]string{}
+		for _, h := range [][2]string{{name1, value1}, {name2, value2}, {name3, value3}} {
+			for _, name := range []string{"message-id", "idempotency-key"} {
+				if strings.EqualFold(h[0], name) {
+					last[name] = h[1]
+				}
+			}
+		}
+		want := last["message-id"]
+		if want == "" {
+			want = last["idempotency-key"]
+		}
+		if id, ok := Header("message-id", "idempotency-key")(m); id != want || ok != (want != "") {
+			t.Fatalf("found %q, %t; want %q", id, ok, want)
+		}
+		// What is found is the same for every redelivery, and no id is made of nothing.
+		id, ok := DefaultID()(m)
+		again, okAgain := DefaultID()(m)
+		if id != again || ok != okAgain || ok == (id == "") {
+			t.Fatalf("found %q, %t, then %q, %t", id, ok, again, okAgain)
+		}
+	})
+}

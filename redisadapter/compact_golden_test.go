@@ -1,0 +1,72 @@
+package redisadapter
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Where Compact and Mixed put a finished key is on servers: another name, another member or
+// another text of the layout finds none of the old ones, and everything runs again. The file
+// is never changed; another way to derive them gets another layout record.
+func TestGoldenPlaces(t *testing.T) {
+	var got strings.Builder
+	for _, layout := range []Layout{Rich, SeenOnly, Compact, Mixed} {
+		opts := Options{Prefix: "ns", Layout: layout}
+		if layout.compact() {
+			opts.Secret, opts.Window, opts.ExpectedKeys = []byte("0123456789abcdef"), 72*time.Hour, 1e6
+		}
+		s := &Store{opts: opts}
+		if layout.compact() {
+			s.buckets = newBuckets(&opts)
+		}
+		fmt.Fprintf(&got, "%s\n%s", s.layoutKey(), s.settings())
+		for _, key := range []string{"order-4711", "größer"} {
+			id, err := dedup.NewID("ns", "tenant", key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !layout.compact() {
+				fmt.Fprintf(&got, "%s\n", s.key(id))
+				continue
+			}
+			p := s.buckets.place(id)
+			fmt.Fprintf(&got, "%s %d %s\n", s.buckets.appendBucket(nil, p, 6926), p.member, s.buckets.appendLease(nil, p, id))
+		}
+	}
+	want, err := os.ReadFile(filepath.Join("testdata", "places.golden"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(want) {
+		t.Errorf("got\n%s\nwant\n%s", &got, want)
+	}
+}
+
+// FuzzSettingsDiffer: two settings are the same only where their texts are, so no process
+// takes a damaged or newer record of a layout for its own.
+func FuzzSettingsDiffer(f *testing.F) {
+	opts := Options{Prefix: "ns", Layout: Compact, Secret: []byte("0123456789abcdef"), Window: time.Hour, ExpectedKeys: 1e6}
+	mine := (&Store{opts: opts, buckets: newBuckets(&opts)}).settings()
+	for _, seed := range []string{
+		mine, "", "\n", layoutHeader, mine[:len(mine)-1], mine + "\n", mine + mine, mine + "newer 1\n",
+		strings.Replace(mine, "layout 1", "layout 2", 1), strings.Replace(mine, "compact", "mixed", 1),
+		strings.Replace(mine, "\n", "\r\n", 1), mine + strings.Repeat("x", maxLayout),
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, stored string) {
+		difference := settingsDiffer(stored, mine)
+		if (difference == "") != (stored == mine) {
+			t.Fatalf("%q: %q", stored, difference)
+		}
+		if strings.ContainsAny(difference, "\n\r\x00\x1b") {
+			t.Fatalf("%q puts more than a line into an error: %q", stored, difference)
+		}
+	})
+}

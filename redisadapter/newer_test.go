@@ -1,0 +1,46 @@
+package redisadapter_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// TestNewerRecordIsNeverRunAgain: whatever a later version has put under a key, this one does not
+// know whether it is done. It says so, runs nothing, and leaves the record as it is.
+func TestNewerRecordIsNeverRunAgain(t *testing.T) {
+	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
+		redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+			store, err := redisadapter.New(t.Context(), b.Client, layoutOptions(b.Prefix, layout))
+			must(t, err)
+			d, err := dedup.New(store, dedup.Config{
+				Namespace: "newer", Window: time.Hour, LeaseTTL: 30 * time.Second, SeenOnly: store.SeenOnly(),
+			})
+			must(t, err)
+			defer func() { must(t, d.Close(context.Background())) }()
+			id, err := dedup.NewID("newer", "", "k")
+			must(t, err)
+			key := redisadapter.Key(store, id)
+			for _, name := range redisadapter.Goldens() {
+				newer := []byte(redisadapter.Golden(t, name))
+				newer[0]++
+				must(t, b.Client.Set(t.Context(), key, string(newer), time.Hour).Err())
+				_, err := dedup.Do(t.Context(), d, "k", func(context.Context) (struct{}, error) {
+					t.Errorf("%s of the next version was run", name)
+					return struct{}{}, nil
+				})
+				if !dedup.OutcomeUnknown(err) {
+					t.Errorf("%s of the next version: %v", name, err)
+				}
+				if after := b.Client.Get(t.Context(), key).Val(); after != string(newer) {
+					t.Errorf("%s of the next version was overwritten by %x", name, after)
+				}
+			}
+			must(t, b.Client.Del(t.Context(), key).Err())
+		})
+	})
+}
