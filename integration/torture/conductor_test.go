@@ -135,7 +135,7 @@ func (c *conductor) some() (all []string) {
 func (c *conductor) tend(at int64) {
 	for i, p := range c.slots {
 		switch {
-		case p == nil && at >= c.again[i]:
+		case p == nil && at >= c.again[i] && !c.ended:
 			c.start(i)
 		case p != nil && p.since > 0 && at >= p.resume:
 			c.wake(p)
@@ -269,6 +269,11 @@ func (c *conductor) buried(slot int, err error) {
 func (c *conductor) finish() {
 	c.t.Helper()
 	c.ended = true
+	for _, n := range c.nemesis {
+		if n.since > 0 {
+			c.endStrike(n)
+		}
+	}
 	left := 0
 	for _, p := range c.slots {
 		if p == nil {

@@ -27,6 +27,7 @@ type strikeCode uint8
 const (
 	strikeOutage  strikeCode = 1 + iota // calls fail, nothing is forgotten
 	strikeAmnesia                       // what was acknowledged may be forgotten
+	strikeFull                          // new claims are refused: that is no reason for anything
 )
 
 // verdict is what a history amounts to.
@@ -126,7 +127,7 @@ func (h *history) excuse(before, e *effect) reason {
 		return byPause
 	case slices.ContainsFunc(h.stalls[before.child], within):
 		return byStall
-	case before.doubtful && slices.ContainsFunc(h.strikes, func(s strike) bool { return within(s.span) }):
+	case before.doubtful && slices.ContainsFunc(h.strikes, func(s strike) bool { return s.code == strikeOutage && within(s.span) }):
 		return byOutage
 	}
 	return ""

@@ -7,7 +7,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceward/onceward/internal/redisproxy"
 	"github.com/onceward/onceward/internal/servertest"
 )
 
@@ -18,6 +17,7 @@ type nemesis struct {
 	begin func(c *conductor)
 	end   func(c *conductor) // after lasts; nil where there is nothing to undo
 	lasts time.Duration
+	whole bool // it lasts from when all workers are there to the last delivery
 
 	times, begun int
 	since, until int64
@@ -26,7 +26,7 @@ type nemesis struct {
 // striking reports whether there is still something to come.
 func (c *conductor) striking() bool {
 	for _, n := range c.nemesis {
-		if n.begun < n.times || n.since > 0 {
+		if !n.whole && (n.begun < n.times || n.since > 0) {
 			return true
 		}
 	}
@@ -39,12 +39,13 @@ func (c *conductor) strike(at int64) {
 	share := 1 - float64(len(c.source.fresh))/float64(total)
 	for _, n := range c.nemesis {
 		switch {
-		case n.since > 0 && at >= n.until:
-			if n.end != nil {
-				n.end(c)
+		case n.whole:
+			if n.begun == 0 && c.ready() {
+				n.begun, n.since = 1, at
+				n.begin(c)
 			}
-			c.ledger.write(record{kind: struck, code: uint8(n.code), run: uint64(n.since)})
-			n.since = 0
+		case n.since > 0 && at >= n.until:
+			c.endStrike(n)
 		case n.since == 0 && n.begun < n.times && share >= float64(n.begun+1)/float64(n.times+1):
 			n.begun++
 			n.since = at
@@ -54,11 +55,29 @@ func (c *conductor) strike(at int64) {
 	}
 }
 
+// endStrike undoes what a nemesis did, and notes how long it lasted.
+func (c *conductor) endStrike(n *nemesis) {
+	if n.end != nil {
+		n.end(c)
+	}
+	c.ledger.write(record{kind: struck, code: uint8(n.code), run: uint64(n.since)})
+	n.since = 0
+}
+
+// ready reports whether there is a worker in each slot.
+func (c *conductor) ready() bool {
+	for _, p := range c.slots {
+		if p == nil || !p.ready {
+			return false
+		}
+	}
+	return true
+}
+
 // servers are those of a row.
 type servers struct {
 	redis  *servertest.Server
 	client *redis.Client
-	proxy  *redisproxy.Proxy
 }
 
 // probe asks the servers for something small all the time, until it is told to stop: when they take longer

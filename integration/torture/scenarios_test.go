@@ -1,6 +1,7 @@
 package torture_test
 
 import (
+	"github.com/onceward/onceward/internal/redisproxy"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -10,6 +11,11 @@ import (
 type size struct {
 	messages, times int
 	strikes         int
+}
+
+// tear lets so many bytes of some replies through.
+func tear(bytes int) redisproxy.Rule {
+	return redisproxy.Rule{Action: redisproxy.TearReply, Bytes: bytes, Probability: 0.002}
 }
 
 // row is a scenario.
@@ -23,9 +29,13 @@ type row struct {
 	lease        time.Duration   // default: 600 ms
 	allowed      map[string][]reason
 	verdict      porcupine.CheckResult // default: Ok
+	counts       []string              // faults of which there must be some
 	bearsErrors  bool                  // a worker that cannot open its store ends, and is started again
 	quota        func(p point) bool    // points of which at least one must have been met
 }
+
+// either is the verdict of a row in which the server may forget, or not.
+const either = porcupine.CheckResult("either")
 
 // tolerated are the reasons for second effects, by level. A machine that does not let a process, or a server,
 // run for a third of a lease is everywhere: two cores, and other tests.
@@ -57,5 +67,61 @@ var rows = []row{
 		sizes:   map[string]size{"smoke": {messages: 150, times: 3}, "ci": {messages: 400, times: 3}, "full": {messages: 20_000, times: 3}},
 		allowed: tolerated([]reason{byPause}, []reason{byPause}),
 		quota:   point.pauses,
+	},
+	{
+		id: "X12", name: "1 % of the replies dropped", compositions: onRedis, smoke: []string{"rich"},
+		nemeses: wire(redisproxy.Rule{Action: redisproxy.DropReply, Probability: 0.01}), counts: []string{"replies dropped"},
+		sizes:   map[string]size{"smoke": {messages: 500, times: 2}, "ci": {messages: 1000, times: 3}, "full": {messages: 50_000, times: 3}},
+		allowed: tolerated([]reason{byOutage}, nil),
+	},
+	{
+		id: "X13", name: "1 % of the replies swallowed, connections stay open", compositions: onRedis, smoke: []string{"seen"},
+		nemeses: wire(redisproxy.Rule{Action: redisproxy.DropReply, Hang: true, Probability: 0.01}), counts: []string{"replies dropped"},
+		sizes:   map[string]size{"smoke": {messages: 300, times: 2}, "ci": {messages: 500, times: 3}, "full": {messages: 50_000, times: 3}},
+		allowed: tolerated([]reason{byOutage}, nil),
+	},
+	{
+		id: "X14-X15", name: "1 % of the requests dropped, and of the replies torn", compositions: onRedis, smoke: []string{"mixed"},
+		nemeses: wire(redisproxy.Rule{Action: redisproxy.DropRequest, Probability: 0.01}, tear(1), tear(2), tear(3), tear(5), tear(9), tear(40)),
+		counts:  []string{"requests dropped", "replies torn"},
+		sizes:   map[string]size{"smoke": {messages: 500, times: 2}, "ci": {messages: 1000, times: 3}, "full": {messages: 50_000, times: 3}},
+		allowed: tolerated([]reason{byOutage}, nil),
+	},
+	{
+		id: "X17", name: "Redis stopped for 1.5 s", compositions: onRedis, smoke: []string{"rich"}, nemeses: freeze, counts: []string{"frozen"},
+		sizes: map[string]size{
+			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 1000, times: 3, strikes: 2}, "full": {messages: 50_000, times: 3, strikes: 50},
+		},
+		allowed: tolerated([]reason{byOutage}, nil), bearsErrors: true,
+	},
+	{
+		id: "X18", name: "Redis killed and started, with its log", compositions: onRedis, smoke: []string{"compact"}, nemeses: restart, counts: []string{"killed"},
+		sizes: map[string]size{
+			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 1000, times: 3, strikes: 3}, "full": {messages: 50_000, times: 3, strikes: 100},
+		},
+		allowed: tolerated([]reason{byOutage}, nil), bearsErrors: true,
+	},
+	{
+		id: "X19", name: "Redis killed and started, without persistence", compositions: []string{"rich", "seen"}, smoke: []string{"seen"},
+		nemeses: restartEmpty, counts: []string{"killed"}, verdict: porcupine.Illegal,
+		sizes: map[string]size{
+			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 1000, times: 3, strikes: 2}, "full": {messages: 50_000, times: 3, strikes: 50},
+		},
+		allowed: tolerated([]reason{byOutage, byAmnesia}, nil), bearsErrors: true,
+	},
+	{
+		id: "X20", name: "FLUSHALL", compositions: []string{"rich", "seen", "layered"}, smoke: []string{"rich"},
+		nemeses: flush, counts: []string{"FLUSHALL"}, verdict: porcupine.Illegal,
+		sizes: map[string]size{
+			"smoke": {messages: 500, times: 2, strikes: 2}, "ci": {messages: 1000, times: 3, strikes: 3}, "full": {messages: 50_000, times: 3, strikes: 50},
+		},
+		allowed: tolerated([]reason{byAmnesia}, nil),
+	},
+	{
+		id: "X25", name: "Redis full for 1 s, noeviction", compositions: onRedis, smoke: []string{"rich"}, nemeses: full, counts: []string{"full", "refused as full"},
+		sizes: map[string]size{
+			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 1000, times: 3, strikes: 2}, "full": {messages: 200_000, times: 3, strikes: 50},
+		},
+		allowed: tolerated(nil, nil),
 	},
 }

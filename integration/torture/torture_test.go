@@ -107,7 +107,11 @@ func (r *row) torture(t *testing.T, name string, size size) {
 // sentence fails the test for what the judge has found.
 func (r *row) sentence(t *testing.T, c *conductor, h *history, v *verdict) {
 	t.Helper()
-	if v.linear != r.verdict && r.verdict != "" || r.verdict == "" && v.linear != porcupine.Ok {
+	want := r.verdict
+	if want == "" {
+		want = porcupine.Ok
+	}
+	if v.linear != want && want != either {
 		t.Errorf("Porcupine says %s of %d operations", v.linear, v.operations)
 	}
 	if v.lost+v.doubled+v.stuck+v.selfDuplicates > 0 {
@@ -116,6 +120,11 @@ func (r *row) sentence(t *testing.T, c *conductor, h *history, v *verdict) {
 	if t.Failed() {
 		for _, p := range v.problems {
 			t.Log(p)
+		}
+	}
+	for _, name := range r.counts {
+		if c.faults(h)[name] == 0 {
+			t.Errorf("%q has not happened", name)
 		}
 	}
 	for p := live + 1; p < points; p++ {
@@ -155,7 +164,7 @@ func (c *conductor) serve(needs need) *servers {
 		c.t.Cleanup(func() { _ = s.client.Close() })
 		c.cfg.Redis = s.redis.Addr
 		c.probes = append(c.probes, func(ctx context.Context) error {
-			return s.client.Set(ctx, "probe", "", time.Minute).Err()
+			return s.client.Ping(ctx).Err() // which is answered when it is full, too
 		})
 	}
 	if needs&needPostgres != 0 {

@@ -1,0 +1,91 @@
+package torture_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/onceward/onceward/internal/redisproxy"
+)
+
+// wire puts a proxy in front of the server that breaks some of the commands on their way.
+func wire(rules ...redisproxy.Rule) func(*conductor, *servers, int) []*nemesis {
+	return func(c *conductor, s *servers, _ int) []*nemesis {
+		p := redisproxy.Start(c.t, s.redis.Addr)
+		c.cfg.Redis = p.Addr()
+		for i := range rules {
+			rules[i].Seed = c.cfg.Seed + uint64(i)
+			rules[i].Match = func(r redisproxy.Request) bool { // not those with which a connection begins
+				switch r.Name() {
+				case "HELLO", "CLIENT", "INFO", "SCRIPT", "TIME", "CONFIG":
+					return false
+				}
+				return true
+			}
+		}
+		return []*nemesis{{
+			name: "wire", code: strikeOutage, whole: true,
+			begin: func(*conductor) { p.SetRules(rules...) },
+			end: func(c *conductor) {
+				p.SetRules()
+				stats := p.Stats()
+				c.counted["replies dropped"], c.counted["requests dropped"] = stats.RepliesDropped, stats.RequestsDropped
+				c.counted["replies torn"] = stats.RepliesTorn
+			},
+		}}
+	}
+}
+
+// freeze stops the server: its connections stay open, and nothing answers.
+func freeze(_ *conductor, s *servers, times int) []*nemesis {
+	return []*nemesis{{
+		name: "frozen", code: strikeOutage, times: times, lasts: 1500 * time.Millisecond,
+		begin: func(*conductor) { s.redis.Stop(1) }, end: func(*conductor) { s.redis.Cont(1) },
+	}}
+}
+
+// restart kills the server and starts it again, with its append-only file.
+func restart(_ *conductor, s *servers, times int) []*nemesis {
+	return []*nemesis{{
+		name: "killed", code: strikeOutage, times: times,
+		begin: func(*conductor) { s.redis.Kill(1) }, end: func(*conductor) { s.redis.Start(1) },
+	}}
+}
+
+// restartEmpty does so after the server was told to keep nothing.
+func restartEmpty(c *conductor, s *servers, times int) []*nemesis {
+	keepNothing := func() { c.must(s.client.ConfigSet(context.Background(), "appendonly", "no").Err()) }
+	keepNothing()
+	return []*nemesis{{
+		name: "killed", code: strikeAmnesia, times: times,
+		begin: func(*conductor) { s.redis.Kill(1) },
+		end:   func(*conductor) { s.redis.Start(1); keepNothing() },
+	}}
+}
+
+// flush empties the server.
+func flush(c *conductor, s *servers, times int) []*nemesis {
+	return []*nemesis{{
+		name: "FLUSHALL", code: strikeAmnesia, times: times,
+		begin: func(*conductor) { c.must(s.client.FlushAll(c.t.Context()).Err()) },
+	}}
+}
+
+// full has the server take nothing new for a while.
+func full(c *conductor, s *servers, times int) []*nemesis {
+	limit := func(bytes int) { c.must(s.client.ConfigSet(c.t.Context(), "maxmemory", strconv.Itoa(bytes)).Err()) }
+	c.must(s.client.ConfigSet(c.t.Context(), "maxmemory-policy", "noeviction").Err())
+	return []*nemesis{{
+		name: "full", code: strikeFull, times: times, lasts: time.Second,
+		begin: func(*conductor) { limit(1) },
+		end: func(c *conductor) {
+			limit(0)
+			for why, n := range c.refused {
+				if strings.Contains(why, "full") {
+					c.counted["refused as full"] = n
+				}
+			}
+		},
+	}}
+}
