@@ -34,10 +34,15 @@ var (
 func sinkOf(prefix string) string { return prefix + "_sink" }
 
 func openPostgres(w *worker) (*sql.DB, error) {
-	cfg, err := pgx.ParseConfig(w.cfg.Postgres)
+	return openPostgresIn(w, pgx.QueryExecModeCacheStatement)
+}
+
+func openPostgresIn(w *worker, mode pgx.QueryExecMode) (*sql.DB, error) {
+	cfg, err := pgx.ParseConfig(withApplication(w.cfg.Postgres, w.cfg.Prefix))
 	if err != nil {
 		return nil, err
 	}
+	cfg.DefaultQueryExecMode = mode
 	inner := cfg.DialFunc
 	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return w.commits(inner(ctx, network, addr))
@@ -71,14 +76,15 @@ var doomed atomic.Pointer[delivery]
 // commitConn is a connection on which a COMMIT can be the end.
 type commitConn struct {
 	net.Conn
-	w *worker
+	w    *worker
+	gone atomic.Bool // the client has been told that it is closed
 }
 
 func (w *worker) commits(c net.Conn, err error) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &commitConn{c, w}, nil
+	return &commitConn{Conn: c, w: w}, nil
 }
 
 // Write dies of a COMMIT, in its middle or after it.
@@ -93,8 +99,19 @@ func (c *commitConn) Write(b []byte) (int, error) {
 			}
 			c.w.die(d)
 		}
+		if n, err, done := c.cut(b); done {
+			return n, err
+		}
 	}
 	return c.Conn.Write(b)
+}
+
+// Close leaves a connection open on which a COMMIT is still under way.
+func (c *commitConn) Close() error {
+	if c.gone.Load() {
+		return nil
+	}
+	return c.Conn.Close()
 }
 
 // inTransaction is level Atomic.

@@ -2,9 +2,11 @@ package torture_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
@@ -39,11 +41,16 @@ func init() { // the table refers to functions that refer to it
 		"seen":    {level: "claimed", store: "redis, seen only", needs: needRedis, open: overRedis(redisadapter.SeenOnly)},
 		"compact": {level: "claimed", store: "redis, compact", needs: needRedis, open: overRedis(redisadapter.Compact)},
 		"mixed":   {level: "claimed", store: "redis, mixed", needs: needRedis, open: overRedis(redisadapter.Mixed)},
+		"waited":  {level: "claimed", store: "redis, rich, WAIT 1", needs: needRedis, open: waited},
 		"asked":   {level: "asked", store: "redis, rich", needs: needRedis, open: asked},
 		"layered": {level: "claimed", store: "leases in redis, records in postgres", needs: needRedis | needPostgres, open: layered},
 		"postgres": {
 			level: "atomic", store: "postgres", needs: needPostgres, atomic: true, open: inTransaction(onPostgres),
 		},
+		"postgres simple":   overPostgres(pgx.QueryExecModeSimpleProtocol),
+		"postgres exec":     overPostgres(pgx.QueryExecModeExec),
+		"postgres describe": overPostgres(pgx.QueryExecModeCacheDescribe),
+		"postgres uncached": overPostgres(pgx.QueryExecModeDescribeExec),
 		"mariadb": {
 			level: "atomic", store: "mariadb", needs: needMariaDB, atomic: true, open: inTransaction(onMariaDB),
 		},
@@ -69,6 +76,29 @@ func (w *worker) redisStore(ctx context.Context, client *redis.Client, layout re
 // config is that of a Deduper.
 func (w *worker) config() dedup.Config {
 	return dedup.Config{Namespace: namespace, Window: window, LeaseTTL: w.cfg.Lease, Hold: hold, StoreTimeout: w.cfg.Lease / 3}
+}
+
+// overPostgres is level Atomic in another of pgx's ways to execute a statement.
+func overPostgres(mode pgx.QueryExecMode) composition {
+	e := onPostgres
+	e.db = func(w *worker) (*sql.DB, error) { return openPostgresIn(w, mode) }
+	return composition{level: "atomic", store: "postgres, pgx mode " + mode.String(), needs: needPostgres, atomic: true, open: inTransaction(e)}
+}
+
+// waited has each write wait for the replica.
+func waited(ctx context.Context, w *worker) (handle, func(context.Context) error, error) {
+	client := w.client()
+	store, err := redisadapter.New(ctx, client, redisadapter.Options{
+		Prefix: w.cfg.Prefix, OnFinding: func(redisadapter.Finding) {}, Durability: redisadapter.Durability{Replicas: 1, Timeout: w.cfg.Timeout / 2},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	d, err := dedup.New(&recorder{Store: store, w: w}, w.config())
+	if err != nil {
+		return nil, nil, err
+	}
+	return w.claimedBy(d), ended(d, client), nil
 }
 
 // overRedis is level Claimed: the effect is elsewhere.

@@ -51,6 +51,7 @@ type conductor struct {
 	cfg     settings
 	rng     *rand.Rand
 	source  *source
+	times   int // that each message is delivered
 	ledger  *ledger
 	slots   [slots]*process
 	again   [slots]int64 // when a slot gets its next process
@@ -59,6 +60,7 @@ type conductor struct {
 	probes  []func(ctx context.Context) error // of servers
 	child   int
 	ended   bool
+	said    []string // on stderr, for a test that fails
 	nemesis []*nemesis
 	stuck   int            // deliveries that did not come through in time
 	refused map[string]int // by reason
@@ -74,7 +76,7 @@ func newConductor(t *testing.T, r *row, cfg settings, size size) *conductor {
 	}
 	c := &conductor{
 		t: t, row: r, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 1)), source: newSource(cfg.Seed, size.messages, size.times),
-		ledger: l, events: make(chan event, 1024), refused: map[string]int{}, counted: map[string]int{},
+		times: size.times, ledger: l, events: make(chan event, 1024), refused: map[string]int{}, counted: map[string]int{},
 	}
 	t.Cleanup(func() { c.killAll(); _ = l.file.Close() })
 	return c
@@ -254,7 +256,7 @@ func (c *conductor) buried(slot int, err error) {
 		c.t.Errorf("process %d ended with %v", p.child, err)
 	}
 	if text := p.errors.String(); text != "" {
-		c.t.Logf("process %d said: %.3000s", p.child, text)
+		c.said = append(c.said, fmt.Sprintf("process %d said: %.1000s", p.child, text))
 	}
 	if killed {
 		c.ledger.write(record{kind: died, arg: int64(p.child)})

@@ -22,6 +22,7 @@ type effect struct {
 	message      uint32
 	begun, ended int64
 	claimed      int64 // when its claim was sent
+	granted      int64 // when that was answered
 	marked       int64 // when its mark was answered as written; never otherwise
 	doubtful     bool  // something of it was answered with "unknown", or not at all
 }
@@ -55,6 +56,7 @@ type history struct {
 	ops      map[uint32][]*operation
 	points   map[point]int // met
 	asked    int           // questions to the downstream
+	cuts     [3]int        // COMMITs, by how
 	runs     int           // effects that have ended
 }
 
@@ -76,7 +78,7 @@ func (h *history) read(dir string) error {
 		at := id{child, r.run}
 		switch r.kind {
 		case effectBegun:
-			effects[at] = &effect{child: child, run: r.run, message: r.message, begun: r.at, claimed: r.at, marked: never}
+			effects[at] = &effect{child: child, run: r.run, message: r.message, begun: r.at, claimed: r.at, granted: r.at, marked: never}
 		case effectEnded:
 			if e := effects[at]; e != nil {
 				e.ended = r.at
@@ -103,6 +105,8 @@ func (h *history) read(dir string) error {
 			h.strikes = append(h.strikes, strike{span{int64(r.run), r.at}, strikeCode(r.code)})
 		case oracled:
 			h.asked++
+		case cutting:
+			h.cuts[r.code]++
 		case refusing:
 		}
 	})
@@ -127,14 +131,14 @@ func (h *history) add(e *effect) {
 	}
 }
 
-// settle finds out when effects were claimed and marked, and sorts them by their claims.
+// settle finds out when effects were claimed and marked, and sorts them as their claims were granted.
 func (h *history) settle() {
 	for message, effects := range h.effects {
 		for _, e := range effects {
 			h.follow(e, h.ops[message])
 		}
 		slices.SortStableFunc(effects, func(a, b *effect) int {
-			return cmp.Or(cmp.Compare(a.claimed, b.claimed), cmp.Compare(a.begun, b.begun))
+			return cmp.Or(cmp.Compare(a.granted, b.granted), cmp.Compare(a.begun, b.begun))
 		})
 	}
 }
@@ -143,7 +147,7 @@ func (h *history) follow(e *effect, ops []*operation) {
 	var token uint64
 	for _, o := range ops {
 		if o.child == e.child && o.op == opClaim && o.code == saidAcquired && o.back <= e.begun && (token == 0 || o.call > e.claimed) {
-			e.claimed, token = o.call, o.token
+			e.claimed, e.granted, token = o.call, o.back, o.token
 		}
 	}
 	for _, o := range ops {

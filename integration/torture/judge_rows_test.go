@@ -178,6 +178,27 @@ var judgeRows = []struct {
 		s.strikes(strikeAmnesia, 50, 51)
 		s.good(2, 2, 120)
 	}, judged{explained: 1, illegal: true}},
+	{"in flight, after an end that was forgotten", func(s *tale) {
+		s.good(1, 1, 10)
+		s.strikes(strikeAmnesia, 20, 21)
+		s.op(2, opClaim, 2, 40, 41, saidInFlight, 0)
+		s.good(2, 3, 120)
+	}, judged{explained: 1, illegal: true}},
+	{"again, by a claim that was sent before the store forgot the first", func(s *tale) {
+		s.op(1, opClaim, 1, 10, 60, saidAcquired, 0)
+		s.claims(2, 2, 12)
+		s.runs(2, 14)
+		s.strikes(strikeAmnesia, 20, 50)
+		s.runs(1, 62)
+		s.marks(1, 1, 66)
+		s.acks(1, 68)
+	}, judged{explained: 1, illegal: true}},
+	{"again, after the process got no processor", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.say(1, record{kind: stalled, arg: 200 * milli, at: 300})
+		s.good(2, 2, 120)
+	}, judged{explained: 1}},
 	{"again, and the store forgot later", func(s *tale) {
 		s.good(1, 1, 10)
 		s.good(2, 2, 120)

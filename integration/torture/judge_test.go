@@ -111,7 +111,7 @@ func (h *history) excuse(before, e *effect) reason {
 		return ""
 	}
 	for _, s := range h.strikes {
-		if s.code == strikeAmnesia && s.meets(before.claimed, e.begun) {
+		if s.code == strikeAmnesia && s.meets(before.claimed, max(before.begun, e.begun)) {
 			return byAmnesia
 		}
 	}
@@ -144,7 +144,7 @@ func (v *verdict) inFlight(h *history) {
 			}
 			alive := false
 			for _, other := range ops {
-				if other.op == opClaim && other.token != o.token && other.call <= o.back && until[other.token] >= o.call {
+				if other.op == opClaim && other.token != o.token && other.call <= o.back && h.remembered(until[other.token], other.call, o) >= o.call {
 					alive = alive || other.back == 0 || other.code == saidAcquired || other.code == saidUnknown
 				}
 			}
@@ -153,6 +153,16 @@ func (v *verdict) inFlight(h *history) {
 			}
 		}
 	}
+}
+
+// remembered is until when a claim may have lasted whose end was at a time: that may have been forgotten.
+func (h *history) remembered(until, since int64, o *operation) int64 {
+	for _, s := range h.strikes {
+		if s.code == strikeAmnesia && s.meets(since, o.back) {
+			until = max(until, s.to+h.lease+grace)
+		}
+	}
+	return until
 }
 
 // ends says until when each token may have owned a key.

@@ -43,6 +43,7 @@ const (
 	died                        // conductor: process arg is dead
 	paused                      // conductor: process arg stood still until now; run is since when
 	struck                      // conductor: a strike of the nemesis of this code, from run until now
+	cutting                     // a COMMIT is cut; code is how
 	oracled                     // the downstream was asked; code 1 when it had the effect
 )
 

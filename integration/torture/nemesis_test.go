@@ -2,6 +2,7 @@ package torture_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,7 +36,7 @@ func (c *conductor) striking() bool {
 
 // strike has the nemeses do what is due: the k-th of n strikes when k of n+1 parts have been delivered.
 func (c *conductor) strike(at int64) {
-	total := len(c.source.numbers) * c.row.sizes[profile].times
+	total := len(c.source.numbers) * c.times
 	share := 1 - float64(len(c.source.fresh))/float64(total)
 	for _, n := range c.nemesis {
 		switch {
@@ -46,13 +47,18 @@ func (c *conductor) strike(at int64) {
 			}
 		case n.since > 0 && at >= n.until:
 			c.endStrike(n)
-		case n.since == 0 && n.begun < n.times && share >= float64(n.begun+1)/float64(n.times+1):
+		case n.since == 0 && !c.struck() && n.begun < n.times && share >= float64(n.begun+1)/float64(n.times+1):
 			n.begun++
 			n.since = at
 			n.begin(c)
 			n.until = now() + int64(n.lasts)
 		}
 	}
+}
+
+// struck reports whether a strike lasts: there is one at a time.
+func (c *conductor) struck() bool {
+	return slices.ContainsFunc(c.nemesis, func(n *nemesis) bool { return n.since > 0 && !n.whole })
 }
 
 // endStrike undoes what a nemesis did, and notes how long it lasted.
@@ -76,8 +82,10 @@ func (c *conductor) ready() bool {
 
 // servers are those of a row.
 type servers struct {
-	redis  *servertest.Server
-	client *redis.Client
+	redis    *servertest.Server
+	client   *redis.Client
+	postgres *servertest.Server // of the row's own
+	pair     *pair
 }
 
 // probe asks the servers for something small all the time, until it is told to stop: when they take longer

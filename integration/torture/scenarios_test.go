@@ -2,6 +2,7 @@ package torture_test
 
 import (
 	"github.com/onceward/onceward/internal/redisproxy"
+	"slices"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -30,6 +31,8 @@ type row struct {
 	allowed      map[string][]reason
 	verdict      porcupine.CheckResult // default: Ok
 	counts       []string              // faults of which there must be some
+	private      bool                  // it has a PostgreSQL of its own
+	pair         bool                  // it has a Redis with a replica
 	bearsErrors  bool                  // a worker that cannot open its store ends, and is started again
 	quota        func(p point) bool    // points of which at least one must have been met
 }
@@ -46,8 +49,9 @@ func tolerated(claimed, asked []reason) map[string][]reason {
 }
 
 var (
-	onRedis  = []string{"rich", "seen", "compact", "mixed"}
-	anywhere = append(append([]string{}, onRedis...), "asked", "layered", "postgres", "mariadb")
+	onRedis        = []string{"rich", "seen", "compact", "mixed"}
+	inTransactions = []string{"postgres", "postgres simple", "postgres exec", "postgres describe", "postgres uncached", "mariadb"}
+	anywhere       = append(append([]string{}, onRedis...), "asked", "layered", "postgres", "mariadb")
 )
 
 var rows = []row{
@@ -123,5 +127,50 @@ var rows = []row{
 			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 1000, times: 3, strikes: 2}, "full": {messages: 200_000, times: 3, strikes: 50},
 		},
 		allowed: tolerated(nil, nil),
+	},
+	{
+		id: "X40", name: "processes killed and stopped, Redis stopped and killed", compositions: []string{"rich", "compact", "asked"}, smoke: []string{"compact"},
+		fates: fates{slices.Concat(crashes, pauses), 40}, counts: []string{"frozen", "killed"},
+		nemeses: func(c *conductor, s *servers, strikes int) []*nemesis {
+			return slices.Concat(restart(c, s, strikes), freeze(c, s, strikes))
+		},
+		sizes: map[string]size{
+			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 1000, times: 2, strikes: 2}, "full": {messages: 100_000, times: 3, strikes: 100},
+		},
+		allowed: tolerated([]reason{byDeath, byPause, byOutage}, []reason{byPause}), bearsErrors: true,
+	},
+	{
+		id: "X28", name: "5 % of the COMMITs cut", compositions: inTransactions, smoke: []string{"postgres"}, nemeses: cutCommits,
+		counts:  []string{"COMMIT not delivered", "COMMIT not answered", "COMMIT late"},
+		sizes:   map[string]size{"smoke": {messages: 300, times: 2}, "ci": {messages: 500, times: 2}, "full": {messages: 20_000, times: 2}},
+		allowed: tolerated(nil, nil),
+	},
+	{
+		id: "X30", name: "database sessions killed", compositions: []string{"postgres", "mariadb", "layered"}, smoke: []string{"mariadb"}, nemeses: killBackends,
+		counts: []string{"backends killed"},
+		sizes: map[string]size{
+			"smoke": {messages: 300, times: 2, strikes: 3}, "ci": {messages: 500, times: 2, strikes: 10}, "full": {messages: 20_000, times: 2, strikes: 100},
+		},
+		allowed: tolerated([]reason{byOutage}, nil),
+	},
+	{
+		id: "X30r", name: "PostgreSQL killed, or stopped at once, and started", compositions: []string{"postgres"}, private: true, nemeses: restartPostgres,
+		counts: []string{"killed"},
+		sizes: map[string]size{
+			"ci": {messages: 500, times: 2, strikes: 2}, "full": {messages: 20_000, times: 2, strikes: 100},
+		},
+		allowed: tolerated(nil, nil), bearsErrors: true,
+	},
+	{
+		id: "X22", name: "Redis primary killed, replica promoted", compositions: []string{"rich", "seen"}, pair: true, nemeses: promote,
+		counts: []string{"promoted"}, verdict: either,
+		sizes:   map[string]size{"ci": {messages: 1000, times: 3, strikes: 2}, "full": {messages: 50_000, times: 3, strikes: 100}},
+		allowed: tolerated([]reason{byOutage, byAmnesia}, nil), bearsErrors: true,
+	},
+	{
+		id: "X22w", name: "the same, WAIT 1", compositions: []string{"waited"}, pair: true, nemeses: promoteWaited,
+		counts:  []string{"promoted"},
+		sizes:   map[string]size{"ci": {messages: 1000, times: 3, strikes: 2}, "full": {messages: 50_000, times: 3, strikes: 100}},
+		allowed: tolerated([]reason{byOutage}, nil), bearsErrors: true,
 	},
 }

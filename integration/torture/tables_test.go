@@ -39,7 +39,9 @@ func (c *conductor) migrate(e engine) {
 // open connects from the conductor's own process.
 func (c *conductor) open(e engine) *sql.DB {
 	c.t.Helper()
-	db, err := e.db(&worker{cfg: &c.cfg})
+	cfg := c.cfg
+	cfg.Cut = 0
+	db, err := e.db(&worker{cfg: &cfg})
 	c.must(err)
 	c.t.Cleanup(func() { _ = db.Close() })
 	return db

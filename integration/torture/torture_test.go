@@ -1,6 +1,7 @@
 package torture_test
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"math/rand/v2"
@@ -34,8 +35,23 @@ var profile = func() string {
 	return "smoke"
 }()
 
-// TestTorture runs every row of the profile over every composition that it is for.
+// TestTorture runs every row of the profile over every composition that it is for. A soak is rounds of those
+// of ci, each with other seeds, until its time is over.
 func TestTorture(t *testing.T) {
+	if profile != "soak" {
+		torture(t, profile)
+		return
+	}
+	last, err := time.ParseDuration(cmp.Or(os.Getenv("ONCEWARD_TORTURE_FOR"), "1h"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for began, n := time.Now(), 1; time.Since(began) < last && !t.Failed(); n++ {
+		t.Run("round"+strconv.Itoa(n), func(t *testing.T) { torture(t, "ci") })
+	}
+}
+
+func torture(t *testing.T, profile string) {
 	for i := range rows {
 		r := &rows[i]
 		size, wanted := r.sizes[profile]
@@ -118,8 +134,8 @@ func (r *row) sentence(t *testing.T, c *conductor, h *history, v *verdict) {
 		t.Errorf("lost %d, doubled %d, stuck %d, own claims taken for others' %d", v.lost, v.doubled, v.stuck, v.selfDuplicates)
 	}
 	if t.Failed() {
-		for _, p := range v.problems {
-			t.Log(p)
+		for _, text := range append(v.problems, c.said[:min(len(c.said), 20)]...) {
+			t.Log(text)
 		}
 	}
 	for _, name := range r.counts {
@@ -145,6 +161,11 @@ func (c *conductor) faults(h *history) map[string]int {
 	for _, n := range c.nemesis {
 		all[n.name] = n.begun
 	}
+	for how, n := range h.cuts {
+		if n > 0 {
+			all["COMMIT "+[...]string{"not delivered", "not answered", "late"}[how]] = n
+		}
+	}
 	if n := c.slow.Load(); n > 0 {
 		all["slow"] = int(n)
 	}
@@ -159,16 +180,26 @@ func (c *conductor) serve(needs need) *servers {
 	c.t.Helper()
 	s := &servers{}
 	if needs&needRedis != 0 {
-		s.redis = servertest.Private(c.t, servertest.KindRedis)
-		s.client = redis.NewClient(&redis.Options{Addr: s.redis.Addr})
-		c.t.Cleanup(func() { _ = s.client.Close() })
+		kind := servertest.KindRedis
+		if c.row.pair {
+			kind = servertest.KindRedisPair
+		}
+		s.redis = servertest.Private(c.t, kind)
 		c.cfg.Redis = s.redis.Addr
+		if c.row.pair {
+			s.pair = newPair(c, s.redis)
+			c.cfg.Redis = s.pair.name
+		}
+		s.client = redis.NewClient(&redis.Options{Addr: c.cfg.Redis})
+		c.t.Cleanup(func() { _ = s.client.Close() })
 		c.probes = append(c.probes, func(ctx context.Context) error {
 			return s.client.Ping(ctx).Err() // which is answered when it is full, too
 		})
 	}
 	if needs&needPostgres != 0 {
-		c.cfg.Postgres = servertest.Postgres(c.t)
+		if c.cfg.Postgres = servertest.Postgres(c.t); c.row.private {
+			c.cfg.Postgres = c.ownPostgres(s)
+		}
 		c.migrate(onPostgres)
 	}
 	if needs&needMariaDB != 0 {

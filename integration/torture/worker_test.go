@@ -32,6 +32,7 @@ type settings struct {
 	Prefix      string // of names on servers
 	Fates       fates
 	Lease       time.Duration
+	Cut         int           // COMMITs in a thousand
 	Timeout     time.Duration // of a command
 }
 

@@ -1,0 +1,110 @@
+package torture_test
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/onceward/onceward/internal/servertest"
+)
+
+// cutCommits has some of the COMMITs of all workers cut: not delivered, delivered and not answered, or
+// delivered when the client has gone.
+func cutCommits(c *conductor, _ *servers, _ int) []*nemesis {
+	c.cfg.Cut = 50
+	return nil
+}
+
+// cut is what happens to a COMMIT, if anything: the connection ends in any case.
+func (c *commitConn) cut(b []byte) (n int, err error, done bool) {
+	if c.w.cfg.Cut == 0 || rand.IntN(1000) >= c.w.cfg.Cut {
+		return 0, nil, false
+	}
+	how := rand.IntN(3)
+	c.w.ledger.write(record{kind: cutting, code: uint8(how)})
+	switch how {
+	case 0: // undelivered
+		_ = c.Conn.Close()
+		return 0, net.ErrClosed, true
+	case 1: // executed, most likely, and its reply is lost
+		n, _ = c.Conn.Write(b)
+		<-time.After(time.Duration(rand.IntN(3000)) * time.Microsecond)
+		_ = c.Conn.Close()
+		return n, nil, true
+	}
+	// It comes to the server when the client has gone on, on another connection.
+	go func() {
+		<-time.After(time.Duration(rand.IntN(20)) * time.Millisecond)
+		_, _ = c.Conn.Write(b)
+		_, _ = io.CopyN(io.Discard, c.Conn, 1)
+		_ = c.Conn.Close()
+	}()
+	c.gone.Store(true)
+	return 0, net.ErrClosed, true
+}
+
+// killBackends ends the workers' sessions in the midst of what they do.
+func killBackends(c *conductor, _ *servers, times int) []*nemesis {
+	e := onPostgres
+	if c.cfg.MariaDB != "" {
+		e = onMariaDB
+	}
+	db := c.open(e)
+	return []*nemesis{{
+		name: "backends killed", code: strikeOutage, times: times,
+		begin: func(c *conductor) {
+			if e.dialect == onPostgres.dialect {
+				_, err := db.ExecContext(c.t.Context(),
+					`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND pid <> pg_backend_pid()`, c.cfg.Prefix)
+				c.must(err)
+				return
+			}
+			rows, err := db.QueryContext(c.t.Context(), `SELECT id FROM information_schema.processlist WHERE info LIKE ? AND id <> CONNECTION_ID()`, "%"+c.cfg.Prefix+"%")
+			c.must(err)
+			var ids []int64
+			for rows.Next() {
+				var id int64
+				c.must(rows.Scan(&id))
+				ids = append(ids, id)
+			}
+			c.must(errors.Join(rows.Err(), rows.Close()))
+			for _, id := range ids {
+				_, _ = db.ExecContext(c.t.Context(), "KILL ?", id) // it may have gone
+			}
+		},
+	}}
+}
+
+// restartPostgres ends a server of the row's own at once, all backends with it, and starts it again.
+func restartPostgres(c *conductor, s *servers, times int) []*nemesis {
+	return []*nemesis{{
+		name: "killed", code: strikeOutage, times: times,
+		begin: func(c *conductor) {
+			if c.rng.IntN(2) == 0 {
+				s.postgres.Kill(1)
+			} else {
+				s.postgres.Quit(1)
+			}
+		},
+		end: func(*conductor) { s.postgres.Start(1) },
+	}}
+}
+
+// ownPostgres starts a server for one row.
+func (c *conductor) ownPostgres(s *servers) string {
+	c.t.Helper()
+	s.postgres = servertest.Private(c.t, servertest.KindPostgres)
+	return s.postgres.Addr
+}
+
+// withApplication names the workers' sessions in a URL.
+func withApplication(url, name string) string {
+	sep := "?"
+	if strings.Contains(url, "?") {
+		sep = "&"
+	}
+	return url + sep + "application_name=" + name
+}
