@@ -27,6 +27,7 @@ type strikeCode uint8
 const (
 	strikeOutage  strikeCode = 1 + iota // calls fail, nothing is forgotten
 	strikeAmnesia                       // what was acknowledged may be forgotten
+	strikeWire                          // some commands or their answers get lost, no time passes
 	strikeFull                          // new claims are refused: that is no reason for anything
 )
 
@@ -125,9 +126,11 @@ func (h *history) excuse(before, e *effect) reason {
 		return byDeath
 	case slices.ContainsFunc(h.pauses[before.child], within):
 		return byPause
+	case before.doubtful && h.blocked(before.message, within):
+		return byPause
 	case slices.ContainsFunc(h.stalls[before.child], within):
 		return byStall
-	case before.doubtful && slices.ContainsFunc(h.strikes, func(s strike) bool { return s.code == strikeOutage && within(s.span) }):
+	case before.doubtful && slices.ContainsFunc(h.strikes, func(s strike) bool { return (s.code == strikeOutage || s.code == strikeWire) && within(s.span) }):
 		return byOutage
 	}
 	return ""
@@ -155,10 +158,16 @@ func (v *verdict) inFlight(h *history) {
 	}
 }
 
+// blocked reports whether another owner of the message was stopped, maybe with a row locked.
+func (h *history) blocked(message uint32, within func(span) bool) bool {
+	return slices.ContainsFunc(h.effects[message], func(e *effect) bool { return slices.ContainsFunc(h.pauses[e.child], within) })
+}
+
 // remembered is until when a claim may have lasted whose end was at a time: that may have been forgotten.
 func (h *history) remembered(until, since int64, o *operation) int64 {
 	for _, s := range h.strikes {
-		if s.code == strikeAmnesia && s.meets(since, o.back) {
+		// A server that is slow may execute what it was sent when the client has given up.
+		if (s.code == strikeAmnesia || s.code == strikeOutage) && s.meets(since, o.back) {
 			until = max(until, s.to+h.lease+grace)
 		}
 	}

@@ -4,11 +4,15 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/onceward/onceward/integration/internal/results"
 )
+
+// keeping is for rows that end at the same time.
+var keeping sync.Mutex
 
 // keep writes a row for the table, where one is wanted.
 func (r *row) keep(t *testing.T, c *conductor, h *history, v *verdict, took time.Duration) {
@@ -17,6 +21,8 @@ func (r *row) keep(t *testing.T, c *conductor, h *history, v *verdict, took time
 	if name == "" {
 		return
 	}
+	keeping.Lock()
+	defer keeping.Unlock()
 	made := compositions[c.cfg.Composition]
 	err := results.Keep(name, results.Row{
 		Scenario: r.id + " " + r.name, Store: made.store, Level: made.level, Seed: c.cfg.Seed, Messages: h.messages, Deliveries: c.source.given,

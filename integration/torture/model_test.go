@@ -139,6 +139,9 @@ func changed(s keyState, o *operation) []keyState {
 		if !isHeld && (!ours || s.mayLapse(o)) {
 			return []keyState{s}
 		}
+		if isHeld && s.standing == done && s.token == o.token { // compact: the lease is dropped after the member is added
+			return []keyState{s}
+		}
 	case opFinish:
 		ended := keyState{standing: done, token: o.token}
 		switch {

@@ -25,7 +25,7 @@ func wire(rules ...redisproxy.Rule) func(*conductor, *servers, int) []*nemesis {
 			}
 		}
 		return []*nemesis{{
-			name: "wire", code: strikeOutage, whole: true,
+			name: "wire", code: strikeWire, whole: true,
 			begin: func(*conductor) { p.SetRules(rules...) },
 			end: func(c *conductor) {
 				p.SetRules()

@@ -102,8 +102,14 @@ func work(cfg *settings, in io.Reader, out io.Writer) error {
 	if !known {
 		return fmt.Errorf("there is no composition %q", cfg.Composition)
 	}
-	if w.handle, w.close, err = made.open(ctx, w); err != nil {
-		return err
+	for tries := 0; ; tries++ { // a server that is busy, or away, comes back
+		if w.handle, w.close, err = made.open(ctx, w); err == nil {
+			break
+		}
+		if tries == 20 {
+			return err
+		}
+		<-time.After(100 * time.Millisecond)
 	}
 	go w.watch(ctx)
 	w.say("READY")
