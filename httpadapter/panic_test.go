@@ -42,19 +42,25 @@ func TestPanicAfterAnAnswerHasBegun(t *testing.T) {
 		keep  func(int) bool
 		kept  bool
 	}{
-		{"201", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) }, nil, true},
+		{"201", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }, nil, true},
 		{"body alone", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("paid")) }, nil, true},
 		{"flushed", func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() }, nil, true},
-		{"303", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(303) }, nil, true},
-		{"201, Forgo", func(w http.ResponseWriter, r *http.Request) { httpadapter.Forgo(r.Context()); w.WriteHeader(201) }, nil, true},
+		{"303", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusSeeOther) }, nil, true},
+		{"201, Forgo", func(w http.ResponseWriter, r *http.Request) {
+			httpadapter.Forgo(r.Context())
+			w.WriteHeader(http.StatusCreated)
+		}, nil, true},
 		{"nothing", func(http.ResponseWriter, *http.Request) {}, nil, false},
 		{"a header", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Location", "/1") }, nil, false},
-		{"102", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(102) }, nil, false},
-		{"101", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }, nil, false},
-		{"303, Forgo", func(w http.ResponseWriter, r *http.Request) { httpadapter.Forgo(r.Context()); w.WriteHeader(303) }, nil, false},
-		{"303, not kept", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(303) }, func(s int) bool { return s < 300 }, false},
-		{"422", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(422) }, nil, false},
-		{"500, kept", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, httpadapter.KeepStripeV1, false},
+		{"102", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusProcessing) }, nil, false},
+		{"101", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusSwitchingProtocols) }, nil, false},
+		{"303, Forgo", func(w http.ResponseWriter, r *http.Request) {
+			httpadapter.Forgo(r.Context())
+			w.WriteHeader(http.StatusSeeOther)
+		}, nil, false},
+		{"303, not kept", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusSeeOther) }, func(s int) bool { return s < 300 }, false},
+		{"422", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnprocessableEntity) }, nil, false},
+		{"500, kept", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, httpadapter.KeepStripeV1, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			angry := true
@@ -65,7 +71,7 @@ func TestPanicAfterAnAnswerHasBegun(t *testing.T) {
 					panic(http.ErrAbortHandler)
 				}
 			})
-			if got := panics(t, s.h, post("k", "")); got != http.ErrAbortHandler {
+			if got := panics(t, s.h, post("k", "")); got != any(http.ErrAbortHandler) {
 				t.Errorf("recovered %v", got)
 			}
 			if _, err := used.Write([]byte("late")); err == nil {
@@ -91,7 +97,7 @@ func TestPanicInATransaction(t *testing.T) {
 		return dedup.Result[[]byte]{Outcome: dedup.Acquired, Value: value}, err
 	}}
 	h := newMiddleware(t, run, byHeader, httpadapter.Config{}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(201)
+		w.WriteHeader(http.StatusCreated)
 		panic("boom")
 	}))
 	if got := panics(t, h, post("k", "")); got != "boom" {
@@ -108,7 +114,7 @@ func TestPanicThatIsNotRecorded(t *testing.T) {
 	}}
 	cfg := httpadapter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	h := newMiddleware(t, run, byHeader, cfg).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(201)
+		w.WriteHeader(http.StatusCreated)
 		panic("boom")
 	}))
 	if got := panics(t, h, post("k", "")); got != "boom" {
@@ -162,7 +168,7 @@ func TestProxyWhoseUpstreamBreaksOff(t *testing.T) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, _ := io.ReadAll(resp.Body)
-	if resp.StatusCode != 410 || charges.Load() != 1 {
+	if resp.StatusCode != http.StatusGone || charges.Load() != 1 {
 		t.Errorf("%d charges, answered with %d %s", charges.Load(), resp.StatusCode, body)
 	}
 }

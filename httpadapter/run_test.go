@@ -323,7 +323,7 @@ func TestSilenceIsLogged(t *testing.T) {
 		cfg.Timeout = time.Second
 		newService(t, cfg, func(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
-			w.WriteHeader(504)
+			w.WriteHeader(http.StatusGatewayTimeout)
 		}).post("secret", "")
 		if log.Len() > 0 {
 			t.Errorf("logged an answer: %s", &log)

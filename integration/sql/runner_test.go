@@ -342,7 +342,7 @@ func TestPanicUnderHTTP(t *testing.T) {
 	}))
 	func() {
 		defer func() {
-			if v := recover(); v != http.ErrAbortHandler {
+			if v := recover(); v != any(http.ErrAbortHandler) {
 				t.Errorf("recovered %v", v)
 			}
 		}()

@@ -26,7 +26,7 @@ func TestFrom(t *testing.T) {
 		}
 		leaves(gone)
 		synctest.Wait()
-		if context.Cause(waits) != gone || leave() || leave() {
+		if !errors.Is(context.Cause(waits), gone) || leave() || leave() {
 			t.Errorf("it waits without its client: %v", context.Cause(waits))
 		}
 		if runs.Err() != nil || !leaveEarly() || runs.Value(name{}) != "acme" {
