@@ -29,7 +29,7 @@ var shares = []int{0, 10, 50, 90}
 
 // oldKeys is how many keys have a record in SQL that Redis has forgotten: each of them is a duplicate
 // once, and hot from then on. There are enough for a count of lookups, and for ten timings.
-func (e *Env) oldKeys() int { return max(e.most()/500, 10*batchIDs) }
+func (e *Env) oldKeys() int { return max(e.most()/500, 5*batchIDs) }
 
 // layered: claim and completion of a batch with and without the filter.
 func (e *Env) layered() []harness.Group {
@@ -165,7 +165,7 @@ func (e *Env) newLayers(ctx context.Context, filter bool) (*layers, error) {
 
 // open fills the table with old records, and puts Redis and the filter in front of it.
 func (l *layers) open(ctx context.Context, e *Env, name string, filter bool) error {
-	cfg := dedup.Config{Namespace: name, Window: 21 * 24 * time.Hour, LeaseTTL: time.Minute}
+	cfg := dedup.Config{Namespace: name, Window: 21 * 24 * time.Hour, LeaseTTL: time.Minute, StoreTimeout: 30 * time.Second}
 	if filter {
 		f, feed, err := open(options(e.most() / 10))
 		if err != nil {

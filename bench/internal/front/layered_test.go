@@ -12,6 +12,7 @@ import (
 
 // The filter saves the lookups that it is there for, and no more records are made than keys.
 func TestLayered(t *testing.T) {
+	t.Parallel()
 	redis, err := server.Open(t.Context(), server.Embedded, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,8 @@ func embedded(t *testing.T) *server.Server {
 
 // A stream has the duplicates that its name says, where a consumer can tell them from what is in flight.
 func TestStreams(t *testing.T) {
-	const n = 100 * workers * batchIDs
+	t.Parallel()
+	const n = 40 * workers * batchIDs
 	for _, share := range shares {
 		for _, old := range []bool{false, true} {
 			s := stream{share: share, old: old}
@@ -61,7 +62,11 @@ func TestStreams(t *testing.T) {
 					}
 				}
 			}
-			if got := 100 * float64(repeated) / n; got < float64(share)-2 || got > float64(share)+0.1 {
+			least := float64(share)
+			if !old { // the first of a worker have nothing to repeat
+				least *= 1 - gap*workers/float64(n)
+			}
+			if got := 100 * float64(repeated) / n; got < least-0.5 || got > float64(share)+0.1 {
 				t.Errorf("%+v: %.1f %% are duplicates", s, got)
 			}
 			if n-repeated != m.news || len(known)-len(m.old) != m.news {
@@ -76,6 +81,7 @@ func TestStreams(t *testing.T) {
 
 // Every way of running a stream runs each of its new keys once, in every timing.
 func TestOwnedRunsEachOnce(t *testing.T) {
+	t.Parallel()
 	e := &Env{Rounds: 1, Redis: embedded(t)}
 	var mu sync.Mutex
 	ran := map[string]map[string]int{}
@@ -144,6 +150,7 @@ func (c counts) run(_ context.Context, worker int, _ []string) (int, error) {
 
 // What is folded later would be the work of another side's timing.
 func TestTimingFolds(t *testing.T) {
+	t.Parallel()
 	o, err := openOwned(t.Context(), embedded(t).Addr, (&Env{Marks: 60_000}).oneGeneration) // sets of freshMembers
 	if err != nil {
 		t.Fatal(err)
@@ -176,6 +183,7 @@ func TestTimingFolds(t *testing.T) {
 }
 
 func TestLoad(t *testing.T) {
+	t.Parallel()
 	e := &Env{Rounds: 2, Redis: embedded(t), Marks: freshMembers + marksAtOnce}
 	rows, err := e.measureLoad(t.Context())
 	if err != nil {
@@ -188,8 +196,9 @@ func TestLoad(t *testing.T) {
 
 // Streams are long enough for fresh sets to be folded within the timing.
 func TestStreamsFillSets(t *testing.T) {
-	e := &Env{FreshSets: 4}
-	for share, sets := range map[int]int{0: 4, 10: 4, 50: 2, 90: 1} {
+	t.Parallel()
+	e := &Env{FreshSets: 2}
+	for share, sets := range map[int]int{0: 2, 10: 2, 50: 1, 90: 1} {
 		s := stream{share: share}
 		m := s.make(e.ownedKeys(s))
 		if each := m.news / workers; each < sets*freshMembers+batchIDs || each > sets*freshMembers+5*batchIDs {
