@@ -1,0 +1,148 @@
+package http_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+	"github.com/go-chi/chi/v5"
+	"github.com/labstack/echo/v4"
+
+	"github.com/onceward/onceward/httpadapter"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// orders is a route POST /shops/{shop}/orders, with an answer by status, that a router serves
+// behind the middleware.
+type orders func(m *httpadapter.Middleware, p *place) http.Handler
+
+// book is what the routes do.
+func book(r *http.Request, p *place, shop, status string) (string, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return "", err
+	}
+	if err := p.ledger.book(r.Context(), shop); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s booked %s, %s", shop, body, status), nil
+}
+
+// withChi has the middleware inside of the router, where nothing runs a handler again.
+func withChi(m *httpadapter.Middleware, p *place) http.Handler {
+	r := chi.NewRouter()
+	r.Use(m.Handler)
+	r.Mount("/shops", chiShops(p))
+	return r
+}
+
+// aroundChi is for runners that may run a handler again.
+func aroundChi(m *httpadapter.Middleware, p *place) http.Handler {
+	r := chi.NewRouter()
+	r.Mount("/shops", chiShops(p))
+	return m.Handler(r)
+}
+
+func chiShops(p *place) http.Handler {
+	shops := chi.NewRouter()
+	shops.Post("/{shop}/orders", func(w http.ResponseWriter, r *http.Request) {
+		text, err := book(r, p, chi.URLParam(r, "shop"), r.URL.Query().Get("status"))
+		if err != nil {
+			panic(err)
+		}
+		status := http.StatusCreated
+		if r.URL.Query().Get("status") == "422" {
+			status = http.StatusUnprocessableEntity
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
+	})
+	return shops
+}
+
+func aroundGin(m *httpadapter.Middleware, p *place) http.Handler {
+	gin.SetMode(gin.ReleaseMode)
+	e := gin.New()
+	e.POST("/shops/:shop/orders", func(c *gin.Context) {
+		text, err := book(c.Request, p, c.Param("shop"), c.Query("status"))
+		switch {
+		case err != nil:
+			panic(err)
+		case c.Query("status") == "422":
+			c.AbortWithStatusJSON(http.StatusUnprocessableEntity, gin.H{"error": text})
+		default:
+			c.String(http.StatusCreated, "%s", text)
+		}
+	})
+	return m.Handler(e)
+}
+
+// aroundEcho has its errors made answers by the engine, inside of the middleware.
+func aroundEcho(m *httpadapter.Middleware, p *place) http.Handler {
+	e := echo.New()
+	e.POST("/shops/:shop/orders", func(c echo.Context) error {
+		text, err := book(c.Request(), p, c.Param("shop"), c.QueryParam("status"))
+		switch {
+		case err != nil:
+			return err
+		case c.QueryParam("status") == "422":
+			return echo.NewHTTPError(http.StatusUnprocessableEntity, text)
+		}
+		return c.String(http.StatusCreated, text)
+	})
+	return m.Handler(e)
+}
+
+// TestRouters: the middleware with routers in use: two shops with one key are two requests, each is
+// answered from its record, errors that the router makes answers of included; in a transaction these
+// take their writes back.
+func TestRouters(t *testing.T) {
+	claimed := memory
+	for _, row := range []struct {
+		name string
+		over backend
+		make orders
+	}{
+		{"chi, inside", claimed, withChi},
+		{"chi, around", claimed, aroundChi}, {"chi, around, in a transaction", backend{at: inTransaction(sqlite)}, aroundChi},
+		{"gin", claimed, aroundGin}, {"gin, in a transaction", backend{at: inTransaction(sqlite)}, aroundGin},
+		{"echo", claimed, aroundEcho}, {"echo, in a transaction", backend{at: inTransaction(sqlite)}, aroundEcho},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			p := row.over.open(t, day, lease)
+			m, err := httpadapter.New(p.run, account, httpadapter.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &site{T: t, place: p, server: httptest.NewServer(row.make(m, p))}
+			t.Cleanup(s.server.Close)
+			for _, want := range []struct {
+				shop   string
+				status int
+			}{{"one", 201}, {"two", 201}, {"three", 422}} {
+				o := order(key(`"k"`)).to("POST", fmt.Sprintf("/shops/%s/orders?status=%d", want.shop, want.status))
+				first := s.send(o)
+				if first.status != want.status || first.header.Get("Idempotent-Replayed") != "" {
+					t.Errorf("%s: %d %q", want.shop, first.status, first.body)
+				}
+				s.wantReplay(first, s.send(o))
+				s.wantProblem(s.send(o.with("other")), 422, "key-reused")
+			}
+			s.wantProblem(s.send(order().to("POST", "/shops/one/orders")), 400, "key-missing")
+			if a := s.send(order(key(`"k"`)).to("POST", "/nowhere")); a.status != 404 {
+				t.Errorf("nowhere: %d", a.status)
+			}
+			effects := p.counts(t)
+			undone := 1
+			if p.Dialect == sqladapter.SQLite {
+				undone = 0
+			}
+			if effects["one"] != 1 || effects["two"] != 1 || effects["three"] != undone {
+				t.Errorf("effects: %v", effects)
+			}
+		})
+	}
+}
