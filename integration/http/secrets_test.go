@@ -115,7 +115,7 @@ func (p *place) wantStored(t *testing.T, there, never []string) {
 
 // forms are those that a secret may be written in. The ends of base64 depend on what is beside it.
 func forms(secret string) []string {
-	all := []string{secret, hex.EncodeToString([]byte(secret)), fmt.Sprint([]byte(secret))}
+	all := []string{secret, hex.EncodeToString([]byte(secret)), fmt.Sprintf("%d", []byte(secret))}
 	for shift := range 3 {
 		text := base64.RawStdEncoding.EncodeToString(append(make([]byte, shift), secret...))
 		all = append(all, text[4:len(text)-4])

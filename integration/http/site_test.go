@@ -150,6 +150,7 @@ func exchange(addr string, r request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)
 	return answer{res.StatusCode, res.Header, string(body)}, err
 }

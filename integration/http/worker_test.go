@@ -36,12 +36,11 @@ const (
 
 // worker is a server process.
 type worker struct {
-	place    *place
-	m        *httpadapter.Middleware
-	told     chan struct{}
-	say      sync.Mutex
-	runs     atomic.Int64
-	resolves bool
+	place *place
+	m     *httpadapter.Middleware
+	told  chan struct{}
+	say   sync.Mutex
+	runs  atomic.Int64
 }
 
 // work serves until commands end.

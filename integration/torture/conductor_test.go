@@ -252,7 +252,7 @@ func (c *conductor) buried(slot int, err error) {
 		status, _ = exit.Sys().(syscall.WaitStatus)
 	}
 	killed, finished := status.Signaled() && status.Signal() == syscall.SIGKILL, c.ended && err == nil
-	if !killed && !finished && !(c.row.bearsErrors && !p.ready) {
+	if !killed && !finished && (!c.row.bearsErrors || p.ready) {
 		c.t.Errorf("process %d ended with %v", p.child, err)
 	}
 	if text := p.errors.String(); text != "" {

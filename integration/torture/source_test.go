@@ -34,7 +34,7 @@ func (l later) Less(i, j int) bool { return l[i].due < l[j].due }
 func (l later) Swap(i, j int)      { l[i], l[j] = l[j], l[i] }
 
 // Push implements heap.Interface.
-func (l *later) Push(x any) { *l = append(*l, x.(*item)) } //nolint:errcheck // it is one
+func (l *later) Push(x any) { *l = append(*l, x.(*item)) }
 
 // Pop implements heap.Interface.
 func (l *later) Pop() any {

@@ -83,11 +83,10 @@ type worker struct {
 	handle handle
 	close  func(ctx context.Context) error
 
-	mu     sync.Mutex
-	out    io.Writer
-	going  map[dedup.ID]*delivery // by key
-	dying  sync.Once
-	resume atomic.Int64 // counts the times it was woken
+	mu    sync.Mutex
+	out   io.Writer
+	going map[dedup.ID]*delivery // by key
+	dying sync.Once
 }
 
 func work(cfg *settings, in io.Reader, out io.Writer) error {

@@ -3,6 +3,7 @@
 package results
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -81,6 +82,6 @@ func Keep(name string, row Row, versions map[string]string) error {
 }
 
 func said(name string, args ...string) string {
-	out, _ := exec.Command(name, args...).Output()
+	out, _ := exec.CommandContext(context.Background(), name, args...).Output()
 	return strings.TrimSpace(string(out))
 }
