@@ -193,6 +193,15 @@ var judgeRows = []struct {
 		s.marks(1, 1, 66)
 		s.acks(1, 68)
 	}, judged{explained: 1, illegal: true}},
+	{"again, by a claim that was sent before the store forgot it, and is run last", func(s *tale) {
+		s.op(1, opClaim, 1, 10, 60, saidAcquired, 0)
+		s.strikes(strikeAmnesia, 20, 21)
+		s.op(2, opClaim, 2, 25, 58, saidAcquired, 0)
+		s.runs(2, 59)
+		s.runs(1, 61)
+		s.marks(2, 2, 64)
+		s.acks(2, 66)
+	}, judged{explained: 1, illegal: true}},
 	{"again, after the process got no processor", func(s *tale) {
 		s.claims(1, 1, 10)
 		s.runs(1, 12)
@@ -324,6 +333,12 @@ func TestJudgeAllowed(t *testing.T) {
 	h.allowed = []reason{byPause}
 	if v := tell(t, h); v.doubled != 1 || len(v.explained) != 0 {
 		t.Errorf("a death is no reason here: %+v", v)
+	}
+	h = newHistory()
+	h.allowed = []reason{byPause}
+	h.pauses[1] = []span{{13 * milli, 15 * milli}}
+	if v := tell(t, h); v.doubled != 0 || v.explained[string(byPause)] != 1 {
+		t.Errorf("who died had been stopped before, which is a reason: %+v", v)
 	}
 	for rows, want := range []int{1, 0, 1} { // lost, once, twice
 		h := newHistory()

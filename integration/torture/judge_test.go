@@ -112,7 +112,7 @@ func (h *history) excuse(before, e *effect) reason {
 		return ""
 	}
 	for _, s := range h.strikes {
-		if s.code == strikeAmnesia && s.meets(before.claimed, max(before.begun, e.begun)) {
+		if s.code == strikeAmnesia && s.meets(min(before.claimed, e.claimed), max(before.begun, e.begun)) {
 			return byAmnesia
 		}
 	}
@@ -121,19 +121,24 @@ func (h *history) excuse(before, e *effect) reason {
 	}
 	until := min(before.marked, e.begun)
 	within := func(s span) bool { return s.meets(before.claimed, until) }
-	switch died := h.died(before.child); {
-	case died <= before.marked && died < never:
-		return byDeath
-	case slices.ContainsFunc(h.pauses[before.child], within):
-		return byPause
-	case before.doubtful && h.blocked(before.message, within):
-		return byPause
-	case slices.ContainsFunc(h.stalls[before.child], within):
-		return byStall
-	case before.doubtful && slices.ContainsFunc(h.strikes, func(s strike) bool { return (s.code == strikeOutage || s.code == strikeWire) && within(s.span) }):
-		return byOutage
+	var all []reason
+	if died := h.died(before.child); died <= before.marked && died < never {
+		all = append(all, byDeath)
 	}
-	return ""
+	if slices.ContainsFunc(h.pauses[before.child], within) || before.doubtful && h.blocked(before.message, within) {
+		all = append(all, byPause)
+	}
+	if slices.ContainsFunc(h.stalls[before.child], within) {
+		all = append(all, byStall)
+	}
+	if before.doubtful && slices.ContainsFunc(h.strikes, func(s strike) bool { return (s.code == strikeOutage || s.code == strikeWire) && within(s.span) }) {
+		all = append(all, byOutage)
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	// Who was stopped, and killed later, has two of them, of which the row may allow one.
+	return all[max(0, slices.IndexFunc(all, func(r reason) bool { return slices.Contains(h.allowed, r) }))]
 }
 
 // inFlight: nobody is told that a key is in flight when all who could have it have ended, or are dead for

@@ -24,16 +24,7 @@ const (
 	resultsEnv   = "ONCEWARD_TORTURE_TABLE" // bench/results/torture.json, where a row is to be kept
 )
 
-// profile is ci where servers are required, as in make test, and smoke elsewhere.
-var profile = func() string {
-	if p := os.Getenv(profileEnv); p != "" {
-		return p
-	}
-	if servertest.Required() {
-		return "ci"
-	}
-	return "smoke"
-}()
+var profile = cmp.Or(os.Getenv(profileEnv), "smoke")
 
 // TestTorture runs every row of the profile over every composition that it is for. A soak is rounds of those
 // of ci, each with other seeds, until its time is over.
