@@ -62,7 +62,6 @@ type world struct {
 	broken   []string
 
 	crashes, lapses int
-	way             []string
 }
 
 func (w *world) breaks(format string, args ...any) {
@@ -204,7 +203,7 @@ func (g *gated) handle(ctx context.Context, delivery int) (string, error) {
 	}
 	g.asked = false
 	g.runs(ctx)
-	defer g.runs(nil)
+	defer g.rests()
 	switch {
 	case g.plan == failing && delivery == 0:
 		return "", errNet
@@ -231,6 +230,12 @@ func (g *gated) runs(ctx context.Context) {
 	g.w.mu.Lock()
 	defer g.w.mu.Unlock()
 	g.running = ctx
+}
+
+func (g *gated) rests() {
+	g.w.mu.Lock()
+	defer g.w.mu.Unlock()
+	g.running = nil
 }
 
 // resolve asks the downstream, which knows.

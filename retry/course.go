@@ -82,7 +82,7 @@ func (c *course) timeout() time.Duration {
 // pause returns how long to wait after f, or why there is no next attempt. A token is taken last,
 // when nothing else stands in the way.
 func (c *course) pause(f failure) (time.Duration, Reason) {
-	if c.limit != 0 && !(f.wait && c.repeatable) {
+	if c.limit != 0 && (!f.wait || !c.repeatable) {
 		return 0, c.limit
 	}
 	if !f.wait && c.sends-c.waits >= c.Attempts {

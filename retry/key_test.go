@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"regexp"
 	"strings"
 	"sync"
@@ -197,7 +198,7 @@ func TestKeyByAnotherSpelling(t *testing.T) {
 					t.Errorf("%q: sent with the keys %q, want %q", value, lines, want)
 				}
 			}
-			if req.Header["idempotency-key"][0] != value || len(req.Header) != 1 {
+			if want := (http.Header{"idempotency-key": {value}}); !reflect.DeepEqual(req.Header, want) {
 				t.Errorf("%q: the caller's request was changed: %v", value, req.Header)
 			}
 		})

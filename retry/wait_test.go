@@ -305,7 +305,7 @@ func TestLayersWaitOnce(t *testing.T) {
 		start := time.Now()
 		resp, err := layers.RoundTrip(request(t, "POST", "x"))
 		text(t, resp, err)
-		if took, n := time.Since(start), len(base.requests()); resp.StatusCode != 409 || took > retry.DefaultMaxWait || n < 30 || n > 60 {
+		if took, n := time.Since(start), len(base.requests()); resp.StatusCode != http.StatusConflict || took > retry.DefaultMaxWait || n < 30 || n > 60 {
 			t.Errorf("%d after %v, asked %d times", resp.StatusCode, took, n)
 		}
 	})

@@ -170,7 +170,7 @@ func (tr *trial) until(m *message, plan func(delivery int) fate) {
 		if tr.abandoned(m) || tr.deliver(m, plan(n)) {
 			return
 		}
-		time.Sleep(tr.Config.LeaseTTL / 4)
+		<-time.After(tr.Config.LeaseTTL / 4)
 	}
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

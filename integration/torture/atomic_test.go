@@ -99,7 +99,7 @@ func (c *commitConn) Write(b []byte) (int, error) {
 			}
 			c.w.die(d)
 		}
-		if n, err, done := c.cut(b); done {
+		if n, done, err := c.cut(b); done {
 			return n, err
 		}
 	}

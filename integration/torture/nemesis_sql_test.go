@@ -1,7 +1,7 @@
 package torture_test
 
 import (
-	"errors"
+	"database/sql"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -19,21 +19,21 @@ func cutCommits(c *conductor, _ *servers, _ int) []*nemesis {
 }
 
 // cut is what happens to a COMMIT, if anything: the connection ends in any case.
-func (c *commitConn) cut(b []byte) (n int, err error, done bool) {
+func (c *commitConn) cut(b []byte) (n int, done bool, err error) {
 	if c.w.cfg.Cut == 0 || rand.IntN(1000) >= c.w.cfg.Cut {
-		return 0, nil, false
+		return 0, false, nil
 	}
 	how := rand.IntN(3)
 	c.w.ledger.write(record{kind: cutting, code: uint8(how)})
 	switch how {
 	case 0: // undelivered
 		_ = c.Conn.Close()
-		return 0, net.ErrClosed, true
+		return 0, true, net.ErrClosed
 	case 1: // executed, most likely, and its reply is lost
 		n, _ = c.Conn.Write(b)
 		<-time.After(time.Duration(rand.IntN(3000)) * time.Microsecond)
 		_ = c.Conn.Close()
-		return n, nil, true
+		return n, true, nil
 	}
 	// It comes to the server when the client has gone on, on another connection.
 	go func() {
@@ -43,7 +43,7 @@ func (c *commitConn) cut(b []byte) (n int, err error, done bool) {
 		_ = c.Conn.Close()
 	}()
 	c.gone.Store(true)
-	return 0, net.ErrClosed, true
+	return 0, true, net.ErrClosed
 }
 
 // killBackends ends the workers' sessions in the midst of what they do.
@@ -62,20 +62,26 @@ func killBackends(c *conductor, _ *servers, times int) []*nemesis {
 				c.must(err)
 				return
 			}
-			rows, err := db.QueryContext(c.t.Context(), `SELECT id FROM information_schema.processlist WHERE info LIKE ? AND id <> CONNECTION_ID()`, "%"+c.cfg.Prefix+"%")
-			c.must(err)
-			var ids []int64
-			for rows.Next() {
-				var id int64
-				c.must(rows.Scan(&id))
-				ids = append(ids, id)
-			}
-			c.must(errors.Join(rows.Err(), rows.Close()))
-			for _, id := range ids {
+			for _, id := range c.sessions(db) {
 				_, _ = db.ExecContext(c.t.Context(), "KILL ?", id) // it may have gone
 			}
 		},
 	}}
+}
+
+// sessions are those of MariaDB that are at work for the row.
+func (c *conductor) sessions(db *sql.DB) (ids []int64) {
+	rows, err := db.QueryContext(c.t.Context(),
+		`SELECT id FROM information_schema.processlist WHERE info LIKE ? AND id <> CONNECTION_ID()`, "%"+c.cfg.Prefix+"%")
+	c.must(err)
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id int64
+		c.must(rows.Scan(&id))
+		ids = append(ids, id)
+	}
+	c.must(rows.Err())
+	return ids
 }
 
 // restartPostgres ends a server of the row's own at once, all backends with it, and starts it again.
