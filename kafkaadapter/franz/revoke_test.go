@@ -59,10 +59,15 @@ func TestRevokedWithinTheDrain(t *testing.T) {
 		g := newGateway()
 		first := r.join(g.handle, func(c *Config) { c.Drain = 2 * time.Second }) // 2 s + Handover = the rebalance timeout
 		<-g.inside
-		moved := make(chan struct{}, 2)
+		moved := make(chan struct{}, 1)
 		second := r.join(nil, func(c *Config) {
 			c.Observer.Delivered = func(*kgo.Record) { r.note("delivered") }
-			c.Observer.Assigned = func(string, int32, int32) { moved <- struct{}{} }
+			c.Observer.Assigned = func(string, int32, int32) {
+				select { // it may be assigned more when the first has left, and nobody takes that
+				case moved <- struct{}{}:
+				default:
+				}
+			}
 		})
 		r.eventually(func() (bool, string) {
 			info := r.cluster.GroupInfo(group)
