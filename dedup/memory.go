@@ -99,6 +99,12 @@ func (r *memoryRecord) heldBy(token Token) bool {
 	return r != nil && r.state == StateInProgress && r.token == token
 }
 
+// holds reports whether the attempt of c owns the claim, lapsed or not. With the same token
+// and another fence it is another claim: see [Change].Fence.
+func (r *memoryRecord) holds(c *Change) bool {
+	return r.heldBy(c.Token) && (c.Fence == 0 || c.Fence == r.fence)
+}
+
 // uncertain reports whether an attempt has ended when the effect might have begun.
 func (r *memoryRecord) uncertain(now time.Duration) bool {
 	return r.state == StateUncertain || r.state == StateInProgress && r.danger && r.leaseEnd <= now
@@ -129,7 +135,7 @@ func (s *memoryStore) renew(c *Change, now time.Duration) Answer {
 		return Answer{Err: err}
 	}
 	rec := s.find(c.ID, now)
-	if !rec.heldBy(c.Token) {
+	if !rec.holds(c) {
 		return Answer{Record: rec.view(now)}
 	}
 	rec.danger = rec.danger || c.Danger

@@ -18,7 +18,7 @@ func (s *memoryStore) finish(c *Change, now time.Duration) Answer {
 	}
 	rec := s.find(c.ID, now)
 	switch {
-	case rec.heldBy(c.Token):
+	case rec.holds(c):
 		s.end(rec, c, now)
 		return Answer{Held: true, Written: true, Record: rec.view(now)}
 	case rec != nil && rec.state == rec.reach(c) && rec.token == c.Token:

@@ -173,7 +173,9 @@ type Change struct {
 	ID ID
 	// Token of the attempt that asks.
 	Token Token
-	// Fence of that attempt; zero when it never had a claim.
+	// Fence of that attempt; zero when it never had a claim. Renew and Finish hold only a
+	// claim that has this fence: a copy of the request that comes late, when others have had
+	// the key since, gives the same token another claim, of which its owner knows nothing.
 	Fence uint64
 	// Attempt count of that attempt, written when a Landed change finds no record.
 	Attempt int

@@ -61,7 +61,9 @@ func (l *Lease) Renew(ctx context.Context) error {
 		return &InputError{"ctx", "is nil"}
 	}
 	sent := time.Now()
-	reply := l.client.run(ctx, redisscript.NewRenew(l.redisKey, l.token, l.ttl, l.client.opts.Hold))
+	reply := l.client.run(ctx, redisscript.NewDeclare(l.redisKey, &redisscript.RenewArgs{
+		Token: l.token, Fence: l.fence, Lease: l.ttl, Hold: l.client.opts.Hold,
+	}))
 	if reply.Err != nil {
 		return fmt.Errorf("lease: renew: %w", reply.Err)
 	}
@@ -89,7 +91,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		return &InputError{"ctx", "is nil"}
 	}
 	reply, err := l.ask(ctx, redisscript.NewFinish(l.redisKey, &redisscript.FinishArgs{
-		Token: l.token, State: redisscript.Released, Keep: l.client.opts.Hold,
+		Token: l.token, Fence: l.fence, State: redisscript.Released, Keep: l.client.opts.Hold,
 	}))
 	if err != nil {
 		return fmt.Errorf("lease: release: %w", err)

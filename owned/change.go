@@ -44,10 +44,10 @@ func (f *renewing) meet(sh *shard, i int) {
 	case e == nil: // the inner store knows its claims also without us
 		it.how, it.fence = inside, it.ch.Fence
 		return
-	case e.token != it.ch.Token && e.state == begun:
+	case !e.isOf(it.ch) && e.state == begun:
 		it.ans.Record = e.record(f.now)
 		return
-	case e.token != it.ch.Token:
+	case !e.isOf(it.ch):
 		it.how, it.fence = inside, it.ch.Fence
 		return
 	}

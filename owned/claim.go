@@ -343,12 +343,8 @@ func (e *entry) outranked(it *item) bool {
 
 // record is what the table knows of a key.
 func (e *entry) record(now time.Duration) dedup.Record {
-	fence := e.fence
-	if e.batch != nil {
-		fence = e.batch.fence.Load()
-	}
 	return dedup.Record{
-		State: dedup.StateInProgress, Attempt: e.attempt, Fence: fence, Remaining: e.until - now,
+		State: dedup.StateInProgress, Attempt: e.attempt, Fence: e.shown(), Remaining: e.until - now,
 		Origin: dedup.Origin{
 			SourceDigest: e.o.part.place().source, Partition: e.o.part.Number,
 			Offset: e.origin.offset, Generation: e.origin.generation,

@@ -161,7 +161,7 @@ func (f *finishing) meet(sh *shard, i int) {
 	}
 	it.e, it.o = e, e.o
 	switch {
-	case e.token != it.ch.Token:
+	case !e.isOf(it.ch):
 		f.alien(it, e)
 	case e.state == ended:
 		f.again(it, e)

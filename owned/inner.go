@@ -206,7 +206,7 @@ func (f *finishing) strangers() {
 		case it.o == nil:
 			nowhere = append(nowhere, it)
 		case it.known:
-			it.how = inside
+			it.how, it.fence = inside, it.ch.Fence
 		default:
 			byOwner[it.o] = append(byOwner[it.o], it)
 		}

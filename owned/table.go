@@ -142,6 +142,21 @@ func (s *shard) expire(e *entry) {
 	s.drop(e)
 }
 
+// shown is the fence that the caller of this claim was told, or will be.
+func (e *entry) shown() uint64 {
+	if e.batch != nil {
+		return e.batch.fence.Load()
+	}
+	return e.fence
+}
+
+// isOf reports whether a change is about this very claim, while there is one: the same token may
+// have had another. See dedup.Change.
+func (e *entry) isOf(ch *dedup.Change) bool {
+	held := e.state == begun || e.state == claimed
+	return e.token == ch.Token && (!held || ch.Fence == 0 || ch.Fence == e.shown())
+}
+
 // told gives a record of the inner store the fence that the caller of this claim was told.
 func (e *entry) told(rec *dedup.Record) {
 	switch {

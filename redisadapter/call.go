@@ -44,7 +44,7 @@ func renewCall(s *Store, c *dedup.Change) (redisscript.Call, error) {
 		return redisscript.Call{}, input("Steps", fmt.Sprintf("has %d bytes, at most %d are allowed", len(c.Steps), maxSteps))
 	}
 	return redisscript.NewDeclare(s.key(c.ID), &redisscript.RenewArgs{
-		Token: c.Token, Lease: c.Lease, Hold: c.Hold, Danger: c.Danger, Window: c.Window, Steps: c.Steps,
+		Token: c.Token, Lease: c.Lease, Hold: c.Hold, Danger: c.Danger, Window: c.Window, Steps: c.Steps, Fence: c.Fence,
 	}), nil
 }
 

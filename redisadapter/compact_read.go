@@ -144,7 +144,7 @@ func (t *compactTrip) own(add *bucketStep) bool {
 	if err != nil || add.nth >= len(values) {
 		return false
 	}
-	return claimOf(values[add.nth], t.changes[add.item].Token)
+	return claimOf(values[add.nth], &t.changes[add.item])
 }
 
 // dropped looks at the lease that was dropped after the add. It is nearly always our own

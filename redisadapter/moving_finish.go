@@ -207,7 +207,8 @@ func (c *movingClaims) split(changes []dedup.Change) (lead, follow []dedup.Chang
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range changes {
-		if claim, ok := c.of[changes[i].Token]; ok && changes[i].Fence != 0 {
+		// With another fence it is about another claim of the same token: it is shown to both.
+		if claim, ok := c.of[changes[i].Token]; ok && changes[i].Fence == max(claim.lead, claim.follow) {
 			lead[i].Fence, follow[i].Fence = claim.lead, claim.follow
 		}
 	}

@@ -3,6 +3,7 @@ package redisadapter
 import (
 	"context"
 	"encoding/base64"
+	"encoding/binary"
 	"slices"
 	"sync"
 	"time"
@@ -241,9 +242,9 @@ func doneView(c *dedup.Change) dedup.Record {
 	}
 }
 
-// claimOf reports whether a value is a claim under token. It looks at nothing else: what
-// nearly every completion overwrites is not worth decoding.
-func claimOf(value string, token dedup.Token) bool {
+// claimOf reports whether a value is the claim of a change, which has a fence. It looks at
+// nothing else: what nearly every completion overwrites is not worth decoding.
+func claimOf(value string, c *dedup.Change) bool {
 	return len(value) >= headerSize+ownerRest && value[0] == recordVersion && value[1] == redisscript.InProgress &&
-		value[ownerAt:ownerAt+len(token)] == string(token[:])
+		value[ownerAt:ownerAt+len(c.Token)] == string(c.Token[:]) && binary.BigEndian.Uint64([]byte(value[fenceAt:fenceAt+8])) == c.Fence
 }

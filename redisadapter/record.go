@@ -16,6 +16,7 @@ import (
 const (
 	recordVersion = 1
 	headerSize    = 34
+	fenceAt       = 8
 	ownerAt       = 26
 	ownerRest     = 8 // second half of the token, in progress only
 

@@ -416,7 +416,7 @@ func (t *trip) readEnd(st *step) {
 		t.ended[st.item] = dedup.Answer{Err: wrap("finish", err)}
 		return
 	}
-	if claimOf(value, c.Token) {
+	if claimOf(value, c) {
 		t.ended[st.item] = dedup.Answer{Held: true, Written: true, Record: doneView(c)}
 		return
 	}

@@ -12,7 +12,7 @@ import (
 // decideFinish is Store.Finish of one key.
 func decideFinish(r *claimRow, c *dedup.Change, now int64) (ans dedup.Answer, write bool) {
 	switch {
-	case r.heldBy(c.Token, now):
+	case r.holds(c, now):
 		endClaim(r, c, now)
 		return dedup.Answer{Held: true, Written: true, Record: r.view(now)}, true
 	case !r.absent(now) && r.state == reach(r, c) && r.token == c.Token:

@@ -128,9 +128,9 @@ func (d *postgresStore) finishClaims(changes []*dedup.Change) statement {
 	return statement{`WITH held AS MATERIALIZED (SELECT s.id, ` + postgresClock + ` AS now, v.state, v.flags, v.keep,` +
 		` v.fingerprint, v.origin, v.label, v.result FROM ` + d.names.table + ` AS s` +
 		` JOIN unnest($1::text::uuid[], $2::text::uuid[], $3::text::smallint[], $4::text::smallint[],` +
-		` $5::text::bigint[], $6::text::bytea[], $7::text::bytea[], $8::text::bytea[], $9::text::bytea[])` +
-		` AS v(id, token, state, flags, keep, fingerprint, origin, label, result) USING (id)` +
-		` WHERE CASE WHEN s.token = v.token AND s.state = 1 AND s.flags BETWEEN 0 AND ` + strconv.Itoa(flagsKnown) +
+		` $5::text::bigint[], $6::text::bytea[], $7::text::bytea[], $8::text::bytea[], $9::text::bytea[], $10::text::bigint[])` +
+		` AS v(id, token, state, flags, keep, fingerprint, origin, label, result, fence) USING (id)` +
+		` WHERE CASE WHEN s.token = v.token AND v.fence IN (0, s.fence) AND s.state = 1 AND s.flags BETWEEN 0 AND ` + strconv.Itoa(flagsKnown) +
 		` AND s.expires > (SELECT ` + postgresClock + `) THEN true ELSE false END ORDER BY s.id FOR UPDATE OF s)` +
 		` UPDATE ` + d.names.table + ` AS s SET state = v.state, flags = v.flags, asked = 0, since = v.now, expires = v.now + v.keep,` +
 		` lease_end = least(s.lease_end, v.now), fingerprint = coalesce(v.fingerprint, s.fingerprint),` +
@@ -147,6 +147,7 @@ func (d *postgresStore) finishClaims(changes []*dedup.Change) statement {
 			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return pgBytes(b, packOrigin(c.Origin)) }),
 			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return pgText(b, c.Label) }),
 			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return pgBytes(b, c.Result) }),
+			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return pgInt(b, int64(c.Fence)) }), //nolint:gosec // checkFinish has refused what does not fit
 		}}
 }
 

@@ -73,6 +73,12 @@ func (r *claimRow) heldBy(token dedup.Token, now int64) bool {
 	return !r.absent(now) && r.state == dedup.StateInProgress && r.token == token
 }
 
+// holds reports whether the attempt of c owns the claim, lapsed or not. With the same token
+// and another fence it is another claim: see [dedup.Change].Fence.
+func (r *claimRow) holds(c *dedup.Change, now int64) bool {
+	return r.heldBy(c.Token, now) && (c.Fence == 0 || c.Fence == uint64(r.fence)) //nolint:gosec // never negative
+}
+
 // uncertain reports whether an attempt has ended when the effect might have begun.
 func (r *claimRow) uncertain(now int64) bool {
 	return r.state == dedup.StateUncertain || r.state == dedup.StateInProgress && r.has(flagDanger) && r.leaseEnd <= now

@@ -17,7 +17,7 @@ func asOwner(b *broken, pick func(dedup.Change) bool) func(changes []dedup.Chang
 		changes = append([]dedup.Change(nil), changes...)
 		for i := range changes {
 			if token, ok := o.of(changes[i].ID); ok && pick(changes[i]) {
-				changes[i].Token = token
+				changes[i].Token, changes[i].Fence = token, 0
 			}
 		}
 		return changes
@@ -66,6 +66,18 @@ var finishMutants = []mutant{
 	{"owner not compared on complete", endsUncompared(dedup.StateSucceeded), []string{"finish/late_owner"}},
 	{"owner not compared on fail", endsUncompared(dedup.StateFailed), []string{"finish/late_owner"}},
 	{"owner not compared on release", endsUncompared(dedup.StateReleased), []string{"finish/late_owner", "finish/sent_again"}},
+
+	{"fence not compared on end", func(b *broken) {
+		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+			changes = append([]dedup.Change(nil), changes...)
+			for i := range changes {
+				changes[i].Fence = 0
+			}
+			return b.Store.Finish(ctx, changes)
+		}
+	}, []string{"finish/other_claim"}},
+
+	{"fence not compared on renew", eachRenewal(func(c *dedup.Change) { c.Fence = 0 }), []string{"finish/other_claim"}},
 
 	{"writes without the unknown", func(b *broken) {
 		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {

@@ -101,6 +101,31 @@ func checkLateOwner(c *check) {
 	}
 }
 
+// checkOtherClaim has a network execute a claim once more, long after its owner was overtaken: the
+// same token owns the key again, and that owner knows only its first claim.
+func checkOtherClaim(c *check) {
+	for _, state := range c.ends() {
+		id := newID()
+		first := c.lapsed(id)
+		next := c.acquire(id, long, long)
+		next.mustFinish(next.change(dedup.StateReleased))
+		again := &owner{c: c, id: id, token: first.token}
+		again.mustClaim(again.request())
+		before := c.lookup(id)
+		if a := first.renew(long); a.Held {
+			c.Error("an owner renews a claim that a late copy of its request has made")
+		}
+		c.wantUnchanged("after that", before, c.lookup(id))
+		a := first.finish(first.change(state))
+		c.wantEnd("an owner ends as "+state.String()+" what a late copy of its request has claimed", a, false, false)
+		c.wantUnchanged("after that", before, c.lookup(id))
+		if a := again.renew(long); !a.Held {
+			c.Errorf("Renew of the newest claim: %s", describe(a))
+		}
+		again.mustFinish(again.change(state))
+	}
+}
+
 func checkStranger(c *check) {
 	for _, state := range c.ends() {
 		o := c.stranger(newID())

@@ -38,6 +38,11 @@ func (r *reference) heldBy(token dedup.Token) bool {
 	return r.state == dedup.StateInProgress && r.token == token
 }
 
+// holds tells apart two claims that the same token was granted.
+func (r *reference) holds(c dedup.Change) bool {
+	return r.heldBy(c.Token) && (c.Fence == 0 || c.Fence == r.fence)
+}
+
 // shown is the state that callers see.
 func (r *reference) shown() dedup.State {
 	if r.state == dedup.StateInProgress && r.lapsed && r.danger {
@@ -116,7 +121,7 @@ func (r *reference) givesWay(req dedup.ClaimRequest) bool {
 
 // renew compares the answer of a renewal and moves on.
 func (r *reference) renew(c dedup.Change, a dedup.Answer) error {
-	held := r.heldBy(c.Token)
+	held := r.holds(c)
 	if a.Held != held {
 		return fmt.Errorf("want held=%t, got %s", held, describe(a))
 	}
@@ -133,7 +138,7 @@ func (r *reference) renew(c dedup.Change, a dedup.Answer) error {
 func (r *reference) finish(c dedup.Change, a dedup.Answer) error {
 	held, written := false, false
 	switch {
-	case r.heldBy(c.Token):
+	case r.holds(c):
 		held, written = true, true
 		r.end(c, false)
 	case r.state == r.reach(c) && r.token == c.Token:
@@ -187,7 +192,7 @@ func (r *reference) mayLand(fence uint64) bool {
 // disputed reports whether the contract leaves open what a landed change does: its
 // owner was forgotten, and something has happened to the key since.
 func (r *reference) disputed(c dedup.Change) bool {
-	return c.Landed && c.Fence != 0 && c.Fence <= r.floor && !r.gone && !r.terminal() && !r.heldBy(c.Token)
+	return c.Landed && c.Fence != 0 && c.Fence <= r.floor && !r.gone && !r.terminal() && !r.holds(c)
 }
 
 // forget compares the answer of Forget and moves on.

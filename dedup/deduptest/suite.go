@@ -58,6 +58,7 @@ var properties = []property{
 	{"finish/sent_again", "a worker that believes its own record to be another's", checkFinishAgain},
 	{"finish/with_the_unknown", "a record without the effect that was to be written with it", checkUnknownWith},
 	{"finish/late_owner", "an old owner that overwrites or ends the claim of the new one", checkLateOwner},
+	{"finish/other_claim", "an owner that takes the claim which a late copy of its request was granted for its own", checkOtherClaim},
 	{"finish/stranger", "a record for a key that was never claimed", checkStranger},
 
 	{"landed/absent", "a third run of an effect that two workers saw", checkLandedAbsent},

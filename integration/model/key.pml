@@ -21,7 +21,7 @@
  *   FAULT_x  plants a fault, which the checker must find
  *   CLAIM_AGAIN  leaves in what is out otherwise: a claim that was sent twice is executed a second
  *            time when its token has had the key and somebody else has had it since. The token owns
- *            the key again, and a worker that has stood still meanwhile takes its claim for the first.
+ *            the key again, by a claim that its worker knows nothing of: with another fence.
  */
 
 /* A worker has three tokens. One may be on record, and one in a request that is on its way: so
@@ -78,6 +78,15 @@ bool must_ask[TOKENS];   /* declared was true when the token got the key */
 byte begun;              /* attempts whose handler has begun, since the key was last absent */
 byte top_fence;
 
+#ifdef CLAIM_AGAIN
+/* Fences, counted per token: that of its newest claim, and the one that its worker was told. */
+byte granted[TOKENS];
+byte told[TOKENS];
+#define learn(t) told[t] = granted[t]
+#else
+#define learn(t) skip
+#endif
+
 /* A rule's name is a variable, because the checker prints the text of what does not hold. */
 bool mark_after_effect = true;
 bool late_owner_changes_nothing = true;
@@ -92,6 +101,11 @@ inline rule(name, holds_true) { name = (holds_true); assert(name) }
 
 #define ended (state == succeeded || state == failed)
 #define owns(t) (state == in_progress && owner == (t))
+#if defined(CLAIM_AGAIN) && !defined(FAULT_FENCE_NOT_COMPARED)
+#define holds(t) (owns(t) && (told[t] == 0 || told[t] == granted[t]))
+#else
+#define holds(t) owns(t)
+#endif
 
 #ifdef ASKED
 #define resolves(t) (worker_of(t) > 0)
@@ -107,7 +121,7 @@ inline rule(name, holds_true) { name = (holds_true); assert(name) }
 #ifdef FAULT_RELEASE_WITHOUT_OWNER_CHECK
 #define may_release(t) (state == in_progress)
 #else
-#define may_release(t) owns(t)
+#define may_release(t) holds(t)
 #endif
 #ifdef FAULT_LANDED_OVERWRITES
 #define may_land true
@@ -143,7 +157,9 @@ inline grant(t) {
 #endif
   state = in_progress; owner = t; live = true; renewed = false;
   must_ask[t] = declared;
-#ifndef CLAIM_AGAIN
+#ifdef CLAIM_AGAIN
+  granted[t]++
+#else
   if
   :: worker[worker_of(t)].parked == claim && worker[worker_of(t)].parked_token == t ->
     worker[worker_of(t)].parked = none; worker[worker_of(t)].parked_token = NOBODY
@@ -181,7 +197,7 @@ inline execute(op, t, reply) {
       fi
     :: op == renew || op == declare ->
       if
-      :: owns(t) ->
+      :: holds(t) ->
         live = true; renewed = true; reply = held;
         if
         :: op == declare -> danger = true; declared = true
@@ -191,7 +207,7 @@ inline execute(op, t, reply) {
       fi
     :: op == complete || op == landed ->
       if
-      :: owns(t) -> finish(succeeded, t, false); reply = held
+      :: holds(t) -> finish(succeeded, t, false); reply = held
       :: state == succeeded && owner == t -> reply = (wrote_late -> late : held)
       :: else ->
         if
@@ -201,7 +217,7 @@ inline execute(op, t, reply) {
       fi
     :: op == fail ->
       if
-      :: owns(t) -> finish(failed, t, false); reply = held
+      :: holds(t) -> finish(failed, t, false); reply = held
       :: else -> reply = ((state == failed && owner == t) -> held : refused)
       fi
     :: op == release || op == not_begun ->
@@ -338,11 +354,18 @@ life:
         :: else -> break
         od;
         self.token = t; valid[t] = true
+#ifdef CLAIM_AGAIN
+        ; granted[t] = 0; told[t] = 0
+#endif
       };
 
 ask:
       atomic {
         send(claim);
+        if
+        :: answer == acquired || answer == mine -> learn(t)
+        :: else
+        fi;
         finding = (danger && (answer == acquired || answer == mine))
       };
       if

@@ -139,9 +139,7 @@ func (f *frozen) thaw(t *testing.T, lease time.Duration, outlast bool) []*race {
 		r.taken = takeAll(t, second[i])
 	}
 	if outlast {
-		// Leases run from when their batches were sent, which on a busy machine is a while later.
-		const busy = time.Second
-		eventually(t, lease+2*busy, "the lease is over", func() bool { return time.Since(began) > lease+busy })
+		eventually(t, lease, "the lease is over", func() bool { return time.Since(began) > lease })
 	}
 	f.Cont(1)
 	t.Logf("lease %v, frozen for %v", lease, time.Since(began).Round(time.Millisecond))

@@ -136,12 +136,14 @@ type RenewArgs struct {
 	Window time.Duration
 	// Steps replaces what is kept, unless it is empty or shorter.
 	Steps []byte
+	// Fence of the claim, or 0.
+	Fence uint64
 }
 
 // NewDeclare is NewRenew that also says what the attempt has come to.
 func NewDeclare(key string, a *RenewArgs) Call {
 	return Call{Script: Renew, Key: key, Args: []any{
-		string(a.Token[:]), Millis(a.Lease), Millis(a.Hold), bit(a.Danger), max(Millis(a.Window), 0), string(a.Steps),
+		string(a.Token[:]), Millis(a.Lease), Millis(a.Hold), bit(a.Danger), max(Millis(a.Window), 0), string(a.Steps), a.Fence,
 	}}
 }
 

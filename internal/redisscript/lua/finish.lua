@@ -35,7 +35,8 @@ local now = clock()
 
 local held = false
 if old and old.state == IN_PROGRESS then
-  held = old.token == token
+  -- With another fence it is another claim, which a late copy of its request has made.
+  held = old.token == token and (fence == 0 or fence == old.fence)
 end
 if state == RELEASED and old and old.danger and ARGV[14] ~= '1' then
   -- Its irreversible part may have begun: it ends as uncertain, for somebody to ask.

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- renew makes the lease of a claim last from now, if the token still owns it. It never
+-- renew makes the lease of a claim last from now, if the token still owns it: with another
+-- fence it is another claim, which a late copy of its request has made. It never
 -- creates: an absent, finished or taken-over key stays as it is. With the same write it
 -- declares danger, and keeps steps.
 --
@@ -8,10 +9,11 @@
 --          4 danger: 1 when the irreversible part begins
 --          5 ms for which a key with danger is kept at least, 0 for none
 --          6 steps: replaces what is kept unless it is shorter, and so came late
+--          7 fence of the claim, 0 if it is not known
 -- Returns  {answer, ms left, ms since the end, record}, where answer is one of
 --          held, lost, unreadable
 
-local token, lease, hold = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local token, lease, hold, fence = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[7])
 local r, bad = read(KEYS[1])
 if bad then
   return bad
@@ -20,7 +22,7 @@ local now = clock()
 if not r or r.state ~= IN_PROGRESS then
   return reply('lost', r, now)
 end
-if r.token ~= token then
+if r.token ~= token or fence > 0 and fence ~= r.fence then
   return reply('lost', r, now)
 end
 r.span = hold
