@@ -87,7 +87,7 @@ func (c *check) wantUnchanged(what string, before, after dedup.Record) {
 func difference(before, after dedup.Record) string {
 	// A store may count an age on an estimate of its server's clock, which is as good as
 	// the round trip that it came from.
-	const rounding, roundTrip = time.Millisecond, 50 * time.Millisecond
+	const rounding, roundTrip = time.Millisecond, 250 * time.Millisecond
 	switch {
 	case before.State != after.State:
 		return fmt.Sprintf("state %v became %v", before.State, after.State)
