@@ -26,6 +26,11 @@ torture-owned: ## a million keys over owned partitions, through kills and handov
 torture: ## kill, stop and starve everything, and judge what became of every message (PROFILE=smoke, ci, full or soak)
 	@scripts/torture.sh $(or $(PROFILE),smoke)
 
+.PHONY: torture-others
+torture-others: ## what else people use against duplicates through the same faults, into bench/results/torture-others.json and docs/others.md; minutes
+	@scripts/servers.sh up redis postgres && eval "$$(scripts/servers.sh env)" && ONCEWARD_SERVERS=1 ONCEWARD_REQUIRE_SERVERS=1 \
+		ONCEWARD_OTHERS_TABLE=$(CURDIR)/bench/results/torture-others.json go -C integration/others test -count=1 -timeout 60m -parallel 4 -v -run 'Others|Page' .
+
 .PHONY: model
 model: ## have spin check the model of one key's life, and find the faults planted in it; installs spin; minutes
 	@scripts/model.sh check

@@ -1,0 +1,79 @@
+package others_test
+
+import "testing"
+
+// count is what became of a row's messages.
+type count struct {
+	lost    int // messages whose copies were all acknowledged, and whose effect never ended
+	doubled int // messages whose effect began more than once
+	stuck   int // messages that were in flight without an owner for longer than a lease, or never came to an end
+	effects int // that began
+}
+
+// evidence is what a run has left.
+type evidence struct {
+	messages   int
+	records    []record
+	rows       map[uint32]int  // where the effect is a row of a transaction: how many each message has; else nil
+	unfinished map[uint32]bool // messages with a copy that was never acknowledged
+	ownerless  map[uint32]bool // messages that were called in flight too long after all who could have them were gone
+}
+
+func judge(e evidence) count {
+	first, last := map[uint32]int{}, map[uint32]int{}
+	for _, r := range e.records {
+		switch r.kind {
+		case begun:
+			first[r.message]++
+		case ended:
+			last[r.message]++
+		case stalled:
+		}
+	}
+	if e.rows != nil { // of what was rolled back nothing has happened
+		first, last = e.rows, e.rows
+	}
+	var c count
+	for m := range uint32(e.messages) {
+		c.effects += first[m]
+		if last[m] == 0 && !e.unfinished[m] {
+			c.lost++
+		}
+		if first[m] > 1 {
+			c.doubled++
+		}
+		if e.unfinished[m] || e.ownerless[m] {
+			c.stuck++
+		}
+	}
+	return c
+}
+
+// The judge convicts of each thing, and of nothing else.
+func TestJudge(t *testing.T) {
+	b, e := record{kind: begun}, record{kind: ended}
+	yes := map[uint32]bool{0: true}
+	for _, c := range []struct {
+		name string
+		of   evidence
+		want count
+	}{
+		{"once", evidence{records: []record{b, e}}, count{effects: 1}},
+		{"never", evidence{}, count{lost: 1}},
+		{"half", evidence{records: []record{b}}, count{lost: 1, effects: 1}},
+		{"half, then whole", evidence{records: []record{b, b, e}}, count{doubled: 1, effects: 2}},
+		{"three times is one message", evidence{records: []record{b, e, b, e, b, e}}, count{doubled: 1, effects: 3}},
+		{"neither lost nor done", evidence{unfinished: yes}, count{stuck: 1}},
+		{"done at last", evidence{records: []record{b, e}, ownerless: yes}, count{stuck: 1, effects: 1}},
+		{"rolled back, then committed", evidence{records: []record{b, e, b, e}, rows: map[uint32]int{0: 1}}, count{effects: 1}},
+		{"only rolled back", evidence{records: []record{b, e}, rows: map[uint32]int{}}, count{lost: 1}},
+		{"committed twice", evidence{rows: map[uint32]int{0: 2}}, count{doubled: 1, effects: 2}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.of.messages = 1
+			if got := judge(c.of); got != c.want {
+				t.Errorf("%+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
