@@ -1,0 +1,33 @@
+package arch
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rivals are what we compare ourselves with, and rivalry the modules that do.
+var (
+	rivals  = []string{"github.com/ThreeDotsLabs/watermill", "github.com/bsm/redislock", "github.com/go-redsync/redsync/v4", "github.com/gofiber/fiber/v3"}
+	rivalry = []string{"bench", "integration/others"}
+)
+
+// TestRivalsStayOut wants what we compare ourselves with in the go.mod of those who compare alone.
+func TestRivalsStayOut(t *testing.T) {
+	met := 0
+	for path, dir := range modules(t) {
+		name, _ := rel(path)
+		required := string(run(t, "go", "-C", dir, "mod", "edit", "-print"))
+		for _, rival := range rivals {
+			switch found := strings.Contains(required, rival+" v"); {
+			case found && !slices.Contains(rivalry, name):
+				t.Errorf("the go.mod of %s requires %s", path, rival)
+			case found:
+				met++
+			}
+		}
+	}
+	if met == 0 {
+		t.Error("nobody requires any: this test looked in the wrong place")
+	}
+}
