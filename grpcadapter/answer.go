@@ -38,6 +38,7 @@ var (
 	keyMalformed       = answer{"KEY_MALFORMED", codes.InvalidArgument, "the " + KeyMetadata + " is malformed", true}
 	noPrincipal        = answer{"NO_PRINCIPAL", codes.Unauthenticated, "the call names nobody that its key could belong to", false}
 	scopeUnavailable   = answer{"SCOPE_UNAVAILABLE", codes.Unavailable, "it cannot be found out now whose call this is", false}
+	tooManyInFlight    = answer{"TOO_MANY_IN_FLIGHT", codes.ResourceExhausted, "too many calls of this client are under way", false}
 	notSupported       = answer{"NOT_SUPPORTED", codes.Unimplemented, "a call with a key must be of protobuf messages", true}
 	keyReused          = answer{"KEY_REUSED", codes.FailedPrecondition, "this " + KeyMetadata + " was used with another request", true}
 	inFlight           = answer{"IN_FLIGHT", codes.Aborted, "a call with this " + KeyMetadata + " is still running", false}

@@ -56,6 +56,11 @@ type Config struct {
 	// FingerprintKey makes fingerprints with a secret. Default nil: without one.
 	FingerprintKey *httpadapter.FingerprintKey
 
+	// MaxInFlight bounds how many calls with a key one principal may have under way here at a
+	// time: the next one is answered with ResourceExhausted, and claims nothing. Each interceptor
+	// of each process counts by itself; replays count, too. With [Unscoped] it bounds all clients
+	// together. Default 0: no bound.
+	MaxInFlight int
 	// ResponseLimit bounds a response as it is stored, in bytes. The call whose response is
 	// larger has had its effect, and is answered with DataLoss, as its retries are. Of an error
 	// that is larger, the code and 128 bytes of the message are stored. At least
@@ -154,6 +159,8 @@ func bad(field, format string, args ...any) error {
 // check names the first bad field of a configuration with its defaults.
 func (c *Config) check(run httpadapter.Runner) error {
 	switch {
+	case c.MaxInFlight < 0:
+		return bad("MaxInFlight", "is %d; it must not be negative", c.MaxInFlight)
 	case c.ResponseLimit < minResponseLimit:
 		return bad("ResponseLimit", "is %d bytes; at least %d are needed", c.ResponseLimit, minResponseLimit)
 	case c.ResponseLimit > run.ResultLimit():

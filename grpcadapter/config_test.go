@@ -32,6 +32,7 @@ func TestWhatIsRefused(t *testing.T) {
 		"no runner":            {nil, byAccount, grpcadapter.Config{}, "Runner"},
 		"no results":           {&fake{}, byAccount, grpcadapter.Config{}, "Runner"},
 		"no scope":             {run, nil, grpcadapter.Config{}, "Scope"},
+		"in flight":            {run, byAccount, grpcadapter.Config{MaxInFlight: -1}, "grpcadapter.Config.MaxInFlight"},
 		"small limit":          {run, byAccount, grpcadapter.Config{ResponseLimit: 255}, "grpcadapter.Config.ResponseLimit"},
 		"negative limit":       {run, byAccount, grpcadapter.Config{ResponseLimit: -1}, "grpcadapter.Config.ResponseLimit"},
 		"limit of the runner":  {run, byAccount, grpcadapter.Config{ResponseLimit: 1<<20 + 1}, "grpcadapter.Config.ResponseLimit"},

@@ -17,6 +17,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/internal/detached"
+	"github.com/onceward/onceward/internal/quota"
 	"github.com/onceward/onceward/internal/sealed"
 )
 
@@ -27,6 +28,7 @@ type interceptor struct {
 	cfg       Config
 	digester  *sealed.Digester
 	box       *sealed.Box
+	quota     *quota.Quota
 	atomic    bool   // run may begin anew
 	window    string // in seconds; "" for ever, or for less than one
 }
@@ -63,7 +65,7 @@ func UnaryServerInterceptor(run httpadapter.Runner, scope Scope, cfg Config) (gr
 	if err := cfg.check(run); err != nil {
 		return nil, err
 	}
-	i := &interceptor{run: run, principal: scope, cfg: cfg}
+	i := &interceptor{run: run, principal: scope, cfg: cfg, quota: quota.New(cfg.MaxInFlight)}
 	if atomic, ok := run.(interface{ Atomic() bool }); ok {
 		i.atomic = atomic.Atomic()
 	}
@@ -88,6 +90,10 @@ func (i *interceptor) intercept(ctx context.Context, req any, info *grpc.UnarySe
 	if c.nested() {
 		return handler(ctx, req)
 	}
+	if !i.quota.Enter(c.principal) {
+		return nil, c.later(tooManyInFlight, i.cfg.RetryAfter)
+	}
+	defer i.quota.Leave(c.principal) // also when the handler panics
 	return c.answer(c.run())
 }
 
@@ -99,8 +105,9 @@ type call struct {
 	req     proto.Message
 	handler grpc.UnaryHandler
 
-	key   string
-	scope string
+	key       string
+	principal string
+	scope     string
 
 	ran    bool // the handler has begun
 	landed bool // and has ended with a result
@@ -138,6 +145,7 @@ func (c *call) read(values []string, req any) error {
 	case principal == "":
 		return c.say(noPrincipal, "")
 	}
+	c.principal = principal
 	c.scope = c.i.scope(principal, c.method)
 	var ok bool
 	if c.req, ok = req.(proto.Message); !ok {

@@ -24,6 +24,7 @@ var (
 	responseNotKept    = problem.Problem{Name: "response-not-kept", Status: 410, Title: "This request is done; its answer was not kept.", Final: true}
 	requestTooLarge    = problem.Problem{Name: "request-too-large", Status: 413, Title: "The request's body is too large."}
 	keyReused          = problem.Problem{Name: "key-reused", Status: 422, Title: "This Idempotency-Key was used with another request."}
+	tooManyInFlight    = problem.Problem{Name: "too-many-in-flight", Status: 429, Title: "Too many requests of this client are under way."}
 	bodyTaken          = problem.Problem{Name: "body-taken", Status: 500, Title: "The request's body was read too early.", Final: true}
 	responseUnreadable = problem.Problem{Name: "response-unreadable", Status: 500, Title: "This request is done; its answer cannot be read.", Final: true}
 	failed             = problem.Problem{Name: "failed", Status: 500, Title: "This request has failed for good.", Final: true}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/quota"
 	"github.com/onceward/onceward/internal/sealed"
 )
 
@@ -35,6 +36,13 @@ type Config struct {
 	// its error is sent to the client, with 400. Default: 1-255 bytes are a key.
 	CheckKey func(key string) error
 
+	// MaxInFlight bounds how many requests with a key one principal may have under way here at a
+	// time, from before the body is read until the answer is there: the next one is answered
+	// with 429, and claims nothing. So a principal that sends new keys without end holds so many
+	// claims, connections and bodies, and no more. Each Middleware of each process counts by
+	// itself; replays count, too, and so does a request whose client has gone while its handler
+	// runs on. With [Unscoped] it bounds all clients together. Default 0: no bound.
+	MaxInFlight int
 	// RequestLimit bounds a request's body in bytes. Default 1 MiB.
 	RequestLimit int
 	// ResponseLimit bounds an answer as it is stored, in bytes. The request whose answer is
@@ -114,6 +122,7 @@ type Middleware struct {
 	fingerprintHeaders []string
 	digester           *sealed.Digester
 	box                *sealed.Box
+	quota              *quota.Quota
 	atomic             bool   // what is released in run is undone
 	window             string // in seconds; "" for ever, or for less than one
 }
@@ -138,7 +147,7 @@ func New(run Runner, scope Scope, cfg Config) (*Middleware, error) {
 	if err := cfg.check(run); err != nil {
 		return nil, err
 	}
-	m := &Middleware{run: run, principal: scope, cfg: cfg, methods: map[string]bool{}, atomic: isAtomic(run)}
+	m := &Middleware{run: run, principal: scope, cfg: cfg, methods: map[string]bool{}, quota: quota.New(cfg.MaxInFlight), atomic: isAtomic(run)}
 	for _, method := range cfg.Methods {
 		m.methods[method] = true
 	}
@@ -219,6 +228,8 @@ func (c *Config) check(run Runner) error {
 		}
 	}
 	switch {
+	case c.MaxInFlight < 0:
+		return bad("MaxInFlight", "is %d; it must not be negative", c.MaxInFlight)
 	case c.RequestLimit < 0:
 		return bad("RequestLimit", "is %d; it must not be negative", c.RequestLimit)
 	case c.ResponseLimit < minResponseLimit:

@@ -29,6 +29,7 @@ func TestNewRefuses(t *testing.T) {
 		{"method", run, byHeader, httpadapter.Config{Methods: []string{"POST", "A B"}}, "httpadapter.Config.Methods"},
 		{"method in lower case", run, byHeader, httpadapter.Config{Methods: []string{"post"}}, "httpadapter.Config.Methods"},
 		{"empty method", run, byHeader, httpadapter.Config{Methods: []string{""}}, "httpadapter.Config.Methods"},
+		{"in flight", run, byHeader, httpadapter.Config{MaxInFlight: -1}, "httpadapter.Config.MaxInFlight"},
 		{"request limit", run, byHeader, httpadapter.Config{RequestLimit: -1}, "httpadapter.Config.RequestLimit"},
 		{"response limit", run, byHeader, httpadapter.Config{ResponseLimit: 255}, "httpadapter.Config.ResponseLimit"},
 		{"response limit of the runner", run, byHeader, httpadapter.Config{ResponseLimit: 256<<10 + 1}, "httpadapter.Config.ResponseLimit"},

@@ -42,6 +42,11 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		next.ServeHTTP(w, r)
 		return
 	}
+	if !m.quota.Enter(c.principal) {
+		c.later(tooManyInFlight)
+		return
+	}
+	defer m.quota.Leave(c.principal) // also when the handler panics
 	if !c.readBody() {
 		return
 	}
@@ -60,9 +65,10 @@ type call struct {
 	r    *http.Request
 	next http.Handler
 
-	key   string
-	scope string
-	body  []byte
+	key       string
+	principal string
+	scope     string
+	body      []byte
 
 	last    *recorder
 	landed  bool // last ended with a result
@@ -107,6 +113,7 @@ func (c *call) readScope() bool {
 		noPrincipal.Write(c.w)
 		return false
 	}
+	c.principal = principal
 	c.scope = c.m.scope(principal, c.r.Method, c.m.cfg.Route(c.r))
 	return true
 }

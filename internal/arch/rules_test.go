@@ -101,7 +101,7 @@ var table = map[string]rule{
 	},
 
 	"httpadapter": {
-		imports: []string{"dedup", "httpadapter/internal/problem", "internal/detached", "internal/sealed"},
+		imports: []string{"dedup", "httpadapter/internal/problem", "internal/detached", "internal/quota", "internal/sealed"},
 		tests:   []string{"dedup/deduptest"},
 	},
 	"httpadapter/webhook": {
@@ -109,12 +109,13 @@ var table = map[string]rule{
 		tests:   []string{"dedup/deduptest", "internal/redistest", "redisadapter"},
 	},
 	"httpadapter/internal/problem": {},
-	"grpcadapter":                  {imports: []string{"dedup", "httpadapter", "internal/detached", "internal/sealed", grpcGo, protobuf, genproto}},
+	"grpcadapter":                  {imports: []string{"dedup", "httpadapter", "internal/detached", "internal/quota", "internal/sealed", grpcGo, protobuf, genproto}},
 	"retry":                        {imports: []string{"internal/backoff"}, tests: []string{"dedup", "httpadapter"}},
 
 	"internal/backoff":     {},
 	"internal/sealed":      {imports: []string{"dedup"}},
 	"internal/detached":    {},
+	"internal/quota":       {},
 	"internal/sqlerr":      {},
 	"internal/sqlmigrate":  {imports: []string{"internal/backoff", "internal/sqlerr", "internal/sqlname"}},
 	"internal/sqlname":     {},

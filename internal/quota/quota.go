@@ -1,0 +1,48 @@
+// Package quota bounds how many places each of many names holds at a time, in one process.
+package quota
+
+import "sync"
+
+// Quota counts the places that are taken, by name. The nil Quota bounds nothing. It keeps
+// nothing of a name that holds no place, and is safe for concurrent use.
+type Quota struct {
+	most int
+
+	mu   sync.Mutex
+	held map[string]int
+}
+
+// New returns a Quota with so many places for each name; with none it is nil.
+func New(most int) *Quota {
+	if most <= 0 {
+		return nil
+	}
+	return &Quota{most: most, held: map[string]int{}}
+}
+
+// Enter takes a place, or reports false where the name has all of its own. Each place that is
+// taken is given back by one Leave.
+func (q *Quota) Enter(name string) bool {
+	if q == nil {
+		return true
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.held[name] >= q.most {
+		return false
+	}
+	q.held[name]++
+	return true
+}
+
+// Leave gives a place back.
+func (q *Quota) Leave(name string) {
+	if q == nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.held[name]--; q.held[name] <= 0 {
+		delete(q.held, name)
+	}
+}
