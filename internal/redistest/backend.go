@@ -59,9 +59,17 @@ func Cluster(t testing.TB, addrs []string) *redis.ClusterClient {
 func cluster(t testing.TB, addrs []string, limit time.Duration) *redis.ClusterClient {
 	t.Helper()
 	// The clients of single servers keep no deadlines, those of a Cluster do: both ways are in use.
-	client := redis.NewClusterClient(&redis.ClusterOptions{
+	opts := &redis.ClusterOptions{
 		Addrs: addrs, ClusterStateReloadInterval: time.Second, ContextTimeoutEnabled: true, ReadTimeout: limit, WriteTimeout: limit,
-	})
+	}
+	rules := userRules(t)
+	if rules != nil {
+		opts.NewClient = func(opts *redis.Options) *redis.Client { return newClient(opts, rules) }
+	}
+	client := redis.NewClusterClient(opts)
+	if rules != nil {
+		client.AddHook(marker{})
+	}
 	t.Cleanup(func() {
 		if err := client.Close(); err != nil {
 			t.Errorf("closing the client: %v", err)

@@ -114,6 +114,8 @@ func handshake(args []string) (reply string, known bool) {
 		return "-ERR unknown command 'HELLO'\r\n", true
 	case "CLIENT":
 		return "+OK\r\n", true
+	case "ACL": // with EnvUser
+		return "-ERR unknown command 'ACL'\r\n", true
 	case "GET", "SET":
 		// Whoever opens a store agrees on a layout; here, always as the first one.
 		if len(args) > 1 && strings.HasSuffix(args[1], ":layout") {

@@ -67,7 +67,7 @@ func Bubble(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
 // Client returns a client that is closed when t ends.
 func Client(t testing.TB, opts *redis.Options) *redis.Client {
 	t.Helper()
-	client := redis.NewClient(opts)
+	client := newClient(opts, userRules(t))
 	t.Cleanup(func() {
 		if err := client.Close(); err != nil {
 			t.Errorf("closing the client: %v", err)
