@@ -43,6 +43,10 @@ mutants: ## break the code in each listed way and see the tests turn red
 lint: ## run the linter pinned in tools/go.mod over every module
 	@scripts/lint.sh
 
+.PHONY: vulncheck
+vulncheck: ## known vulnerabilities (govulncheck, needs vuln.go.dev or GOVULNDB) and patch releases of dependencies; says loudly what it could not look at
+	@scripts/vulncheck.sh
+
 .PHONY: fmt
 fmt: ## format all Go files
 	@gofmt -w .

@@ -49,9 +49,9 @@ func TestS07PlacesComeBack(t *testing.T) {
 		case "panic":
 			panic("bad")
 		case "none":
-			w.WriteHeader(500)
+			w.WriteHeader(http.StatusInternalServerError)
 		default:
-			w.WriteHeader(201)
+			w.WriteHeader(http.StatusCreated)
 		}
 	})
 	for range 3 {

@@ -1,0 +1,166 @@
+package redisadapter_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// S-7: who asks for a key in flight again and again costs its owner nothing: nothing is written,
+// and the lease ends when it would have.
+func TestS07BusyAnswersWriteNothing(t *testing.T) {
+	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
+		m, client := redistest.Freeze(t)
+		store, err := redisadapter.New(t.Context(), client, options(layout))
+		must(t, err)
+		wantOutcome(t, store, 1, dedup.Acquired)
+		before := m.Dump()
+		m.Advance(time.Second)
+		for i := range 200 {
+			busy := request(1)
+			busy.Token = dedup.Token{byte(i), byte(i >> 8), 0xbb}
+			busy.LikelyDuplicate = i%2 == 0
+			if a := store.Claim(t.Context(), []dedup.ClaimRequest{busy})[0]; a.Outcome != dedup.InFlight || a.Record.Remaining > time.Minute-time.Second {
+				t.Fatalf("%d: %+v", i, a)
+			}
+		}
+		if after := m.Dump(); after != before {
+			t.Errorf("something was written:\n%s\nwas\n%s", after, before)
+		}
+		m.Advance(time.Minute)
+		late := request(1)
+		late.Token = dedup.Token{0xcc}
+		if a := store.Claim(t.Context(), []dedup.ClaimRequest{late})[0]; a.Outcome != dedup.Acquired || a.Record.Attempt != 2 {
+			t.Errorf("after the lease: %+v", a)
+		}
+	})
+}
+
+// hostile are keys that would do harm if they were put into the name of a Redis key, a script or
+// a log as they are.
+var hostile = []string{
+	"}evt_1", "{hot}1", "{hot}2", "ow:layout", "*", "?[a-z]", `"; redis.call('FLUSHALL') --`, "]]", "%s%n", strings.Repeat("é", 127),
+}
+
+// S-9: no key of a user's is ever part of a name, so braces choose no slot, and nothing is injected.
+func TestS09KeysOfUsersAreDigests(t *testing.T) {
+	b := redistest.Open(t, "miniredis")
+	store := open(t, b)
+	d, err := dedup.New(store, dedup.Config{Namespace: "s09", Window: time.Hour, LeaseTTL: time.Minute})
+	must(t, err)
+	t.Cleanup(func() { must(t, d.Close(context.Background())) })
+	for _, key := range hostile {
+		_, err := dedup.Do(t.Context(), d, key, func(context.Context) (struct{}, error) { return struct{}{}, nil }, dedup.WithScope(key))
+		must(t, err)
+	}
+	names, err := b.Client.Keys(t.Context(), "*").Result()
+	must(t, err)
+	slots := map[string]bool{}
+	ours := regexp.MustCompile(`^` + regexp.QuoteMeta(b.Prefix) + `:(\{[A-Za-z0-9_-]{22}\})$`)
+	for _, name := range names {
+		if name == b.Prefix+":layout" {
+			continue
+		}
+		tag := ours.FindStringSubmatch(name)
+		if tag == nil {
+			t.Errorf("the name %q", name)
+			continue
+		}
+		slots[tag[1]] = true
+		value, err := b.Client.Get(t.Context(), name).Bytes()
+		must(t, err)
+		for _, key := range hostile {
+			if len(key) > 2 && bytes.Contains(value, []byte(key)) {
+				t.Errorf("%q is in the record %q", key, value)
+			}
+		}
+	}
+	if len(slots) != len(hostile) {
+		t.Errorf("%d hash tags for %d keys: %q", len(slots), len(hostile), names)
+	}
+	for _, prefix := range []string{"a b", "a{b", "a}b", "a:b", "a\nb", "*", strings.Repeat("p", 65), "é"} {
+		_, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: prefix})
+		wantInput(t, err, "Options.Prefix")
+	}
+}
+
+// S-14: what a preflight asks is INFO alone, so that it needs no right that the store has not.
+func TestS14PreflightAsksForInfoAlone(t *testing.T) {
+	var mu sync.Mutex
+	var asked []string
+	fake := redistest.Fake(t, func(args []string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, strings.ToUpper(args[0]))
+		return infoReply(nil)
+	})
+	_, err := redisadapter.Preflight(t.Context(), redistest.Client(t, fake))
+	must(t, err)
+	mu.Lock()
+	defer mu.Unlock()
+	if len(asked) == 0 {
+		t.Error("nothing was asked")
+	}
+	for _, command := range asked {
+		if command != "INFO" {
+			t.Errorf("it asks for %s", command)
+		}
+	}
+}
+
+// S-11: who keeps labels has an index of a tenant's records, by which they can be forgotten: the
+// records are gone, and what was running then records nothing.
+func TestS11ForgetByLabel(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		store := open(t, b)
+		d, err := dedup.New(store, dedup.Config{Namespace: "s11", Window: time.Hour, LeaseTTL: time.Minute, KeepLabels: true})
+		must(t, err)
+		t.Cleanup(func() { must(t, d.Close(context.Background())) })
+		run := func(tenant string, i int) dedup.Result[string] {
+			res, err := dedup.Do(t.Context(), d, fmt.Sprint("key-", i), func(context.Context) (string, error) { return "private", nil },
+				dedup.WithScope(tenant), dedup.WithLabel(tenant))
+			must(t, err)
+			return res
+		}
+		const each = 20
+		for i := range each {
+			run("erased", i)
+			run("kept", i)
+		}
+		found, _, _ := listAll(t, store, redisadapter.ListOptions{States: []dedup.State{dedup.StateSucceeded}})
+		var ids []dedup.ID
+		for id, rec := range found {
+			if rec.Label == "erased" {
+				ids = append(ids, id)
+			}
+		}
+		if len(ids) != each || len(found) != 2*each {
+			t.Fatalf("listed %d of %d", len(ids), len(found))
+		}
+		for _, err := range store.Forget(t.Context(), ids, time.Hour) {
+			must(t, err)
+		}
+		for _, id := range ids {
+			raw, err := b.Client.Get(t.Context(), redisadapter.Key(store, id)).Result()
+			must(t, err)
+			if strings.Contains(raw, "private") || strings.Contains(raw, "erased") {
+				t.Errorf("there is still %q", raw)
+			}
+		}
+		if res := run("kept", 0); res.Outcome != dedup.Duplicate {
+			t.Errorf("the other tenant: %v", res.Outcome)
+		}
+		if res := run("erased", 0); res.Outcome != dedup.Acquired {
+			t.Errorf("the erased tenant: %v", res.Outcome)
+		}
+	})
+}
