@@ -1,0 +1,251 @@
+package guarantees_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+var atomicRow = row{
+	holds: map[string]func(*testing.T){
+		"the effect exactly once within the window": func(t *testing.T) {
+			t.Run("redis", atomicInRedis)
+			t.Run("sql", killedInSQL)
+		},
+	},
+	doubles: map[string]func(*testing.T){
+		"never within the window": neverWithin,
+		"with SQLite when the pool was opened with `sqladapter.OpenSQLite`, or no effect goes on after an error of a statement": endedInSQLite,
+	},
+}
+
+// till is a Redis with a counter beside each key, which is the effect.
+type till struct {
+	t      testing.TB
+	client *redis.Client
+	store  *redisadapter.Store
+}
+
+func newTill(t testing.TB, client *redis.Client, prefix string) *till {
+	t.Helper()
+	store, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: prefix})
+	must(t, err)
+	return &till{t: t, client: client, store: store}
+}
+
+func (s *till) incr(k string) redisadapter.Effect {
+	return func(_ redis.Cmdable, write redis.Pipeliner) error {
+		write.Incr(context.Background(), "count:"+k)
+		write.PExpire(context.Background(), "count:"+k, 2*window)
+		return nil
+	}
+}
+
+func (s *till) of(k string) int {
+	n, err := s.client.Get(context.Background(), "count:"+k).Int()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		s.t.Error(err)
+	}
+	return n
+}
+
+func (s *till) want(k string, want int, why string) {
+	s.t.Helper()
+	if got := s.of(k); got != want {
+		s.t.Errorf("%s: %d effects, want %d: %s", k, got, want, why)
+	}
+}
+
+// atomicInRedis has a crash, a pause and a lost message at every call, and a storm of them: no
+// excuse counts.
+func atomicInRedis(t *testing.T) {
+	subject := func(s *till, lease time.Duration) deduptest.Subject {
+		return deduptest.Subject{
+			Deliver: func(ctx context.Context, d *dedup.Deduper, message string) error {
+				_, err := s.store.DoAtomic(ctx, d, dedup.Request{Key: message}, s.incr(message))
+				return err
+			},
+			Effects: s.of,
+			Store:   func(testing.TB) dedup.Store { return s.store },
+			Config:  dedup.Config{Namespace: "till", LeaseTTL: lease, Window: window},
+			Atomic:  true,
+		}
+	}
+	t.Run("miniredis", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			_, client := redistest.Bubble(t)
+			s := newTill(t, client, "")
+			report := deduptest.Twice(t, subject(s, lease))
+			storm := deduptest.Storm(t, subject(s, lease), deduptest.StormConfig{Messages: 60, Rate: 0.1, Seed: 8})
+			if len(report.Doubled)+len(storm.Doubled) > 0 || report.Faults == 0 || storm.Faults == 0 {
+				t.Errorf("%+v\n%+v", report, storm)
+			}
+		})
+	})
+	t.Run("redis", func(t *testing.T) {
+		client := redistest.Client(t, &redis.Options{Addr: servertest.Redis(t)})
+		s := newTill(t, client, servertest.Prefix(t))
+		if report := deduptest.Twice(t, subject(s, 300*time.Millisecond)); len(report.Doubled) > 0 || report.Faults == 0 {
+			t.Errorf("%+v", report)
+		}
+	})
+}
+
+// neverWithin: an owner that stood still for longer than its lease, and one that crashed, double
+// nothing; the end of the window does.
+func neverWithin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := redistest.Bubble(t)
+		s := newTill(t, client, "")
+		a, b := newWorker(t, s.store), newWorker(t, s.store)
+		do := func(w *worker) (dedup.Outcome, error) {
+			return s.store.DoAtomic(t.Context(), w.d, dedup.Request{Key: "m"}, s.incr("m"))
+		}
+		claim, err := a.d.Claim(t.Context(), "m")
+		must(t, err)
+		time.Sleep(2 * lease)
+		if got, err := do(b); got != dedup.Acquired || err != nil {
+			t.Errorf("after the lease: %v, %v", got, err)
+		}
+		if err := s.store.Atomic(t.Context(), a.d, dedup.Completion{Claim: claim}, s.incr("m")); !errors.Is(err, dedup.ErrLeaseLost) {
+			t.Errorf("who comes late is told %v", err)
+		}
+		s.want("m", 1, "whoever comes late finds that its claim is not on the key any more")
+		time.Sleep(window - time.Minute)
+		if got, err := do(b); got != dedup.Duplicate || err != nil {
+			t.Errorf("within the window: %v, %v", got, err)
+		}
+		time.Sleep(2 * time.Minute)
+		if got, err := do(b); got != dedup.Acquired || err != nil {
+			t.Errorf("after the window: %v, %v", got, err)
+		}
+		s.want("m", 2, "the window has ended")
+	})
+}
+
+// shop is a table of marks, and one of effects.
+type shop struct {
+	t      *testing.T
+	db     *sql.DB
+	marks  *sqladapter.Marks
+	ledger string
+}
+
+func newShop(t *testing.T, db *sql.DB, dialect sqladapter.Dialect, table string) *shop {
+	t.Helper()
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: "shop", Table: table})
+	must(t, err)
+	return &shop{t: t, db: db, marks: marks, ledger: table + "_effects"}
+}
+
+func (s *shop) migrate() {
+	s.t.Helper()
+	must(s.t, s.marks.Migrate(s.t.Context(), s.db))
+	s.exec(`CREATE TABLE ` + s.ledger + ` (message varchar(100) NOT NULL)`)
+	s.t.Cleanup(func() {
+		ctx := context.WithoutCancel(s.t.Context())
+		if _, err := s.db.ExecContext(ctx, `DROP TABLE `+s.ledger); err != nil {
+			s.t.Error(err)
+		}
+		if err := s.marks.Migrations().To(ctx, s.db, 0); err != nil {
+			s.t.Error(err)
+		}
+	})
+}
+
+func (s *shop) exec(query string) {
+	s.t.Helper()
+	_, err := s.db.ExecContext(s.t.Context(), query)
+	must(s.t, err)
+}
+
+func (s *shop) effect(ctx context.Context, tx *sql.Tx, k string) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO `+s.ledger+` (message) VALUES ('`+k+`')`)
+	return err
+}
+
+func (s *shop) deliver(k string) error {
+	_, err := s.marks.Do(s.t.Context(), s.db, k, func(ctx context.Context, tx *sql.Tx) error { return s.effect(ctx, tx, k) })
+	return err
+}
+
+func (s *shop) want(k string, want int, why string) {
+	s.t.Helper()
+	var got int
+	must(s.t, s.db.QueryRowContext(s.t.Context(), `SELECT count(*) FROM `+s.ledger+` WHERE message = '`+k+`'`).Scan(&got))
+	if got != want {
+		s.t.Errorf("%s: %d effects, want %d: %s", k, got, want, why)
+	}
+}
+
+// engine is a database of the SQL tests.
+type engine struct {
+	Driver, DSN string
+	Dialect     sqladapter.Dialect
+}
+
+var engines = map[string]func(t *testing.T) engine{
+	"sqlite":   func(t *testing.T) engine { return engine{"sqlite", sqliteDSN(t), sqladapter.SQLite} },
+	"postgres": func(t *testing.T) engine { return engine{"pgx", servertest.Postgres(t), sqladapter.Postgres} },
+	"mariadb":  func(t *testing.T) engine { return engine{"mysql", servertest.MariaDB(t), sqladapter.MySQL} },
+}
+
+func sqliteDSN(t *testing.T) string {
+	return "file:" + filepath.Join(t.TempDir(), "shop.db") + "?_txlock=immediate&_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
+}
+
+func (e engine) open(t *testing.T) *sql.DB {
+	t.Helper()
+	open := sql.Open
+	if e.Dialect == sqladapter.SQLite {
+		open = sqladapter.OpenSQLite
+	}
+	db, err := open(e.Driver, e.DSN)
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	return db
+}
+
+// killedInSQL kills a process by SIGKILL at each point of a transaction, and delivers its message
+// again by several processes at once.
+func killedInSQL(t *testing.T) {
+	for name, start := range engines {
+		t.Run(name, func(t *testing.T) {
+			j := job{engine: start(t), Table: servertest.Prefix(t)}
+			s := newShop(t, j.open(t), j.Dialect, j.Table)
+			s.migrate()
+			for i, point := range points {
+				t.Run(point, func(t *testing.T) {
+					j.Key, j.Point = fmt.Sprint("m", i), point
+					j.killThere(t)
+					s.want(j.Key, map[bool]int{true: 1}[point == afterCommit], "that is how far it had come")
+					var all sync.WaitGroup
+					for range 4 {
+						all.Go(func() {
+							if err := s.deliver(j.Key); err != nil {
+								t.Error(err)
+							}
+						})
+					}
+					all.Wait()
+					s.want(j.Key, 1, "mark and effect are one commit")
+				})
+			}
+		})
+	}
+}

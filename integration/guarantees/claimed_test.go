@@ -1,0 +1,194 @@
+package guarantees_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/deduptest"
+)
+
+var claimedRow = row{
+	holds: map[string]func(*testing.T){
+		"one runner at a time":              oneRunner,
+		"done is remembered for the window": remembered,
+		"nothing is lost": func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				report := deduptest.Storm(t, subject(newTally()), deduptest.StormConfig{Messages: 300, Rate: 0.1, Seed: 8})
+				if report.Faults < 100 || len(report.Doubled) == 0 {
+					t.Errorf("%d faults, %d doubled: too few to show that nothing is lost", report.Faults, len(report.Doubled))
+				}
+			})
+		},
+	},
+	doubles: map[string]func(*testing.T){
+		"a crash after the effect and before its record":                               crashBeforeRecord,
+		"a paused handler that outlives its lease, unless the effect checks the fence": pausedHandler,
+		"with `TakeOverOlderGeneration`, a rebalance while a handler still runs":       rebalance,
+		"Redis losing an acknowledged write at failover":                               func(t *testing.T) { failover(t, claimedThroughFailover) },
+	},
+}
+
+// oneRunner: handlers take many leases, and no two of a message overlap.
+func oneRunner(t *testing.T) {
+	eachStore(t, func(t *testing.T, store dedup.Store) {
+		n := newTally()
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		running := map[string]int{}
+		step := func(k string, by int) {
+			mu.Lock()
+			defer mu.Unlock()
+			if running[k] += by; running[k] > 1 {
+				t.Errorf("%d runners of %s", running[k], k)
+			}
+		}
+		for range 4 {
+			w := newWorker(t, store)
+			for _, k := range []string{"a", "b", "c"} {
+				all.Go(func() {
+					w.deliver(k, func(context.Context) (string, error) {
+						step(k, 1)
+						time.Sleep(5 * lease)
+						n.add(k)
+						step(k, -1)
+						return "", nil
+					})
+				})
+			}
+		}
+		all.Wait()
+		for _, k := range []string{"a", "b", "c"} {
+			n.want(t, k, 1, "all four had it while one was at work, or after it")
+		}
+	})
+}
+
+func remembered(t *testing.T) {
+	eachStore(t, func(t *testing.T, store dedup.Store) {
+		n := newTally()
+		w := newWorker(t, store)
+		effect := func(context.Context) (string, error) { n.add("m"); return "v", nil }
+		w.deliver("m", effect)
+		time.Sleep(window - time.Minute)
+		if res := w.deliver("m", effect); res.Outcome != dedup.Duplicate || res.Value != "v" {
+			t.Errorf("within the window: %+v", res)
+		}
+		n.want(t, "m", 1, "the window has not ended")
+		time.Sleep(2 * time.Minute)
+		w.deliver("m", effect)
+		n.want(t, "m", 2, "the window is as long as it was said to be, and no longer")
+	})
+}
+
+// crashBeforeRecord: the one moment in which a crash doubles, and its neighbours, in which it does
+// not. deduptest calls the double explained.
+func crashBeforeRecord(t *testing.T) {
+	eachStore(t, func(t *testing.T, store dedup.Store) {
+		n := newTally()
+		for k, f := range map[string]func(w *worker){
+			"before the effect": func(w *worker) { w.die(); n.add("before the effect") },
+			"after the effect":  func(w *worker) { n.add("after the effect"); w.die() },
+		} {
+			a := newWorker(t, store)
+			a.live(func() {
+				_, _ = dedup.Do(t.Context(), a.d, k, func(context.Context) (string, error) { f(a); return "", nil })
+			})
+			if res := newWorker(t, store).deliver(k, func(context.Context) (string, error) { n.add(k); return "", nil }); res.Attempt != 2 {
+				t.Errorf("%s: %+v", k, res)
+			}
+		}
+		n.want(t, "before the effect", 1, "the first has died before it")
+		n.want(t, "after the effect", 2, "the first has died between effect and record")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		report := deduptest.Twice(t, subject(newTally()))
+		doubled := 0
+		for _, in := range report.Doubled {
+			if !in.Explained || in.Effects != 2 {
+				t.Errorf("%+v", in)
+			}
+			if strings.Contains(in.Story, "crash before Finish") {
+				doubled++
+			}
+		}
+		if doubled != 1 {
+			t.Errorf("%d doubles by a crash before the record: %+v", doubled, report.Doubled)
+		}
+	})
+}
+
+var errStale = errors.New("the row has a larger fence")
+
+// pausedHandler: a process stands still in its handler for longer than its lease.
+func pausedHandler(t *testing.T) {
+	eachStore(t, func(t *testing.T, store dedup.Store) {
+		n := newTally()
+		fence := uint64(0) // of the row that the effect writes
+		plain := func(context.Context) error { n.add("plain"); return nil }
+		fenced := func(ctx context.Context) error {
+			a, _ := dedup.FromContext(ctx)
+			if a.Fence() < fence {
+				return errStale
+			}
+			fence = a.Fence()
+			n.add("fenced")
+			return nil
+		}
+		for k, effect := range map[string]func(context.Context) error{"plain": plain, "fenced": fenced} {
+			a, b := newWorker(t, store), newWorker(t, store)
+			var first error
+			var one sync.WaitGroup
+			one.Go(func() {
+				_, first = dedup.Do(t.Context(), a.d, k, func(ctx context.Context) (string, error) {
+					a.pause(3 * lease)
+					return "", effect(context.WithoutCancel(ctx)) // it has not heard of anything yet
+				})
+			})
+			synctest.Wait()
+			b.deliver(k, func(ctx context.Context) (string, error) { return "", effect(ctx) })
+			one.Wait()
+			if first == nil {
+				t.Errorf("%s: who was paused has acknowledged", k)
+			}
+		}
+		n.want(t, "plain", 2, "the first did not know that its lease had ended")
+		n.want(t, "fenced", 1, "the row had seen the second's fence")
+	})
+}
+
+// rebalance: with the option the partition's next owner does not wait for the older one's handler.
+func rebalance(t *testing.T) {
+	eachStore(t, func(t *testing.T, store dedup.Store) {
+		n := newTally()
+		for k, takes := range map[string]bool{"waits": false, "takes over": true} {
+			a, b := newWorker(t, store), newWorker(t, store)
+			claim := func(w *worker, generation int32) *dedup.Claim {
+				claims, err := w.d.ClaimBatch(t.Context(), []dedup.Request{{
+					Key: k, TakeOverOlderGeneration: takes, Origin: dedup.Origin{Source: "group/topic", Partition: 3, Generation: generation},
+				}})
+				must(t, err)
+				return claims[0]
+			}
+			older := claim(a, 7)
+			newer := claim(b, 8) // the partition has moved, and the older handler still runs
+			if want := map[bool]dedup.Outcome{false: dedup.InFlight, true: dedup.Acquired}[takes]; older.Outcome != dedup.Acquired || newer.Outcome != want {
+				t.Errorf("%s: %v, then %v", k, older.Outcome, newer.Outcome)
+			}
+			n.add(k)
+			if err := older.Complete(t.Context(), nil); takes != errors.Is(err, dedup.ErrLeaseLost) {
+				t.Errorf("%s: the older is told %v", k, err)
+			}
+			if newer.Outcome == dedup.Acquired {
+				n.add(k)
+			}
+		}
+		n.want(t, "waits", 1, "the claim was in flight elsewhere")
+		n.want(t, "takes over", 2, "the older's handler was still at work")
+	})
+}

@@ -1,0 +1,279 @@
+package guarantees_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/txn"
+)
+
+var streamedRow = row{
+	holds: map[string]func(*testing.T){
+		"the output of each input offset once, for read_committed readers": streamedOnce,
+	},
+	doubles: map[string]func(*testing.T){
+		"never within one cluster":                                     streamedCrash,
+		"what the producer upstream sent twice lies under two offsets": streamedTwice,
+	},
+}
+
+// stage is a broker in this process with an input and an output, of one partition each.
+type stage struct {
+	*kfake.Cluster
+
+	t     *testing.T
+	reads int
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(200*time.Millisecond), kfake.SeedTopics(1, "in", "out"))
+	must(t, err)
+	t.Cleanup(c.Close)
+	return &stage{Cluster: c, t: t}
+}
+
+func kafkaConfig() *sarama.Config {
+	cfg := kafkaadapter.SafeConfig(sarama.NewConfig())
+	cfg.Consumer.Group.Session.Timeout = 1500 * time.Millisecond
+	cfg.Consumer.Group.Heartbeat.Interval = 250 * time.Millisecond
+	cfg.Consumer.Group.Rebalance.Timeout = 5 * time.Second
+	cfg.Consumer.MaxWaitTime = 100 * time.Millisecond
+	cfg.Consumer.Group.Rebalance.Retry.Backoff = 100 * time.Millisecond
+	cfg.Net.ReadTimeout = cfg.Consumer.Group.Rebalance.Timeout + 2*time.Second
+	cfg.Producer.Return.Successes = true
+	cfg.Producer.RequiredAcks = sarama.WaitForAll
+	cfg.Producer.Partitioner = sarama.NewManualPartitioner
+	return cfg
+}
+
+// produce sends values to a topic, as somebody upstream.
+func (s *stage) produce(topic string, values ...string) {
+	s.t.Helper()
+	p, err := sarama.NewSyncProducer(s.ListenAddrs(), kafkaConfig())
+	must(s.t, err)
+	defer func() { must(s.t, p.Close()) }()
+	for _, v := range values {
+		_, _, err := p.SendMessage(&sarama.ProducerMessage{Topic: topic, Value: sarama.StringEncoder(v)})
+		must(s.t, err)
+	}
+}
+
+// plug is a dialer whose connections can all be cut at once, for good: the process behind it is
+// gone for everybody else.
+type plug struct {
+	mu    sync.Mutex
+	conns []net.Conn
+	gone  bool
+}
+
+// Dial implements proxy.Dialer.
+func (p *plug) Dial(network, addr string) (net.Conn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone {
+		return nil, net.ErrClosed
+	}
+	conn, err := net.Dial(network, addr) //nolint:noctx // sarama's dialers have none
+	if err == nil {
+		p.conns = append(p.conns, conn)
+	}
+	return conn, err
+}
+
+func (p *plug) pull() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gone = true
+	for _, conn := range p.conns {
+		_ = conn.Close()
+	}
+}
+
+// member copies the input to the output in transactions. stop leaves the group; after a crash it
+// waits for what is left of the process.
+func (s *stage) member(handled func(p *plug, values []string)) (stop func()) {
+	s.t.Helper()
+	p := &plug{}
+	consumer, producers := kafkaConfig(), kafkaConfig()
+	for _, cfg := range []*sarama.Config{consumer, producers} {
+		cfg.Net.Proxy.Enable, cfg.Net.Proxy.Dialer = true, p
+		cfg.Producer.Transaction.Retry.Backoff, cfg.Metadata.Retry.Backoff = 10*time.Millisecond, 20*time.Millisecond
+	}
+	streamer, err := txn.New(txn.Config{
+		Brokers: s.ListenAddrs(), Client: producers, Group: "g", TransactionTimeout: time.Second, Drain: time.Second,
+		BatchMax: 5, BatchWait: time.Millisecond, RetryBase: 5 * time.Millisecond, RetryMax: 100 * time.Millisecond,
+		Handler: func(_ context.Context, batch []*sarama.ConsumerMessage) (out []*sarama.ProducerMessage, _ error) {
+			var values []string
+			for _, m := range batch {
+				values = append(values, string(m.Value))
+				out = append(out, &sarama.ProducerMessage{Topic: "out", Value: sarama.StringEncoder(m.Value)})
+			}
+			if handled != nil {
+				handled(p, values)
+			}
+			return out, nil
+		},
+	})
+	must(s.t, err)
+	group, err := sarama.NewConsumerGroup(s.ListenAddrs(), "g", consumer)
+	must(s.t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = streamer.Run(ctx, group, []string{"in"}) // what it says of a process that is gone is of no interest
+	}()
+	return func() {
+		cancel()
+		<-done
+		_ = group.Close()
+	}
+}
+
+// read returns what a reader sees of the output, up to a message of its own.
+func (s *stage) read(isolation sarama.IsolationLevel) (values []string) {
+	s.t.Helper()
+	s.produce("out", "last")
+	cfg := kafkaConfig()
+	cfg.Consumer.IsolationLevel = isolation
+	reader, err := sarama.NewConsumer(s.ListenAddrs(), cfg)
+	must(s.t, err)
+	defer func() { _ = reader.Close() }()
+	pc, err := reader.ConsumePartition("out", 0, sarama.OffsetOldest)
+	must(s.t, err)
+	defer func() { _ = pc.Close() }()
+	last := 0
+	deadline := time.After(30 * time.Second)
+	s.reads++
+	for last < s.reads {
+		select {
+		case m := <-pc.Messages():
+			if string(m.Value) == "last" {
+				last++
+			} else {
+				values = append(values, string(m.Value))
+			}
+		case <-deadline:
+			s.t.Fatalf("a transaction hangs; %d messages so far", len(values))
+		}
+	}
+	return values
+}
+
+// through waits until all of the input is committed.
+func (s *stage) through(n int64) {
+	s.t.Helper()
+	admin, err := sarama.NewClusterAdmin(s.ListenAddrs(), kafkaConfig())
+	must(s.t, err)
+	defer func() { _ = admin.Close() }()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(60 * time.Second)
+	for {
+		offsets, err := admin.ListConsumerGroupOffsets("g", map[string][]int32{"in": {0}})
+		if err == nil && offsets.GetBlock("in", 0) != nil && offsets.GetBlock("in", 0).Offset >= n {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			s.t.Fatalf("not all is committed: %v, %+v", err, offsets)
+		}
+	}
+}
+
+func inputs(n int) (values []string) {
+	for i := range n {
+		values = append(values, fmt.Sprint("m", i))
+	}
+	return values
+}
+
+// streamedOnce: transactions fail at their ends and run again. Who reads committed sees the output
+// of each input once; who does not sees that of aborted runs, too.
+func streamedOnce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	n := 0
+	h := s.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.TransactionAbortable, Count: 3, When: func(kmsg.Request) bool {
+		n++
+		return n%3 == 0
+	}})
+	all := inputs(60)
+	s.produce("in", all...)
+	stop := s.member(nil)
+	s.through(60)
+	stop()
+	if h.Hits() != 3 {
+		t.Errorf("%d faults", h.Hits())
+	}
+	if got := s.read(sarama.ReadCommitted); !slices.Equal(got, all) {
+		t.Errorf("committed: %s", strings.Join(got, " "))
+	}
+	if got := s.read(sarama.ReadUncommitted); len(got) <= len(all) {
+		t.Errorf("uncommitted: %d messages, and none of an aborted run", len(got))
+	}
+}
+
+// streamedCrash: a process dies in the midst of its work, and its successor goes on from what is
+// committed.
+func streamedCrash(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	all := inputs(60)
+	s.produce("in", all...)
+	died := make(chan struct{})
+	var once sync.Once
+	left := s.member(func(p *plug, values []string) {
+		if slices.Contains(values, "m31") {
+			p.pull()
+			once.Do(func() { close(died) })
+		}
+	})
+	select {
+	case <-died:
+	case <-time.After(30 * time.Second):
+		t.Fatal("it never came there")
+	}
+	again := 0
+	stop := s.member(func(_ *plug, values []string) {
+		if slices.Contains(values, "m31") {
+			again++
+		}
+	})
+	s.through(60)
+	stop()
+	left()
+	if again == 0 {
+		t.Error("the handler has not run again: nothing was lost by the crash")
+	}
+	if got := s.read(sarama.ReadCommitted); !slices.Equal(got, all) {
+		t.Errorf("committed: %s", strings.Join(got, " "))
+	}
+}
+
+// streamedTwice: for Kafka two offsets are two messages.
+func streamedTwice(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.produce("in", "a", "b", "b", "c")
+	stop := s.member(nil)
+	s.through(4)
+	stop()
+	if got := strings.Join(s.read(sarama.ReadCommitted), " "); got != "a b b c" {
+		t.Errorf("committed: %s", got)
+	}
+}
