@@ -1,0 +1,267 @@
+package guarantees_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// run is one message, or a batch of them, through one fault.
+type run struct {
+	keys []string
+
+	mu      sync.Mutex
+	effects map[string]int
+	runs    int // of a handler
+}
+
+func (r *run) of(k string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.effects[k]
+}
+
+// runner is a process that the fault may end.
+type runner struct {
+	*run
+
+	d     *dedup.Deduper
+	redis *redisadapter.Store // for effects in Redis
+	// dead tells that nothing of it happens any more.
+	dead func() bool
+}
+
+// effect happens unless the process is dead.
+func (p *runner) effect(k string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dead() {
+		runtime.Goexit()
+	}
+	p.effects[k]++
+}
+
+// life is what happens to a message: first in the process that meets the fault, then again in
+// another until that returns nil.
+type life struct {
+	name   string
+	layout redisadapter.Layout
+	keys   int
+	done   bool // the keys are done before the fault comes
+	// once says that no crash excuses a double; forgets, that first may have the keys forgotten.
+	once, forgets bool
+	atomic        bool // the effect is in Redis
+	first, again  func(ctx context.Context, p *runner) error
+}
+
+// lives are those of Rich, and with long those of every layout.
+func lives() []life {
+	all := []life{
+		{name: "steps", first: steps, again: steps},
+		{name: "danger", once: true, first: danger, again: danger},
+		{name: "ended by its fence", first: fenced, again: fenced},
+		{name: "released", first: released, again: released},
+		{name: "failed", first: failed, again: failed},
+		{name: "looked up", done: true, first: lookedUp, again: single},
+		{name: "marked", first: marked, again: marked},
+		{name: "forgotten", done: true, forgets: true, first: forgotten, again: single},
+	}
+	for _, layout := range layouts {
+		all = append(all,
+			life{name: "single", layout: layout, first: single, again: single},
+			life{name: "batch", layout: layout, keys: 3, first: batch, again: batch},
+			life{name: "duplicate", layout: layout, done: true, first: single, again: single},
+		)
+		if layout == redisadapter.SeenOnly || len(layouts) > 1 && layout == redisadapter.Rich {
+			all = append(all, life{name: "atomic", layout: layout, atomic: true, once: true, first: inRedis, again: inRedis})
+		}
+	}
+	return all
+}
+
+func (l *life) String() string { return fmt.Sprintf("%s in %s", l.name, l.layout) }
+
+// hasRun tells that a result was not kept, which is as good an acknowledgement.
+func hasRun(err error) error {
+	if errors.Is(err, dedup.ErrNoResult) {
+		return nil
+	}
+	return err
+}
+
+func single(ctx context.Context, p *runner) error {
+	_, err := dedup.Do(ctx, p.d, p.keys[0], func(context.Context) (struct{}, error) { p.effect(p.keys[0]); return struct{}{}, nil })
+	return hasRun(err)
+}
+
+// steps charges, then mails.
+func steps(ctx context.Context, p *runner) error {
+	_, err := dedup.Do(ctx, p.d, p.keys[0], func(ctx context.Context) (struct{}, error) {
+		if _, err := dedup.Step(ctx, "charge", func(context.Context) (struct{}, error) { p.effect("charge"); return struct{}{}, nil }); err != nil {
+			return struct{}{}, err
+		}
+		p.effect(p.keys[0])
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func danger(ctx context.Context, p *runner) error {
+	_, err := dedup.Do(ctx, p.d, p.keys[0], func(ctx context.Context) (struct{}, error) {
+		if err := dedup.Danger(ctx); err != nil {
+			return struct{}{}, dedup.NotBegun(err)
+		}
+		p.effect(p.keys[0])
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// fenced reads its fence, so that its end is decided at the server.
+func fenced(ctx context.Context, p *runner) error {
+	_, err := dedup.Do(ctx, p.d, p.keys[0], func(ctx context.Context) (struct{}, error) {
+		a, _ := dedup.FromContext(ctx)
+		if a.Fence() == 0 {
+			return struct{}{}, errors.New("no fence")
+		}
+		p.effect(p.keys[0])
+		return struct{}{}, nil
+	})
+	return err
+}
+
+var errBusy = errors.New("the downstream is busy")
+
+// released fails in its first run, before its effect.
+func released(ctx context.Context, p *runner) error {
+	_, err := dedup.Do(ctx, p.d, p.keys[0], func(context.Context) (struct{}, error) {
+		p.mu.Lock()
+		p.runs++
+		first := p.runs == 1
+		p.mu.Unlock()
+		if first {
+			return struct{}{}, errBusy
+		}
+		p.effect(p.keys[0])
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// failed has an effect, and fails for good.
+func failed(ctx context.Context, p *runner) error {
+	_, err := dedup.Do(ctx, p.d, p.keys[0], func(context.Context) (struct{}, error) {
+		p.effect(p.keys[0])
+		return struct{}{}, dedup.Permanent(errors.New("refused"))
+	})
+	if dedup.IsPermanent(err) && !errors.Is(err, dedup.ErrLeaseLost) {
+		return nil // which may be acknowledged
+	}
+	return err
+}
+
+func lookedUp(ctx context.Context, p *runner) error {
+	rec, err := p.d.Lookup(ctx, p.keys[0])
+	if err == nil && rec.State != dedup.StateSucceeded {
+		return fmt.Errorf("a done key is %v", rec.State)
+	}
+	return err
+}
+
+// marked is the level Skip.
+func marked(ctx context.Context, p *runner) error {
+	seen, err := p.d.Seen(ctx, p.keys[0])
+	if seen || err != nil {
+		return err
+	}
+	p.effect(p.keys[0])
+	_, err = p.d.Mark(ctx, p.keys[0])
+	return err
+}
+
+func forgotten(ctx context.Context, p *runner) error { return p.d.Forget(ctx, p.keys[0]) }
+
+func batch(ctx context.Context, p *runner) error {
+	var reqs []dedup.Request
+	for _, k := range p.keys {
+		reqs = append(reqs, dedup.Request{Key: k})
+	}
+	claims, err := p.d.ClaimBatch(ctx, reqs)
+	if err != nil {
+		return err
+	}
+	var open []error
+	var done []dedup.Completion
+	for _, c := range claims {
+		switch {
+		case c.Outcome == dedup.Acquired:
+			p.effect(c.Key)
+			done = append(done, dedup.Completion{Claim: c})
+		case c.Outcome != dedup.Duplicate:
+			open = append(open, c.Err())
+		}
+	}
+	return errors.Join(append(open, p.d.CompleteBatch(ctx, done)...)...)
+}
+
+func inRedis(ctx context.Context, p *runner) error {
+	_, err := p.redis.DoAtomic(ctx, p.d, dedup.Request{Key: p.keys[0]}, (&till{}).incr(p.keys[0]))
+	return err
+}
+
+// stored is what is known of a key when the fault has passed, before anybody comes again.
+type stored struct {
+	recorded, absent bool
+	effects          int
+}
+
+// verdict is what one fault has led to.
+type verdict struct {
+	cases, deaths, doubles, forgets int
+}
+
+// judge compares what became of each key with what the table allows: a key on record is not run
+// again, and one that is not, is; so a second effect comes only after a death between effect and
+// record.
+func (l *life) judge(t *testing.T, r *run, v *verdict, was map[string]stored, died bool, first error, effects func(k string) int) {
+	t.Helper()
+	v.cases++
+	if died {
+		v.deaths++
+	}
+	for _, k := range r.keys {
+		was, now := was[k], effects(k)
+		want := was.effects
+		if !was.recorded {
+			want++
+		}
+		switch {
+		case now < 1 || was.recorded && was.effects < 1:
+			t.Errorf("%s is LOST: %+v, then %d effects", k, was, now)
+		case now != want && !(l.once && now == 1):
+			t.Errorf("%s: %+v, then %d effects, want %d", k, was, now, want)
+		case !died && first == nil && !was.recorded && !l.forgets:
+			t.Errorf("%s was acknowledged and is not on record", k)
+		case now == 1:
+		case l.forgets && was.absent && now == 2:
+			v.forgets++
+		case died && !l.once && now == 2:
+			v.doubles++
+		default:
+			t.Errorf("%s is DOUBLED: %+v, then %d effects, died %t, first %v", k, was, now, died, first)
+		}
+	}
+	if charges := r.of("charge"); charges > 1 && !died {
+		t.Errorf("charged %d times, and nobody had died", charges)
+	}
+	if !died && first != nil && !slices.Contains([]error{errBusy}, first) {
+		t.Errorf("its process lives, and got %v", first)
+	}
+}

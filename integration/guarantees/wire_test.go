@@ -1,0 +1,276 @@
+package guarantees_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisproxy"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// wireFault is what happens to a request, and to those behind it.
+type wireFault struct {
+	name   string
+	action redisproxy.Action
+	bytes  int
+}
+
+var wireFaults = []wireFault{
+	{"request lost", redisproxy.DropRequest, 0},
+	{"reply lost", redisproxy.DropReply, 0},
+	{"reply torn", redisproxy.TearReply, 2},
+	{"pipeline cut", redisproxy.CutPipeline, 0},
+}
+
+// ending is what becomes of the two that talk.
+type ending string
+
+const (
+	workerDies     ending = "the worker dies"
+	connectionCut  ending = "the connection is cut"
+	serverRestarts ending = "the server restarts"
+)
+
+var endings = []ending{workerDies, connectionCut, serverRestarts}
+
+// server is a Redis whose clock the test moves.
+type server struct {
+	*redistest.Frozen
+
+	direct *redis.Client
+	cases  int
+}
+
+func newServer(t *testing.T) *server {
+	f, client := redistest.Freeze(t)
+	return &server{Frozen: f, direct: client}
+}
+
+// wire is one case: a life, a fault at its nth request, and an ending.
+type wire struct {
+	*life
+
+	t      *testing.T
+	server *server
+	prefix string
+	run    *run
+}
+
+func (w *wire) options() redisadapter.Options {
+	o := redisadapter.Options{Prefix: w.prefix, Layout: w.layout}
+	if w.layout == redisadapter.Compact || w.layout == redisadapter.Mixed {
+		o.Secret, o.Window, o.ExpectedKeys = []byte("sixteen bytes or more"), window, 1000
+	}
+	return o
+}
+
+// process opens the store over a client.
+func (w *wire) process(client *redis.Client, dead func() bool) *runner {
+	w.t.Helper()
+	store, err := redisadapter.New(context.Background(), client, w.options())
+	must(w.t, err)
+	d, err := dedup.New(store, dedup.Config{
+		Namespace: "wire", Window: window, LeaseTTL: time.Minute, SeenOnly: store.SeenOnly(),
+		Resolve: func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+			if w.run.of(w.run.keys[0]) > 0 {
+				return dedup.StateSucceeded, nil, nil
+			}
+			return dedup.StateReleased, nil, nil
+		},
+	})
+	must(w.t, err)
+	return &runner{run: w.run, d: d, redis: store, dead: dead}
+}
+
+// data tells what is asked of the store from what clients say among themselves.
+func data(r redisproxy.Request) bool {
+	switch r.Name() {
+	case "HELLO", "CLIENT", "PING", "INFO", "TIME", "AUTH", "SELECT":
+		return false
+	}
+	return true
+}
+
+// struck is a fault that has come, or not.
+type struck struct {
+	dead, fired atomic.Bool
+	command     string
+	hit, died   chan struct{}
+}
+
+// strike has the fault come with the nth request.
+func strike(proxy *redisproxy.Proxy, n int, f wireFault, end ending) *struck {
+	s := &struck{hit: make(chan struct{}), died: make(chan struct{})}
+	seen := 0 // under the proxy's lock, as all of match
+	match := func(r redisproxy.Request) bool {
+		if s.fired.Load() || !data(r) {
+			return false
+		}
+		if seen++; seen < n {
+			return false
+		}
+		s.command = r.Name()
+		s.dead.Store(end == workerDies)
+		s.fired.Store(true)
+		return true
+	}
+	proxy.SetRules(
+		redisproxy.Rule{Name: "fault", Match: match, Action: f.action, Bytes: f.bytes, OnFire: func(redisproxy.Request) {
+			close(s.hit)
+			if end == workerDies {
+				close(s.died)
+			}
+		}},
+		redisproxy.Rule{Name: "dead", Match: func(redisproxy.Request) bool { return s.dead.Load() }, Action: redisproxy.DropRequest},
+	)
+	return s
+}
+
+// through runs the case, and says whether the life was long enough for it.
+func (w *wire) through(n int, f wireFault, end ending, v *verdict) (command string, came bool) {
+	w.server.cases++
+	w.prefix = fmt.Sprint("ow", w.server.cases)
+	w.run = &run{effects: map[string]int{}}
+	for i := range max(w.life.keys, 1) {
+		w.run.keys = append(w.run.keys, fmt.Sprintf("m%d-%d", w.server.cases, i))
+	}
+	next := w.process(w.server.direct, func() bool { return false })
+	if w.done {
+		must(w.t, single(context.Background(), next))
+	}
+	proxy, err := redisproxy.New(w.server.Addr())
+	must(w.t, err)
+	defer proxy.Close()
+	client := redis.NewClient(&redis.Options{
+		Addr: proxy.Addr(), MinRetryBackoff: time.Millisecond, MaxRetryBackoff: 10 * time.Millisecond, DialerRetries: 1,
+		ReadTimeout: time.Minute, WriteTimeout: time.Minute,
+	})
+	defer func() { _ = client.Close() }()
+	var s *struck
+	p := w.process(client, func() bool { return s.dead.Load() })
+	s = strike(proxy, n, f, end)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	told := make(chan error, 1)
+	go func() {
+		err := errDead
+		defer func() { told <- err }()
+		err = w.first(ctx, p)
+	}()
+	first := w.wait(s, end, told)
+	if !s.fired.Load() {
+		return "", false
+	}
+	was := w.look(next)
+	w.redeliver(next)
+	w.judge(w.t, w.run, v, was, end == workerDies, first, w.count)
+	return s.command, true
+}
+
+// wait returns what the process was told, or that it is dead; and restarts the server.
+func (w *wire) wait(s *struck, end ending, told chan error) error {
+	if end == serverRestarts {
+		select {
+		case <-s.hit:
+			w.server.Close()
+			must(w.t, w.server.Restart())
+		case err := <-told:
+			told <- err
+		}
+	}
+	select {
+	case <-s.died:
+		return errDead
+	case err := <-told:
+		return err
+	}
+}
+
+// count is how many effects a key has had: beside its record, or in the run.
+func (w *wire) count(k string) int {
+	if !w.atomic {
+		return w.run.of(k)
+	}
+	return (&till{t: w.t, client: w.server.direct}).of(k)
+}
+
+// look reads what the fault has left.
+func (w *wire) look(next *runner) map[string]stored {
+	was := map[string]stored{}
+	for _, k := range w.run.keys {
+		rec, err := next.d.Lookup(context.Background(), k)
+		must(w.t, err)
+		was[k] = stored{
+			recorded: rec.State == dedup.StateSucceeded || rec.State == dedup.StateFailed,
+			absent:   rec.State == dedup.StateAbsent, effects: w.count(k),
+		}
+	}
+	return was
+}
+
+// redeliver lets the leases of the dead lapse, and delivers until the message is acknowledged.
+func (w *wire) redeliver(next *runner) {
+	w.t.Helper()
+	for range 10 {
+		err := w.again(context.Background(), next)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, dedup.ErrInFlight) && !errors.Is(err, errBusy) {
+			w.t.Fatalf("the redelivery got %v", err)
+		}
+		w.server.Advance(2 * time.Minute)
+	}
+	w.t.Fatal("in flight for ever")
+}
+
+// TestEveryRequestOnTheWire: whatever happens to whichever request of a message's life, it has its
+// effect, and has it twice only where the table says so.
+func TestEveryRequestOnTheWire(t *testing.T) {
+	var total verdict
+	for _, l := range lives() {
+		t.Run(l.String(), func(t *testing.T) {
+			var v verdict
+			var points []string
+			w := &wire{life: &l, t: t, server: newServer(t)}
+			for _, end := range endings {
+				for _, f := range wireFaults {
+					for n := 1; ; n++ {
+						command, came := w.through(n, f, end, &v)
+						if !came {
+							break
+						}
+						if end == connectionCut && f.action == redisproxy.DropRequest {
+							points = append(points, command)
+						}
+						if t.Failed() {
+							t.Fatalf("%s of request %d (%s), %s", f.name, n, command, end)
+						}
+						if n > 50 {
+							t.Fatal("a life without end")
+						}
+					}
+				}
+			}
+			t.Logf("%d cases at %s: %d deaths, %d doubles that the table allows", v.cases, strings.Join(points, " "), v.deaths, v.doubles)
+			if v.cases == 0 {
+				t.Error("nothing was tried")
+			}
+			total.cases, total.deaths = total.cases+v.cases, total.deaths+v.deaths
+			total.doubles, total.forgets = total.doubles+v.doubles, total.forgets+v.forgets
+		})
+	}
+	t.Logf("%d cases, %d deaths: 0 lost, %d doubles, each by a death between effect and record", total.cases, total.deaths, total.doubles)
+	if !t.Failed() && (total.doubles == 0 || total.forgets == 0) {
+		t.Error("no death came between effect and record: the faults miss what they should hit")
+	}
+}
