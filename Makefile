@@ -35,6 +35,10 @@ torture-others: ## what else people use against duplicates through the same faul
 model: ## have spin check the model of one key's life, and find the faults planted in it; installs spin; minutes
 	@scripts/model.sh check
 
+.PHONY: fuzz
+fuzz: ## give every fuzz target inputs of its own making, in turns (FUZZTIME=30s, FUZZ=part of a name)
+	@scripts/fuzz.sh $(FUZZ)
+
 .PHONY: mutants
 mutants: ## break the code in each listed way and see the tests turn red
 	@scripts/mutants.sh

@@ -3,7 +3,7 @@
 #
 #   test.sh unit     without servers; tests that need one skip, and are listed
 #   test.sh full     with all servers, installed, started and stopped; a skipped test is a failure
-#   test.sh long     as full, with the build tag `long` and ONCEWARD_LONG=1; hours
+#   test.sh long     as full, with the build tag `long` and ONCEWARD_LONG=1, then every fuzz target; hours
 #
 # Servers run in a directory of this run, so those of `make servers-up` are left alone, unless
 # ONCEWARD_RUN names a directory to share. TESTFLAGS is passed on, such as TESTFLAGS='-run Lease'.
@@ -63,3 +63,4 @@ test_modules() {
 if [ "$mode" != unit ]; then servers_up; fi
 # The report passes on what is not an event of a test, such as the phases' lines.
 phase "tests of all modules" test_modules | "${report[@]}"
+if [ "$mode" = long ]; then phase "fuzz targets" scripts/fuzz.sh; fi

@@ -1,0 +1,43 @@
+package sqladapter
+
+import (
+	"strings"
+	"testing"
+)
+
+// FuzzTableName: every name that is made of a table and a schema is one of its own, and none of
+// them leaves its quotes, in any dialect.
+func FuzzTableName(f *testing.F) {
+	f.Add("", "onceward_marks")
+	f.Add("Shop", "claims")
+	f.Add("s", strings.Repeat("a", 63))
+	f.Add("sqlite_x", "SQLITE_marks")
+	f.Add("a]b", "m")
+	f.Add("", "m`; DROP TABLE x --")
+	f.Add("a\"", "m\n")
+	f.Fuzz(func(t *testing.T, schema, table string) {
+		for d, marks := range map[Dialect]string{Postgres: `""`, MySQL: "``", SQLite: `""`, SQLServer: "[]"} {
+			n, err := newTableName(d, schema, table)
+			if err != nil {
+				continue
+			}
+			seen := map[string]bool{}
+			for what, name := range map[string]string{
+				"table": n.full, "results": n.results, "meta": n.meta, "generation": n.state, "open": n.derive("_open"), "sealed": n.derive("_sealed"),
+			} {
+				if seen[name] {
+					t.Errorf("%v: %q.%q: the %s has the name %s of another", d, schema, table, what, name)
+				}
+				seen[name] = true
+				for part := range strings.SplitSeq(name, ".") {
+					if len(part) < 3 || len(part) > 65 || part[0] != marks[0] || part[len(part)-1] != marks[1] || strings.ContainsAny(part[1:len(part)-1], "\"`[]; \n\x00") {
+						t.Errorf("%v: %q.%q became %s", d, schema, table, name)
+					}
+				}
+			}
+			if index := n.index[1 : len(n.index)-1]; len(index) > 2*63+3 {
+				t.Errorf("%v: the index of %q.%q is %s", d, schema, table, n.index)
+			}
+		}
+	})
+}
