@@ -4,7 +4,7 @@
 #   torture.sh smoke    under a minute
 #   torture.sh ci       what `make test` has, and its rows into bench/results/torture.json and README.md
 #   torture.sh full     every count of the scoreboard, and its rows likewise
-#   torture.sh soak     the storm, for ONCEWARD_TORTURE_FOR (1h)
+#   torture.sh soak     rounds of other rows, larger, for ONCEWARD_TORTURE_FOR (1h), and what they counted into bench/results/torture-soak.json
 #
 # TESTFLAGS is passed on, such as TESTFLAGS='-run Torture/X16'. ONCEWARD_SEED repeats a run.
 set -euo pipefail
@@ -18,6 +18,7 @@ esac
 scripts/servers.sh up redis postgres mariadb
 eval "$(scripts/servers.sh env)"
 export ONCEWARD_SERVERS=1 ONCEWARD_REQUIRE_SERVERS=1 ONCEWARD_TORTURE=$1 ONCEWARD_TORTURE_TABLE=$table
+export ONCEWARD_TORTURE_SOAK=$PWD/bench/results/torture-soak.json
 # shellcheck disable=SC2086
 go -C integration test -count=1 -timeout 12h -v -run Torture ${TESTFLAGS:-} ./torture
 if [ -n "$table" ]; then make --no-print-directory bench-table; fi

@@ -20,14 +20,18 @@ import (
 
 // engine is a database in which effect and record are one transaction.
 type engine struct {
+	name    string
+	version string // a query
 	dialect sqladapter.Dialect
 	insert  string // of an effect, into a table
 	db      func(w *worker) (*sql.DB, error)
 }
 
 var (
-	onPostgres = engine{sqladapter.Postgres, `INSERT INTO %s (message, child, run) VALUES ($1, $2, $3)`, openPostgres}
-	onMariaDB  = engine{sqladapter.MySQL, `INSERT INTO %s (message, child, run) VALUES (?, ?, ?)`, openMariaDB}
+	onPostgres = engine{
+		"postgres", `SHOW server_version`, sqladapter.Postgres, `INSERT INTO %s (message, child, run) VALUES ($1, $2, $3)`, openPostgres,
+	}
+	onMariaDB = engine{"mariadb", `SELECT version()`, sqladapter.MySQL, `INSERT INTO %s (message, child, run) VALUES (?, ?, ?)`, openMariaDB}
 )
 
 // sinkOf is the table that effects are rows of.
@@ -145,7 +149,7 @@ func inTransaction(e engine) func(context.Context, *worker) (handle, func(contex
 					return err
 				})
 			})
-			call.kind, call.at, call.flags = answered, 0, flag(m.ran.Load(), flagRan)
+			call.kind, call.at, call.flags = answered, 0, bit(m.ran.Load(), flagRan)
 			switch {
 			case err != nil:
 				call.code = saidUnknown

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,6 +32,7 @@ const (
 	needRedis need = 1 << iota
 	needPostgres
 	needMariaDB
+	needCluster
 )
 
 var compositions map[string]composition
@@ -42,10 +44,17 @@ func init() { // the table refers to functions that refer to it
 		"compact": {level: "claimed", store: "redis, compact", needs: needRedis, open: overRedis(redisadapter.Compact)},
 		"mixed":   {level: "claimed", store: "redis, mixed", needs: needRedis, open: overRedis(redisadapter.Mixed)},
 		"waited":  {level: "claimed", store: "redis, rich, WAIT 1", needs: needRedis, open: waited},
+		"cluster": {level: "claimed", store: "redis cluster, rich", needs: needCluster, open: overRedis(redisadapter.Rich)},
 		"asked":   {level: "asked", store: "redis, rich", needs: needRedis, open: asked},
 		"layered": {level: "claimed", store: "leases in redis, records in postgres", needs: needRedis | needPostgres, open: layered},
 		"postgres": {
 			level: "atomic", store: "postgres", needs: needPostgres, atomic: true, open: inTransaction(onPostgres),
+		},
+		"postgres batches": {
+			level: "atomic", store: "postgres, batches", needs: needPostgres, atomic: true, open: inBatches(onPostgres),
+		},
+		"mariadb batches": {
+			level: "atomic", store: "mariadb, batches", needs: needMariaDB, atomic: true, open: inBatches(onMariaDB),
 		},
 		"postgres simple":   overPostgres(pgx.QueryExecModeSimpleProtocol),
 		"postgres exec":     overPostgres(pgx.QueryExecModeExec),
@@ -58,14 +67,20 @@ func init() { // the table refers to functions that refer to it
 }
 
 // client is a Redis client as the documentation advises, but more impatient.
-func (w *worker) client() *redis.Client {
+func (w *worker) client() redis.UniversalClient {
+	if addrs := strings.Split(w.cfg.Redis, ","); len(addrs) > 1 {
+		return redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: addrs, ClusterStateReloadInterval: time.Second,
+			ReadTimeout: w.cfg.Timeout, WriteTimeout: w.cfg.Timeout, DialTimeout: w.cfg.Timeout, DialerRetries: 1,
+		})
+	}
 	return redis.NewClient(&redis.Options{
 		Addr: w.cfg.Redis, ReadTimeout: w.cfg.Timeout, WriteTimeout: w.cfg.Timeout, DialTimeout: w.cfg.Timeout, DialerRetries: 1,
 	})
 }
 
 // redisStore opens the store of a layout.
-func (w *worker) redisStore(ctx context.Context, client *redis.Client, layout redisadapter.Layout) (*redisadapter.Store, error) {
+func (w *worker) redisStore(ctx context.Context, client redis.UniversalClient, layout redisadapter.Layout) (*redisadapter.Store, error) {
 	o := redisadapter.Options{Prefix: w.cfg.Prefix, Layout: layout, OnFinding: func(redisadapter.Finding) {}}
 	if layout == redisadapter.Compact || layout == redisadapter.Mixed {
 		o.Secret, o.Window, o.ExpectedKeys = []byte("a secret of these tests"), window, 20_000
@@ -119,7 +134,7 @@ func overRedis(layout redisadapter.Layout) func(context.Context, *worker) (handl
 	}
 }
 
-func ended(d *dedup.Deduper, client *redis.Client) func(context.Context) error {
+func ended(d *dedup.Deduper, client redis.UniversalClient) func(context.Context) error {
 	return func(ctx context.Context) error { return errors.Join(d.Close(ctx), client.Close()) }
 }
 
@@ -194,7 +209,7 @@ func (w *worker) had(key string) (had bool, err error) {
 		}
 	})
 	if err == nil {
-		w.ledger.write(record{kind: oracled, message: message, code: flag(had, 1)})
+		w.ledger.write(record{kind: oracled, message: message, code: bit(had, 1)})
 	}
 	return had, err
 }

@@ -20,7 +20,7 @@ import (
 
 const (
 	slots    = 3 // processes at a time
-	capacity = 8 // deliveries that a process has at a time
+	capacity = 8 // deliveries that a process has at a time, where the row does not say more
 )
 
 // process is one of them. A slot has another one after each death.
@@ -62,9 +62,14 @@ type conductor struct {
 	ended   bool
 	said    []string // on stderr, for a test that fails
 	nemesis []*nemesis
+	used    time.Duration  // processors, by the workers
 	stuck   int            // deliveries that did not come through in time
 	refused map[string]int // by reason
 	counted map[string]int // faults that are no strikes, by name
+
+	versions map[string]string // of servers
+	mostLeft int               // goroutines that outlived what a process had closed
+	mostHeap int               // KiB, at a process's end
 }
 
 func newConductor(t *testing.T, r *row, cfg settings, size size) *conductor {
@@ -76,7 +81,7 @@ func newConductor(t *testing.T, r *row, cfg settings, size size) *conductor {
 	}
 	c := &conductor{
 		t: t, row: r, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 1)), source: newSource(cfg.Seed, size.messages, size.times),
-		times: size.times, ledger: l, events: make(chan event, 1024), refused: map[string]int{}, counted: map[string]int{},
+		times: size.times, ledger: l, events: make(chan event, 1024), refused: map[string]int{}, counted: map[string]int{}, versions: map[string]string{},
 	}
 	t.Cleanup(func() { c.killAll(); _ = l.file.Close() })
 	return c
@@ -184,7 +189,7 @@ func (c *conductor) deliver(at int64) {
 		room = false
 		for _, i := range c.rng.Perm(slots) {
 			p := c.slots[i]
-			if p == nil || !p.ready || p.since > 0 || len(p.going) >= capacity {
+			if p == nil || !p.ready || p.since > 0 || len(p.going) >= max(capacity, c.row.capacity) {
 				continue
 			}
 			next := c.source.next(at)
@@ -214,6 +219,13 @@ func (c *conductor) hear(e event) {
 	switch what {
 	case "READY":
 		p.ready = true
+		return
+	case "LEAVES":
+		var left, heap int
+		if _, err := fmt.Sscan(rest, &left, &heap); err != nil {
+			c.t.Errorf("process %d said %q", e.child, e.line)
+		}
+		c.mostLeft, c.mostHeap = max(c.mostLeft, left), max(c.mostHeap, heap)
 		return
 	case "STOPPED":
 		p.since = now()
@@ -250,6 +262,9 @@ func (c *conductor) buried(slot int, err error) {
 	var status syscall.WaitStatus
 	if errors.As(err, &exit) {
 		status, _ = exit.Sys().(syscall.WaitStatus)
+	}
+	if state := p.cmd.ProcessState; state != nil {
+		c.used += state.UserTime() + state.SystemTime()
 	}
 	killed, finished := status.Signaled() && status.Signal() == syscall.SIGKILL, c.ended && err == nil
 	if !killed && !finished && (!c.row.bearsErrors || p.ready) {

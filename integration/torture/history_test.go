@@ -21,7 +21,9 @@ type effect struct {
 	run          uint64
 	message      uint32
 	begun, ended int64
-	claimed      int64 // when its claim was sent
+	sent         int64 // when its claim was sent first
+	ending       int64 // when its mark was sent, or its effect ended if that never was
+	claimed      int64 // when it was sent that was granted
 	granted      int64 // when that was answered
 	marked       int64 // when its mark was answered as written; never otherwise
 	doubtful     bool  // something of it was answered with "unknown", or not at all
@@ -46,18 +48,20 @@ type history struct {
 	messages int
 	atomic   bool
 	allowed  []reason
-	sink     map[[2]uint64]int // at level Atomic: rows, by process and run
-	effects  map[uint32][]*effect
-	acks     []ack
-	deaths   map[int]int64
-	pauses   map[int][]span
-	stalls   map[int][]span
-	strikes  []strike
-	ops      map[uint32][]*operation
-	points   map[point]int // met
-	asked    int           // questions to the downstream
-	cuts     [3]int        // COMMITs, by how
-	runs     int           // effects that have ended
+	// undecided says that any verdict on the histories will do.
+	undecided bool
+	sink      map[[2]uint64]int // at level Atomic: rows, by process and run
+	effects   map[uint32][]*effect
+	acks      []ack
+	deaths    map[int]int64
+	pauses    map[int][]span
+	stalls    map[int][]span
+	strikes   []strike
+	ops       map[uint32][]*operation
+	points    map[point]int // met
+	asked     int           // questions to the downstream
+	cuts      [3]int        // COMMITs, by how
+	runs      int           // effects that have ended
 }
 
 func newHistory() *history {
@@ -148,6 +152,17 @@ func (h *history) follow(e *effect, ops []*operation) {
 	for _, o := range ops {
 		if o.child == e.child && o.op == opClaim && o.code == saidAcquired && o.back <= e.begun && (token == 0 || o.call > e.claimed) {
 			e.claimed, e.granted, token = o.call, o.back, o.token
+		}
+	}
+	e.sent, e.ending = e.claimed, e.ended
+	for _, o := range ops { // what ends a claim was sent after the effect
+		if o.child == e.child && (o.op == opFinish && o.token == token || o.op == opBehind) && o.call >= e.ended && (e.ending == e.ended || o.call < e.ending) {
+			e.ending = o.call
+		}
+	}
+	for _, o := range ops {
+		if o.child == e.child && o.op == opClaim && o.token == token {
+			e.sent = min(e.sent, o.call)
 		}
 	}
 	for _, o := range ops {

@@ -252,6 +252,13 @@ var judgeRows = []struct {
 		s.op(2, opClaim, 2, 300, 301, saidInFlight, 0)
 		s.good(2, 3, 420)
 	}, judged{stuck: 1, illegal: true}},
+	{"in flight, by a claim that was executed after its release", func(s *tale) {
+		s.op(1, opClaim, 1, 10, 20, saidUnknown, 0)
+		s.op(1, opClaim, 1, 11, 20, saidUnknown, 0)
+		s.op(1, opRelease, 1, 21, 22, saidEnded, flagHeld|flagWritten)
+		s.op(2, opClaim, 2, 60, 61, saidInFlight, 0)
+		s.good(2, 3, 420)
+	}, judged{}},
 	{"in flight by its own claim", func(s *tale) {
 		s.op(1, opClaim, 1, 10, 11, saidUnknown, 0)
 		s.op(1, opClaim, 1, 12, 13, saidInFlight, 0)
@@ -283,6 +290,43 @@ var judgeRows = []struct {
 		s.op(2, opRelease, 2, 130, 131, saidEnded, 0)
 		s.acks(1, 128)
 	}, judged{}},
+	{"a duplicate of a transaction that may be committed", func(s *tale) {
+		s.op(1, opMark, 0, 10, 11, saidUnknown, flagRan)
+		s.op(2, opMark, 0, 20, 21, saidDuplicate, 0)
+		s.runs(1, 22)
+		s.acks(2, 30)
+	}, judged{}},
+	{"a duplicate of a transaction that has not come to its effect", func(s *tale) {
+		s.op(1, opMark, 0, 10, 11, saidUnknown, 0)
+		s.op(2, opMark, 0, 20, 21, saidDuplicate, 0)
+		s.runs(1, 22)
+		s.acks(2, 30)
+	}, judged{illegal: true}},
+	{"again, after a claim that was granted at its third sending", func(s *tale) {
+		s.op(1, opClaim, 1, 10, 20, saidUnknown, 0)
+		s.op(1, opClaim, 1, 30, 40, saidUnknown, 0)
+		s.claims(1, 1, 60)
+		s.runs(1, 65)
+		s.good(2, 2, 180)
+	}, judged{explained: 1}},
+	{"again, after a claim that was granted at its second sending, soon", func(s *tale) {
+		s.op(1, opClaim, 1, 10, 20, saidUnknown, 0)
+		s.claims(1, 1, 30)
+		s.runs(1, 35)
+		s.good(2, 2, 180)
+	}, judged{doubled: 1}},
+	{"again, after an effect that came to its mark late", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.op(1, opFinish, 1, 50, 80, saidUnknown, 0)
+		s.good(2, 2, 120)
+	}, judged{explained: 1}},
+	{"again, after a mark that was sent in time and not answered", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.op(1, opFinish, 1, 20, 80, saidUnknown, 0)
+		s.good(2, 2, 120)
+	}, judged{doubled: 1}},
 	{"a claim past danger", func(s *tale) {
 		s.claims(1, 1, 10)
 		s.op(1, opRenew, 1, 12, 13, saidEnded, flagHeld|flagDanger)

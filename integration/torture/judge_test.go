@@ -16,7 +16,7 @@ type reason string
 const (
 	byDeath   reason = "died"     // the process of the one before died before its mark was answered
 	byPause   reason = "paused"   // it was stopped between claim and answer
-	byStall   reason = "stalled"  // it got no processor
+	byStall   reason = "stalled"  // it got no processor, or came to its mark only when a third of the lease had gone
 	byAmnesia reason = "forgot"   // the server lost what it had
 	byOutage  reason = "unmarked" // its mark was not known to be written, while the server or the wire was out
 )
@@ -36,7 +36,7 @@ type verdict struct {
 	lost, doubled, stuck, selfDuplicates int
 	explained                            map[string]int // second effects, by their reason
 	linear                               porcupine.CheckResult
-	illegal, operations                  int // keys whose history cannot be; operations that were checked
+	operations                           int // of which the histories were checked
 	took                                 time.Duration
 	problems                             []string // the first of each sort
 }
@@ -128,7 +128,9 @@ func (h *history) excuse(before, e *effect) reason {
 	if slices.ContainsFunc(h.pauses[before.child], within) || before.doubtful && h.blocked(before.message, within) {
 		all = append(all, byPause)
 	}
-	if slices.ContainsFunc(h.stalls[before.child], within) {
+	// A lease lasts from when its claim was sent first: little is left of one that was asked for again and again,
+	// or when a machine takes its time for the rest.
+	if before.ending-before.sent > h.lease/3 || slices.ContainsFunc(h.stalls[before.child], within) {
 		all = append(all, byStall)
 	}
 	if before.doubtful && slices.ContainsFunc(h.strikes, func(s strike) bool { return (s.code == strikeOutage || s.code == strikeWire) && within(s.span) }) {
@@ -182,7 +184,12 @@ func (h *history) remembered(until, since int64, o *operation) int64 {
 // ends says until when each token may have owned a key.
 func (h *history) ends(ops []*operation) map[uint64]int64 {
 	until, ended := map[uint64]int64{}, map[uint64]bool{}
+	unknown, last := map[uint64]bool{}, map[uint64]int64{}
 	for _, o := range ops {
+		if o.op == opClaim && o.back > 0 && o.code == saidUnknown {
+			unknown[o.token] = true
+		}
+		last[o.token] = max(last[o.token], o.back)
 		over := never - grace
 		switch unknown := o.back == 0 || o.code == saidUnknown; {
 		case unknown && h.died(o.child) < never:
@@ -202,6 +209,9 @@ func (h *history) ends(ops []*operation) map[uint64]int64 {
 		if !ended[o.token] {
 			until[o.token] = max(until[o.token], over+grace)
 		}
+	}
+	for token := range unknown { // a claim that nobody waited for may be executed after the release that followed it
+		until[token] = max(until[token], last[token]+h.lease+grace)
 	}
 	return until
 }
@@ -230,29 +240,50 @@ func (v *verdict) own(h *history) {
 	}
 }
 
-// histories asks Porcupine, key by key.
+// histories asks Porcupine, key by key, until one has convicted. Those that take long come last, and are left
+// out where any verdict will do.
 func (v *verdict) histories(h *history) {
 	began := time.Now()
+	keys := map[uint32][]*operation{}
 	for message, ops := range h.ops {
-		ops = slices.DeleteFunc(slices.Clone(ops), func(o *operation) bool { return o.op == opBehind })
-		v.operations += len(ops)
-		switch check(ops, 20*time.Second) {
-		case porcupine.Illegal:
-			v.linear = porcupine.Illegal
-			v.illegal++
-		case porcupine.Unknown:
-			if v.linear == porcupine.Ok {
-				v.linear = porcupine.Unknown
-			}
+		keys[message] = slices.DeleteFunc(slices.Clone(ops), (*operation).irrelevant)
+		v.operations += len(keys[message])
+	}
+	keys = v.decided(h, keys, 500*time.Millisecond)
+	if v.linear == porcupine.Ok && !h.undecided {
+		keys = v.decided(h, keys, 2*time.Minute)
+	}
+	if v.linear == porcupine.Ok && len(keys) > 0 {
+		v.linear = porcupine.Unknown
+		for message := range keys {
 			v.problems = append(v.problems, "the history of a key could not be decided in time"+h.story(message))
-		case porcupine.Ok:
-			continue
-		}
-		if v.illegal == 1 {
-			v.problems = append(v.problems, "ILLEGAL: this history of a key cannot be"+h.story(message))
+			break
 		}
 	}
 	v.took = time.Since(began)
+}
+
+// decided asks about each key for so long, and returns those that it could not decide.
+func (v *verdict) decided(h *history, keys map[uint32][]*operation, limit time.Duration) map[uint32][]*operation {
+	left := map[uint32][]*operation{}
+	for message, ops := range keys {
+		switch check(ops, limit) {
+		case porcupine.Illegal:
+			v.linear = porcupine.Illegal
+			v.problems = append(v.problems, "ILLEGAL: this history of a key cannot be"+h.story(message))
+			return nil
+		case porcupine.Unknown:
+			left[message] = ops
+		case porcupine.Ok:
+		}
+	}
+	return left
+}
+
+// irrelevant says that an operation has no place in the history of a key, or has changed nothing for certain: a
+// transaction is committed with its effect only, so one that did not come to it has left no record.
+func (o *operation) irrelevant() bool {
+	return o.op == opBehind || o.op == opMark && o.back > 0 && o.code == saidUnknown && o.said&flagRan == 0
 }
 
 // story tells all that is known of a message, for whoever looks for what went wrong.
@@ -294,7 +325,14 @@ func (h *history) story(message uint32) string {
 			add(s.from, "process %d does not get to run until %v", child, ms(s.to))
 		}
 	}
+	first, last := int64(never), int64(0)
+	for _, l := range all {
+		first, last = min(first, l.at), max(last, l.at)
+	}
 	for _, s := range h.strikes {
+		if !s.meets(first-int64(time.Second), last+int64(time.Second)) {
+			continue
+		}
 		add(s.from, "strike %d until %v", s.code, ms(s.to))
 	}
 	slices.SortStableFunc(all, func(a, b line) int { return cmp.Compare(a.at, b.at) })

@@ -2,6 +2,7 @@ package torture_test
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ func wire(rules ...redisproxy.Rule) func(*conductor, *servers, int) []*nemesis {
 	return func(c *conductor, s *servers, _ int) []*nemesis {
 		p := redisproxy.Start(c.t, s.redis.Addr)
 		c.cfg.Redis = p.Addr()
+		rules := slices.Clone(rules) // each composition has its own
 		for i := range rules {
 			rules[i].Seed = c.cfg.Seed + uint64(i)
 			rules[i].Match = func(r redisproxy.Request) bool { // not those with which a connection begins
@@ -86,6 +88,30 @@ func full(c *conductor, s *servers, times int) []*nemesis {
 					c.counted["refused as full"] = n
 				}
 			}
+		},
+	}}
+}
+
+// evict has the server throw keys away under load, as one does whose policy is not noeviction.
+func evict(c *conductor, s *servers, times int) []*nemesis {
+	set := func(name, value string) { c.must(s.client.ConfigSet(c.t.Context(), name, value).Err()) }
+	return []*nemesis{{
+		name: "evicting", code: strikeAmnesia, times: times, lasts: time.Second,
+		begin: func(c *conductor) {
+			info, err := s.client.InfoMap(c.t.Context(), "memory").Result()
+			c.must(err)
+			used, err := strconv.Atoi(info["Memory"]["used_memory"])
+			c.must(err)
+			set("maxmemory-policy", "allkeys-random")
+			set("maxmemory", strconv.Itoa(used-64<<10))
+		},
+		end: func(c *conductor) {
+			set("maxmemory", "0")
+			set("maxmemory-policy", "noeviction")
+			info, err := s.client.InfoMap(c.t.Context(), "stats").Result()
+			c.must(err)
+			c.counted["evicted"], err = strconv.Atoi(info["Stats"]["evicted_keys"])
+			c.must(err)
 		},
 	}}
 }

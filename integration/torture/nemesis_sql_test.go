@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceward/onceward/internal/servertest"
@@ -18,12 +19,15 @@ func cutCommits(c *conductor, _ *servers, _ int) []*nemesis {
 	return nil
 }
 
+// cuts counts those of this process.
+var cuts atomic.Int64
+
 // cut is what happens to a COMMIT, if anything: the connection ends in any case.
 func (c *commitConn) cut(b []byte) (n int, done bool, err error) {
 	if c.w.cfg.Cut == 0 || rand.IntN(1000) >= c.w.cfg.Cut {
 		return 0, false, nil
 	}
-	how := rand.IntN(3)
+	how := (c.w.cfg.Child + int(cuts.Add(1))) % 3 // each kind has its turn, in small runs too
 	c.w.ledger.write(record{kind: cutting, code: uint8(how)})
 	switch how {
 	case 0: // undelivered

@@ -83,9 +83,10 @@ func (c *conductor) ready() bool {
 // servers are those of a row.
 type servers struct {
 	redis    *servertest.Server
-	client   *redis.Client
+	client   redis.UniversalClient
 	postgres *servertest.Server // of the row's own
 	pair     *pair
+	nodes    *nodes
 }
 
 // probe asks the servers for something small all the time, until it is told to stop: when they take longer

@@ -59,13 +59,13 @@ func (r *recorder) answer(calls []record, answers []dedup.Answer) {
 		if a.Err != nil && !errors.Is(a.Err, dedup.ErrInFlight) {
 			note.code = saidUnknown
 		}
-		note.flags = flag(a.Mine, flagMine) | flag(a.Held, flagHeld) | flag(a.Written, flagWritten)
+		note.flags = bit(a.Mine, flagMine) | bit(a.Held, flagHeld) | bit(a.Written, flagWritten)
 		notes[i] = note
 	}
 	r.w.ledger.write(notes...)
 }
 
-func flag(is bool, f uint8) uint8 {
+func bit(is bool, f uint8) uint8 {
 	if is {
 		return f
 	}
@@ -93,7 +93,7 @@ func said(a *dedup.Answer) uint8 {
 func (r *recorder) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 	calls, of := r.call(len(reqs), func(i int) (dedup.ID, record) {
 		q := &reqs[i]
-		return q.ID, record{op: opClaim, token: short(q.Token), arg: int64(q.Lease), flags: flag(q.TakeUncertain, flagTakeUncertain)}
+		return q.ID, record{op: opClaim, token: short(q.Token), arg: int64(q.Lease), flags: bit(q.TakeUncertain, flagTakeUncertain)}
 	})
 	answers := r.Store.Claim(ctx, reqs)
 	for _, d := range of {
@@ -107,7 +107,7 @@ func (r *recorder) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup
 func (r *recorder) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
 	calls, _ := r.call(len(changes), func(i int) (dedup.ID, record) {
 		c := &changes[i]
-		return c.ID, record{op: opRenew, token: short(c.Token), arg: int64(c.Lease), flags: flag(c.Danger, flagDanger)}
+		return c.ID, record{op: opRenew, token: short(c.Token), arg: int64(c.Lease), flags: bit(c.Danger, flagDanger)}
 	})
 	answers := r.Store.Renew(ctx, changes)
 	r.answer(calls, answers)
@@ -118,7 +118,7 @@ func (r *recorder) Renew(ctx context.Context, changes []dedup.Change) []dedup.An
 func (r *recorder) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
 	calls, of := r.call(len(changes), func(i int) (dedup.ID, record) {
 		c := &changes[i]
-		note := record{op: opFinish, token: short(c.Token), flags: flag(c.Landed, flagLanded) | flag(c.NotBegun, flagNotBegun)}
+		note := record{op: opFinish, token: short(c.Token), flags: bit(c.Landed, flagLanded) | bit(c.NotBegun, flagNotBegun)}
 		if c.State == dedup.StateReleased {
 			note.op = opRelease
 		}

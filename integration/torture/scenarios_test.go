@@ -24,6 +24,7 @@ type row struct {
 	id, name     string
 	compositions []string
 	smoke        []string // of them, those that smoke has
+	soak         []string // and those that a soak has
 	fates        fates
 	nemeses      func(c *conductor, s *servers, strikes int) []*nemesis
 	sizes        map[string]size // by profile; none where it is left out
@@ -31,8 +32,11 @@ type row struct {
 	allowed      map[string][]reason
 	verdict      porcupine.CheckResult // default: Ok
 	counts       []string              // faults of which there must be some
+	none         []string              // faults of which there must be none
+	capacity     int                   // deliveries that a process has at a time, if more than 8
 	private      bool                  // it has a PostgreSQL of its own
 	pair         bool                  // it has a Redis with a replica
+	breaksRedis  bool                  // it has a Redis of its own
 	bearsErrors  bool                  // a worker that cannot open its store ends, and is started again
 	quota        func(p point) bool    // points of which at least one must have been met
 }
@@ -56,77 +60,94 @@ var (
 
 var rows = []row{
 	{
-		id: "X01", name: "nothing", compositions: anywhere, smoke: []string{"rich", "compact", "postgres"},
-		sizes:   map[string]size{"smoke": {messages: 300, times: 3}, "ci": {messages: 1000, times: 3}, "full": {messages: 100_000, times: 3}},
+		id: "X01", name: "nothing", compositions: anywhere, smoke: []string{"rich", "compact", "postgres"}, soak: []string{"rich", "compact"},
+		sizes: map[string]size{
+			"smoke": {messages: 300, times: 3}, "ci": {messages: 500, times: 3}, "full": {messages: 100_000, times: 3}, "soak": {messages: 20_000, times: 4},
+		},
 		allowed: tolerated(nil, nil),
 	},
 	{
-		id: "X02-X11", name: "SIGKILL of itself at each of the points C1 to C10", compositions: anywhere, smoke: []string{"rich", "asked", "layered", "postgres"}, fates: fates{crashes, 25},
-		sizes:   map[string]size{"smoke": {messages: 750, times: 2}, "ci": {messages: 1250, times: 2}, "full": {messages: 20_000, times: 2}},
+		id: "X02-X11", name: "SIGKILL of itself at each of the points C1 to C10", compositions: anywhere, smoke: []string{"rich", "asked", "layered", "postgres"},
+		fates: fates{crashes, 25},
+		soak:  []string{"rich", "asked", "layered"},
+		sizes: map[string]size{
+			"smoke": {messages: 750, times: 2}, "ci": {messages: 750, times: 2}, "soak": {messages: 3000, times: 2}, "full": {messages: 20_000, times: 2},
+		},
 		allowed: tolerated([]reason{byDeath}, nil),
 		quota:   func(p point) bool { return !p.pauses() },
 	},
 	{
-		id: "X16", name: "SIGSTOP of itself for two leases, before, in and after the effect", compositions: anywhere, smoke: []string{"rich", "postgres"}, fates: fates{pauses, 25},
-		sizes:   map[string]size{"smoke": {messages: 150, times: 3}, "ci": {messages: 400, times: 3}, "full": {messages: 20_000, times: 3}},
+		id: "X16", name: "SIGSTOP of itself for two leases, before, in and after the effect", compositions: anywhere, smoke: []string{"rich", "postgres"},
+		fates:   fates{pauses, 25},
+		sizes:   map[string]size{"smoke": {messages: 150, times: 3}, "ci": {messages: 200, times: 3}, "full": {messages: 20_000, times: 3}},
 		allowed: tolerated([]reason{byPause}, []reason{byPause}),
 		quota:   point.pauses,
 	},
 	{
-		id: "X12", name: "1 % of the replies dropped", compositions: onRedis, smoke: []string{"rich"},
+		id: "X12", name: "1 % of the replies dropped", compositions: onRedis, smoke: []string{"rich"}, soak: []string{"rich"},
 		nemeses: wire(redisproxy.Rule{Action: redisproxy.DropReply, Probability: 0.01}), counts: []string{"replies dropped"},
-		sizes:   map[string]size{"smoke": {messages: 500, times: 2}, "ci": {messages: 1000, times: 3}, "full": {messages: 50_000, times: 3}},
+		sizes: map[string]size{
+			"smoke": {messages: 500, times: 2}, "ci": {messages: 600, times: 2}, "soak": {messages: 6000, times: 3}, "full": {messages: 50_000, times: 3},
+		},
 		allowed: tolerated([]reason{byOutage}, nil),
 	},
 	{
 		id: "X13", name: "1 % of the replies swallowed, connections stay open", compositions: onRedis, smoke: []string{"seen"},
 		nemeses: wire(redisproxy.Rule{Action: redisproxy.DropReply, Hang: true, Probability: 0.01}), counts: []string{"replies dropped"},
-		sizes:   map[string]size{"smoke": {messages: 300, times: 2}, "ci": {messages: 500, times: 3}, "full": {messages: 50_000, times: 3}},
+		sizes:   map[string]size{"smoke": {messages: 300, times: 2}, "ci": {messages: 300, times: 2}, "full": {messages: 50_000, times: 3}},
 		allowed: tolerated([]reason{byOutage}, nil),
 	},
 	{
 		id: "X14-X15", name: "1 % of the requests dropped, and of the replies torn", compositions: onRedis, smoke: []string{"mixed"},
 		nemeses: wire(redisproxy.Rule{Action: redisproxy.DropRequest, Probability: 0.01}, tear(1), tear(2), tear(3), tear(5), tear(9), tear(40)),
 		counts:  []string{"requests dropped", "replies torn"},
-		sizes:   map[string]size{"smoke": {messages: 500, times: 2}, "ci": {messages: 1000, times: 3}, "full": {messages: 50_000, times: 3}},
+		sizes:   map[string]size{"smoke": {messages: 500, times: 2}, "ci": {messages: 600, times: 2}, "full": {messages: 50_000, times: 3}},
 		allowed: tolerated([]reason{byOutage}, nil),
 	},
 	{
-		id: "X17", name: "Redis stopped for 1.5 s", compositions: onRedis, smoke: []string{"rich"}, nemeses: freeze, counts: []string{"frozen"},
+		id: "X17", name: "Redis stopped for 1.5 s", compositions: onRedis, smoke: []string{"rich"}, nemeses: freeze, counts: []string{"frozen"}, soak: []string{"rich"},
 		sizes: map[string]size{
-			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 1000, times: 3, strikes: 2}, "full": {messages: 50_000, times: 3, strikes: 50},
+			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 500, times: 2, strikes: 1},
+			"soak": {messages: 6000, times: 3, strikes: 3}, "full": {messages: 50_000, times: 3, strikes: 50},
 		},
-		allowed: tolerated([]reason{byOutage}, nil), bearsErrors: true,
+		breaksRedis: true,
+		allowed:     tolerated([]reason{byOutage}, nil), bearsErrors: true,
 	},
 	{
 		id: "X18", name: "Redis killed and started, with its log", compositions: onRedis, smoke: []string{"compact"}, nemeses: restart, counts: []string{"killed"},
+		soak: []string{"rich", "compact"},
 		sizes: map[string]size{
-			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 1000, times: 3, strikes: 3}, "full": {messages: 50_000, times: 3, strikes: 100},
+			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 600, times: 2, strikes: 2},
+			"soak": {messages: 6000, times: 4, strikes: 20}, "full": {messages: 50_000, times: 3, strikes: 100},
 		},
-		allowed: tolerated([]reason{byOutage}, nil), bearsErrors: true,
+		breaksRedis: true,
+		allowed:     tolerated([]reason{byOutage}, nil), bearsErrors: true,
 	},
 	{
 		id: "X19", name: "Redis killed and started, without persistence", compositions: []string{"rich", "seen"}, smoke: []string{"seen"},
 		nemeses: restartEmpty, counts: []string{"killed"}, verdict: porcupine.Illegal,
 		sizes: map[string]size{
-			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 1000, times: 3, strikes: 2}, "full": {messages: 50_000, times: 3, strikes: 50},
+			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 600, times: 2, strikes: 2}, "full": {messages: 50_000, times: 3, strikes: 50},
 		},
-		allowed: tolerated([]reason{byOutage, byAmnesia}, nil), bearsErrors: true,
+		breaksRedis: true,
+		allowed:     tolerated([]reason{byOutage, byAmnesia}, nil), bearsErrors: true,
 	},
 	{
 		id: "X20", name: "FLUSHALL", compositions: []string{"rich", "seen", "layered"}, smoke: []string{"rich"},
 		nemeses: flush, counts: []string{"FLUSHALL"}, verdict: porcupine.Illegal,
 		sizes: map[string]size{
-			"smoke": {messages: 500, times: 2, strikes: 2}, "ci": {messages: 1000, times: 3, strikes: 3}, "full": {messages: 50_000, times: 3, strikes: 50},
+			"smoke": {messages: 500, times: 2, strikes: 2}, "ci": {messages: 600, times: 2, strikes: 2}, "full": {messages: 50_000, times: 3, strikes: 50},
 		},
-		allowed: tolerated([]reason{byAmnesia}, nil),
+		breaksRedis: true,
+		allowed:     tolerated([]reason{byAmnesia}, nil),
 	},
 	{
 		id: "X25", name: "Redis full for 1 s, noeviction", compositions: onRedis, smoke: []string{"rich"}, nemeses: full, counts: []string{"full", "refused as full"},
 		sizes: map[string]size{
-			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 1000, times: 3, strikes: 2}, "full": {messages: 200_000, times: 3, strikes: 50},
+			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 500, times: 2, strikes: 1}, "full": {messages: 200_000, times: 3, strikes: 50},
 		},
-		allowed: tolerated(nil, nil),
+		breaksRedis: true,
+		allowed:     tolerated(nil, nil),
 	},
 	{
 		id: "X40", name: "processes killed and stopped, Redis stopped and killed", compositions: []string{"rich", "compact", "asked"}, smoke: []string{"compact"},
@@ -135,21 +156,25 @@ var rows = []row{
 			return slices.Concat(restart(c, s, strikes), freeze(c, s, strikes))
 		},
 		sizes: map[string]size{
-			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 1000, times: 2, strikes: 2}, "full": {messages: 100_000, times: 3, strikes: 100},
+			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 600, times: 2, strikes: 1},
+			"soak": {messages: 3000, times: 3, strikes: 6}, "full": {messages: 100_000, times: 3, strikes: 100},
 		},
-		allowed: tolerated([]reason{byDeath, byPause, byOutage}, []reason{byPause}), bearsErrors: true,
+		breaksRedis: true,
+		allowed:     tolerated([]reason{byDeath, byPause, byOutage}, []reason{byPause}), bearsErrors: true,
 	},
 	{
-		id: "X28", name: "5 % of the COMMITs cut", compositions: inTransactions, smoke: []string{"postgres"}, nemeses: cutCommits,
-		counts:  []string{"COMMIT not delivered", "COMMIT not answered", "COMMIT late"},
-		sizes:   map[string]size{"smoke": {messages: 300, times: 2}, "ci": {messages: 500, times: 2}, "full": {messages: 20_000, times: 2}},
+		id: "X28", name: "5 % of the COMMITs cut", compositions: inTransactions, smoke: []string{"postgres"}, nemeses: cutCommits, soak: []string{"postgres"},
+		counts: []string{"COMMIT not delivered", "COMMIT not answered", "COMMIT late"},
+		sizes: map[string]size{
+			"smoke": {messages: 300, times: 2}, "ci": {messages: 500, times: 2}, "soak": {messages: 1500, times: 2}, "full": {messages: 20_000, times: 2},
+		},
 		allowed: tolerated(nil, nil),
 	},
 	{
 		id: "X30", name: "database sessions killed", compositions: []string{"postgres", "mariadb", "layered"}, smoke: []string{"mariadb"}, nemeses: killBackends,
 		counts: []string{"backends killed"},
 		sizes: map[string]size{
-			"smoke": {messages: 300, times: 2, strikes: 3}, "ci": {messages: 500, times: 2, strikes: 10}, "full": {messages: 20_000, times: 2, strikes: 100},
+			"smoke": {messages: 300, times: 2, strikes: 3}, "ci": {messages: 400, times: 2, strikes: 5}, "full": {messages: 20_000, times: 2, strikes: 100},
 		},
 		allowed: tolerated([]reason{byOutage}, nil),
 	},
@@ -157,20 +182,62 @@ var rows = []row{
 		id: "X30r", name: "PostgreSQL killed, or stopped at once, and started", compositions: []string{"postgres"}, private: true, nemeses: restartPostgres,
 		counts: []string{"killed"},
 		sizes: map[string]size{
-			"ci": {messages: 500, times: 2, strikes: 2}, "full": {messages: 20_000, times: 2, strikes: 100},
+			"ci": {messages: 400, times: 2, strikes: 2}, "soak": {messages: 1500, times: 2, strikes: 4}, "full": {messages: 20_000, times: 2, strikes: 100},
 		},
 		allowed: tolerated(nil, nil), bearsErrors: true,
 	},
 	{
 		id: "X22", name: "Redis primary killed, replica promoted", compositions: []string{"rich", "seen"}, pair: true, nemeses: promote,
 		counts: []string{"promoted"}, verdict: either,
-		sizes:   map[string]size{"ci": {messages: 1000, times: 3, strikes: 2}, "full": {messages: 50_000, times: 3, strikes: 100}},
+		sizes: map[string]size{
+			"ci": {messages: 600, times: 2, strikes: 2}, "soak": {messages: 5000, times: 4, strikes: 6}, "full": {messages: 50_000, times: 3, strikes: 100},
+		},
 		allowed: tolerated([]reason{byOutage, byAmnesia}, nil), bearsErrors: true,
 	},
 	{
 		id: "X22w", name: "the same, WAIT 1", compositions: []string{"waited"}, pair: true, nemeses: promoteWaited,
-		counts:  []string{"promoted"},
-		sizes:   map[string]size{"ci": {messages: 1000, times: 3, strikes: 2}, "full": {messages: 50_000, times: 3, strikes: 100}},
+		counts: []string{"promoted"},
+		sizes: map[string]size{
+			"ci": {messages: 600, times: 2, strikes: 2}, "soak": {messages: 3000, times: 3, strikes: 3}, "full": {messages: 50_000, times: 3, strikes: 100},
+		},
 		allowed: tolerated([]reason{byOutage}, nil), bearsErrors: true,
+	},
+	{
+		id: "X21", name: "keys evicted for 1 s", compositions: []string{"rich", "seen"}, nemeses: evict,
+		counts: []string{"evicting", "evicted"}, verdict: porcupine.Illegal,
+		sizes: map[string]size{
+			"ci": {messages: 600, times: 2, strikes: 2}, "full": {messages: 50_000, times: 3, strikes: 50},
+		},
+		breaksRedis: true, allowed: tolerated([]reason{byOutage, byAmnesia}, nil), bearsErrors: true,
+	},
+	{
+		id: "X23", name: "Cluster master stopped until another is promoted, and woken", compositions: []string{"cluster"}, nemeses: freezeMaster,
+		counts: []string{"master frozen", "promoted"}, verdict: either,
+		sizes: map[string]size{
+			"ci": {messages: 600, times: 2, strikes: 1}, "full": {messages: 50_000, times: 3, strikes: 50},
+		},
+		allowed: tolerated([]reason{byOutage, byAmnesia}, nil), bearsErrors: true,
+	},
+	{
+		id: "X24", name: "slots move between masters", compositions: []string{"cluster"}, nemeses: moveSlots, counts: []string{"slots moved"},
+		sizes: map[string]size{
+			"ci": {messages: 600, times: 2}, "full": {messages: 100_000, times: 3},
+		},
+		allowed: tolerated(nil, nil),
+	},
+	{
+		id: "X29", name: "batches of up to 200 in any order", compositions: []string{"postgres batches", "mariadb batches"}, nemeses: deadlocks,
+		none: []string{"deadlocks"}, capacity: 200,
+		sizes: map[string]size{
+			"ci": {messages: 1500, times: 2}, "full": {messages: 200_000, times: 2},
+		},
+		allowed: tolerated(nil, nil),
+	},
+	{
+		id: "X34", name: "fifty keys, everybody at once", compositions: anywhere, capacity: 40,
+		sizes: map[string]size{
+			"ci": {messages: 50, times: 40}, "full": {messages: 50, times: 10_000},
+		},
+		allowed: tolerated(nil, nil),
 	},
 }

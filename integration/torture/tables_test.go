@@ -3,6 +3,7 @@ package torture_test
 import (
 	"context"
 	"database/sql"
+	"strings"
 
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -11,6 +12,9 @@ import (
 func (c *conductor) migrate(e engine) {
 	c.t.Helper()
 	db := c.open(e)
+	var version string
+	c.must(db.QueryRowContext(c.t.Context(), e.version).Scan(&version))
+	c.versions[e.name], _, _ = strings.Cut(version, " ")
 	marks, err := sqladapter.New(sqladapter.Config{Dialect: e.dialect, Namespace: namespace, Table: c.cfg.Prefix, Window: window})
 	c.must(err)
 	c.must(marks.Migrate(c.t.Context(), db))

@@ -7,10 +7,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
+	"runtime"
+	"runtime/pprof"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -39,14 +42,22 @@ type settings struct {
 const (
 	childEnv  = "ONCEWARD_TORTURE_WORKER"
 	namespace = "torture"
+	patience  = 90 * time.Second // with servers, at the start
 	window    = time.Hour
 	hold      = time.Hour
 )
+
+// atOnce is how many rows are under way at once: most of what they do is to wait for leases and servers.
+const atOnce = "4"
 
 // TestMain runs a worker where the environment says so.
 func TestMain(m *testing.M) {
 	text := os.Getenv(childEnv)
 	if text == "" {
+		flag.Parse()
+		if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+			_ = f.Value.Set(atOnce)
+		}
 		os.Exit(m.Run())
 	}
 	var cfg settings
@@ -85,7 +96,7 @@ type worker struct {
 
 	mu    sync.Mutex
 	out   io.Writer
-	going map[dedup.ID]*delivery // by key
+	going map[dedup.ID]*delivery // by key; what is sent for a key may come after its delivery
 	dying sync.Once
 }
 
@@ -94,6 +105,7 @@ func work(cfg *settings, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	before := runtime.NumGoroutine()
 	w := &worker{cfg: cfg, ledger: l, out: out, going: map[dedup.ID]*delivery{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -101,11 +113,11 @@ func work(cfg *settings, in io.Reader, out io.Writer) error {
 	if !known {
 		return fmt.Errorf("there is no composition %q", cfg.Composition)
 	}
-	for tries := 0; ; tries++ { // a server that is busy, or away, comes back
+	for limit := now() + int64(patience); ; { // a server that is busy, or away, comes back
 		if w.handle, w.close, err = made.open(ctx, w); err == nil {
 			break
 		}
-		if tries == 20 {
+		if now() > limit {
 			return err
 		}
 		<-time.After(100 * time.Millisecond)
@@ -115,7 +127,26 @@ func work(cfg *settings, in io.Reader, out io.Writer) error {
 	err = w.obey(ctx, in)
 	end, stop := context.WithTimeout(ctx, 10*time.Second)
 	defer stop()
-	return errors.Join(err, w.close(end))
+	err = errors.Join(err, w.close(end))
+	cancel()
+	w.leaves(before)
+	return err
+}
+
+// leaves tells how many goroutines have outlived what was closed, after a while for those that are about to
+// end, and how much memory there is.
+func (w *worker) leaves(before int) {
+	left := runtime.NumGoroutine() - before
+	for limit := now() + int64(5*time.Second); left > 0 && now() < limit; left = runtime.NumGoroutine() - before {
+		<-time.After(5 * time.Millisecond)
+	}
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	w.say(fmt.Sprintf("LEAVES %d %d", max(left, 0), m.HeapAlloc>>10))
+	if left > 0 {
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+	}
 }
 
 // obey takes deliveries until there are no more, and waits for them.

@@ -41,7 +41,11 @@ type Row struct {
 	Explained      map[string]int `json:"explained"`
 	SelfDuplicates int            `json:"self_duplicates"`
 	Stuck          int            `json:"stuck"`
-	History        string         `json:"history"`
+	History        string         `json:"history,omitempty"`
+	Porcupine      string         `json:"porcupine,omitempty"`  // its verdict on the histories of all keys
+	Operations     int            `json:"operations,omitempty"` // of these
+	Deaths         int            `json:"deaths,omitempty"`     // of processes, by SIGKILL
+	Seconds        int            `json:"seconds,omitempty"`
 	OK             bool           `json:"ok"`
 }
 
@@ -58,7 +62,7 @@ func Keep(name string, row Row, versions map[string]string) error {
 	}
 	all.Area, all.Date = "torture", time.Now().UTC().Format(time.DateOnly)
 	all.Commit = said("git", "rev-parse", "--short", "HEAD")
-	all.Machine = said("uname", "-srm") + ", " + said("nproc") + " processors"
+	all.Machine = Machine()
 	if all.Versions == nil {
 		all.Versions = map[string]string{}
 	}
@@ -80,6 +84,9 @@ func Keep(name string, row Row, versions map[string]string) error {
 	}
 	return nil
 }
+
+// Machine is what this runs on.
+func Machine() string { return said("uname", "-srm") + ", " + said("nproc") + " processors" }
 
 func said(name string, args ...string) string {
 	out, _ := exec.CommandContext(context.Background(), name, args...).Output()
