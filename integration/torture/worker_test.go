@@ -105,7 +105,6 @@ func work(cfg *settings, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	before := runtime.NumGoroutine()
 	w := &worker{cfg: cfg, ledger: l, out: out, going: map[dedup.ID]*delivery{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -113,7 +112,9 @@ func work(cfg *settings, in io.Reader, out io.Writer) error {
 	if !known {
 		return fmt.Errorf("there is no composition %q", cfg.Composition)
 	}
+	var before int
 	for limit := now() + int64(patience); ; { // a server that is busy, or away, comes back
+		before = runtime.NumGoroutine() // what a vain try has left behind is not counted
 		if w.handle, w.close, err = made.open(ctx, w); err == nil {
 			break
 		}
