@@ -15,8 +15,8 @@ import (
 // batchOf is how many messages of a process are one transaction at most.
 const batchOf = 200
 
-// told is a delivery that waits for its batch.
-type told struct {
+// waiting is a delivery that waits for its batch.
+type waiting struct {
 	m      *delivery
 	answer chan error
 }
@@ -33,12 +33,12 @@ func inBatches(e engine) func(context.Context, *worker) (handle, func(context.Co
 		if err != nil {
 			return nil, nil, err
 		}
-		b := &batches{w: w, db: db, marks: marks, insert: fmt.Sprintf(e.insert, sinkOf(w.cfg.Prefix)), in: make(chan told)}
+		b := &batches{w: w, db: db, marks: marks, insert: fmt.Sprintf(e.insert, sinkOf(w.cfg.Prefix)), in: make(chan waiting)}
 		for range 4 {
 			b.going.Go(func() { b.collect(ctx) })
 		}
 		h := func(_ context.Context, m *delivery) error {
-			t := told{m, make(chan error, 1)}
+			t := waiting{m, make(chan error, 1)}
 			b.in <- t
 			return <-t.answer
 		}
@@ -51,14 +51,14 @@ type batches struct {
 	db     *sql.DB
 	marks  *sqladapter.Marks
 	insert string
-	in     chan told
+	in     chan waiting
 	going  sync.WaitGroup
 }
 
 // collect makes batches of what comes within a few milliseconds.
 func (b *batches) collect(ctx context.Context) {
 	for first := range b.in {
-		all := []told{first}
+		all := []waiting{first}
 		for limit, more := time.After(5*time.Millisecond), true; more && len(all) < batchOf; {
 			select {
 			case t, open := <-b.in:
@@ -73,7 +73,7 @@ func (b *batches) collect(ctx context.Context) {
 	}
 }
 
-func (b *batches) handle(ctx context.Context, all []told) {
+func (b *batches) handle(ctx context.Context, all []waiting) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	calls, keys := make([]record, len(all)), make([]string, len(all))

@@ -1,6 +1,7 @@
 package torture_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -18,9 +19,18 @@ func (r *row) result(c *conductor, h *history, v *verdict, took time.Duration) r
 	return results.Row{
 		Scenario: r.id + " " + r.name, Store: made.store, Level: made.level, Seed: c.cfg.Seed, Messages: h.messages, Deliveries: c.source.given,
 		Effects: h.runs, Faults: c.faults(h), Lost: v.lost, Doubled: v.doubled, Explained: v.explained, SelfDuplicates: v.selfDuplicates,
-		Stuck: v.stuck + c.stuck, Porcupine: strings.ToLower(string(v.linear)), Operations: v.operations, Deaths: len(h.deaths),
+		Stuck: v.stuck + c.stuck, Porcupine: told(v), Operations: v.operations, Deaths: len(h.deaths),
 		Seconds: int(took.Round(time.Second).Seconds()), OK: !c.t.Failed(),
 	}
+}
+
+// told is the verdict on the histories.
+func told(v *verdict) string {
+	text := strings.ToLower(string(v.linear))
+	if v.open > 0 {
+		text += fmt.Sprintf(", %d keys open", v.open)
+	}
+	return text
 }
 
 // keep writes a row for the table, where one is wanted.

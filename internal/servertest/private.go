@@ -53,7 +53,8 @@ type Server struct {
 
 // Private starts a server of its own for t and waits until it is ready: 50 ms for a Redis, about
 // 1 s for a database, 2 to 6 s for a Cluster, Sentinels or Kafka. It is stopped, and its data removed, when t
-// ends; when t has failed, the end of every node's log is printed first. Private servers are
+// ends, and with it all its subtests, which may share the server; when t has failed, the end of
+// every node's log is printed first. Private servers are
 // started only where servers are wanted (ONCEWARD_SERVERS=1 or ONCEWARD_REQUIRE_SERVERS=1, both of
 // which `make test` sets); elsewhere t is skipped.
 func Private(t testing.TB, kind Kind) *Server {
