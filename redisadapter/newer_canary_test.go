@@ -1,0 +1,22 @@
+package redisadapter_test
+
+import (
+	"testing"
+
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// TestNewerCanary prevents what a later version says of a loss from being read by the words of
+// this one: a canary that is not understood closes the store.
+func TestNewerCanary(t *testing.T) {
+	const epoch = "00112233445566778899aabbccddeeff"
+	for value, want := range map[string]string{
+		"1 ok " + epoch: "ok", "1 lost " + epoch + " 1700000000000": "lost",
+		"2 ok " + epoch: "", "2 lost " + epoch + " 1700000000000": "", "0 ok " + epoch: "", "11 ok " + epoch: "", " ok " + epoch: "",
+		"1 healed " + epoch: "", "1 ok " + epoch + " more": "",
+	} {
+		if state, err := redisadapter.ParseCanary(value); state != want || (err != nil) != (want == "") {
+			t.Errorf("%q has state %q, %v; want %q", value, state, err, want)
+		}
+	}
+}
