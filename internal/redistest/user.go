@@ -27,11 +27,7 @@ func userRules(t testing.TB) []any {
 	if len(more) == 0 {
 		return nil
 	}
-	_, here, _, _ := runtime.Caller(0)
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(here), "..", "..", "redisadapter", "users.acl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := userFile(t)
 	rules := []any{"ACL", "SETUSER"}
 	for _, word := range append(strings.Fields(string(text))[1:], more...) {
 		switch word {
@@ -43,6 +39,25 @@ func userRules(t testing.TB) []any {
 		}
 	}
 	return rules
+}
+
+// userFile is the text of users.acl. A test runs in the directory of its package, and what the
+// binary knows of where it was built may be cut off (-trimpath).
+func userFile(t testing.TB) []byte {
+	t.Helper()
+	dir, err := os.Getwd()
+	for err == nil {
+		text, missing := os.ReadFile(filepath.Join(dir, "redisadapter", "users.acl"))
+		if missing == nil {
+			return text
+		}
+		if dir == filepath.Dir(dir) {
+			err = missing
+		}
+		dir = filepath.Dir(dir)
+	}
+	t.Fatal(err)
+	return nil
 }
 
 // asUser has each connection of opts become the user. A connection that was made after a restart
