@@ -129,10 +129,13 @@ var errStale = errors.New("the row has a larger fence")
 func pausedHandler(t *testing.T) {
 	eachStore(t, func(t *testing.T, store dedup.Store) {
 		n := newTally()
+		var row sync.Mutex
 		fence := uint64(0) // of the row that the effect writes
 		plain := func(context.Context) error { n.add("plain"); return nil }
 		fenced := func(ctx context.Context) error {
 			a, _ := dedup.FromContext(ctx)
+			row.Lock()
+			defer row.Unlock()
 			if a.Fence() < fence {
 				return errStale
 			}
