@@ -245,7 +245,7 @@ func (l *life) judge(t *testing.T, r *run, v *verdict, was map[string]stored, di
 		switch {
 		case now < 1 || was.recorded && was.effects < 1:
 			t.Errorf("%s is LOST: %+v, then %d effects", k, was, now)
-		case now != want && !(l.once && now == 1):
+		case now != want && (!l.once || now != 1):
 			t.Errorf("%s: %+v, then %d effects, want %d", k, was, now, want)
 		case !died && first == nil && !was.recorded && !l.forgets:
 			t.Errorf("%s was acknowledged and is not on record", k)

@@ -86,7 +86,7 @@ func (p *plug) Dial(network, addr string) (net.Conn, error) {
 	if p.gone {
 		return nil, net.ErrClosed
 	}
-	conn, err := net.Dial(network, addr) //nolint:noctx // sarama's dialers have none
+	conn, err := net.Dial(network, addr)
 	if err == nil {
 		p.conns = append(p.conns, conn)
 	}

@@ -140,7 +140,7 @@ func (w *wire) through(n int, f wireFault, end ending, v *verdict) (command stri
 	w.server.cases++
 	w.prefix = fmt.Sprint("ow", w.server.cases)
 	w.run = &run{effects: map[string]int{}}
-	for i := range max(w.life.keys, 1) {
+	for i := range max(w.keys, 1) {
 		w.run.keys = append(w.run.keys, fmt.Sprintf("m%d-%d", w.server.cases, i))
 	}
 	next := w.process(w.server.direct, func() bool { return false })

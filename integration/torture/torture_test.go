@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	profileEnv   = "ONCEWARD_TORTURE"       // smoke, ci (the default), full or soak
+	profileEnv   = "ONCEWARD_TORTURE"       // smoke (the default), ci, full or soak
 	defaultLease = 800 * time.Millisecond   // of a claim
 	timeout      = 250 * time.Millisecond   // of a command
 	outDefault   = 4 * time.Minute          // after which a row has hung
 	resultsEnv   = "ONCEWARD_TORTURE_TABLE" // bench/results/torture.json, where a row is to be kept
 )
 
-var profile = cmp.Or(os.Getenv(profileEnv), "ci")
+var profile = cmp.Or(os.Getenv(profileEnv), "smoke")
 
 // TestTorture runs every row of the profile over every composition that it is for.
 func TestTorture(t *testing.T) {
