@@ -67,7 +67,7 @@ func TestS16LogsHoldNeitherKeysNorTokens(t *testing.T) {
 	said := log.String() + fmt.Sprint(append(errs, lost))
 	secrets := []string{"forged", "4111", "ada@"}
 	for _, token := range store.tokens {
-		secrets = append(secrets, string(token[:8]), hex.EncodeToString(token[:8]), base64.StdEncoding.EncodeToString(token[:6]), strings.Trim(fmt.Sprint(token[:4]), "[]"))
+		secrets = append(secrets, string(token[:8]), hex.EncodeToString(token[:8]), base64.StdEncoding.EncodeToString(token[:6]), strings.Trim(fmt.Sprintf("%d", token[:4]), "[]"))
 	}
 	if len(store.tokens) < 2 {
 		t.Fatal("the store has seen no tokens")
