@@ -38,7 +38,7 @@ func TestFrozenMasterWakesUp(t *testing.T) {
 		t.Run(freeze.name, func(t *testing.T) {
 			t.Parallel()
 			f := freeze.of(t)
-			races := f.thaw(t, freeze.lease, freeze.outlasts)
+			races, _ := f.thaw(t, freeze.lease, freeze.outlasts)
 			for _, r := range races {
 				t.Run(r.name, func(t *testing.T) {
 					doubled := r.doubled(t, f)
@@ -51,9 +51,11 @@ func TestFrozenMasterWakesUp(t *testing.T) {
 	}
 }
 
-// frozen is a server whose first node can be frozen and replaced.
+// frozen is a server of which one node can be frozen and replaced.
 type frozen struct {
 	*servertest.Server
+	node   int
+	prefix string // of the keys
 	// stale does not notice the promotion, next does.
 	stale, next redis.UniversalClient
 	// promote makes a replica of the frozen node the master, and returns when it is one.
@@ -69,7 +71,7 @@ func frozenPair(t *testing.T) *frozen {
 	stale := single(t, &redis.Options{Addr: p.Addrs[0], ReadTimeout: time.Minute, PoolSize: pool, MaxRetries: -1})
 	must(t, connect(t.Context(), stale))
 	return &frozen{
-		Server: p.Server, stale: stale, next: p.client, least: contested, most: contested,
+		Server: p.Server, node: 1, prefix: "ow", stale: stale, next: p.client, least: contested, most: contested,
 		promote: func() { p.promote(t); p.follow() },
 	}
 }
@@ -78,14 +80,21 @@ func frozenPair(t *testing.T) *frozen {
 func frozenCluster(t *testing.T) *frozen {
 	t.Helper()
 	c := startCluster(t)
-	replica := c.replicaOf(t, 1)
+	return c.freezable(t, 1, "ow", advised(t, c.Addrs))
+}
+
+// freezable is the Cluster with the promotion of a master's replica ahead. The stale client knows the
+// nodes as they are now.
+func (c *cluster) freezable(t *testing.T, master int, prefix string, next redis.UniversalClient) *frozen {
+	t.Helper()
+	replica := c.replicaOf(t, master)
 	stale := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: c.Addrs, ClusterStateReloadInterval: time.Hour, ReadTimeout: time.Minute, PoolSize: pool, MaxRetries: -1,
 	})
 	t.Cleanup(func() { must(t, stale.Close()) })
 	must(t, stale.ForEachMaster(t.Context(), connect))
 	return &frozen{
-		Server: c.Server, stale: stale, next: advised(t, c.Addrs), least: contested / 6, most: contested / 2,
+		Server: c.Server, node: master, prefix: prefix, stale: stale, next: next, least: contested / 6, most: contested / 2,
 		promote: func() { c.promoted(t, replica) },
 	}
 }
@@ -113,15 +122,15 @@ type race struct {
 	taken []string                        // won by who asked its successor
 }
 
-// thaw freezes the node while keys are claimed, has them claimed elsewhere, and thaws it.
-func (f *frozen) thaw(t *testing.T, lease time.Duration, outlast bool) []*race {
+// thaw freezes the node while keys are claimed, has them claimed elsewhere, and thaws it. It also returns
+// how long it took from the freeze until the first layout's keys had all been asked for elsewhere.
+func (f *frozen) thaw(t *testing.T, lease time.Duration, outlast bool) (races []*race, recovered time.Duration) {
 	t.Helper()
 	cfg := dedup.Config{Window: window, LeaseTTL: lease, StoreTimeout: min(lease/2, 10*time.Second)}
 	var first, second []*dedup.Deduper
-	var races []*race
 	for _, l := range layouts {
 		options := l.options
-		options.Prefix = "ow-" + l.name
+		options.Prefix = f.prefix + "-" + l.name
 		a := l.sharing(t, f.stale, cfg, options)
 		outcomes(t, a, "warm", 100, dedup.Acquired) // the scripts are there
 		impatient := cfg
@@ -129,7 +138,7 @@ func (f *frozen) thaw(t *testing.T, lease time.Duration, outlast bool) []*race {
 		first, second = append(first, a), append(second, l.sharing(t, f.next, impatient, options))
 		races = append(races, &race{layout: l})
 	}
-	f.Stop(1)
+	f.Stop(f.node)
 	began := time.Now()
 	for i, r := range races {
 		r.late = claimLate(t, first[i])
@@ -137,13 +146,16 @@ func (f *frozen) thaw(t *testing.T, lease time.Duration, outlast bool) []*race {
 	f.promote()
 	for i, r := range races {
 		r.taken = takeAll(t, second[i])
+		if i == 0 {
+			recovered = time.Since(began)
+		}
 	}
 	if outlast {
 		eventually(t, lease, "the lease is over", func() bool { return time.Since(began) > lease })
 	}
-	f.Cont(1)
+	f.Cont(f.node)
 	t.Logf("lease %v, frozen for %v", lease, time.Since(began).Round(time.Millisecond))
-	return races
+	return races, recovered
 }
 
 // doubled counts the keys that both workers own.

@@ -1,0 +1,50 @@
+//go:build long
+
+package redis_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// frozenRounds times a master of a Cluster is frozen, and replaced by its replica; then it is a replica
+// itself, and the next round freezes the other one.
+const frozenRounds = 50
+
+// TestFrozenMasterRounds is TestFrozenMasterWakesUp, for a Cluster, again and again: about 200 keys of the
+// frozen node in each round and layout, none of which may have two owners. Another worker claims them
+// within six seconds of the freeze, of which the Cluster takes the most to promote the replica.
+func TestFrozenMasterRounds(t *testing.T) {
+	const lease, most = 7 * time.Second, 6 * time.Second
+	c := startCluster(t)
+	next := advised(t, c.Addrs)
+	master := 1
+	owned, doubled, longest := 0, 0, time.Duration(0)
+	for round := range frozenRounds {
+		replica := c.replicaOf(t, master)
+		eventually(t, 20*time.Second, "the replica has what its master has", func() bool {
+			text, err := c.nodes[replica-1].Info(t.Context(), "replication").Result()
+			return err == nil && strings.Contains(text, "master_link_status:up")
+		})
+		f := c.freezable(t, master, fmt.Sprintf("ow%d", round), next)
+		races, recovered := f.thaw(t, lease, true)
+		for _, r := range races {
+			n := r.doubled(t, f)
+			owned, doubled = owned+len(r.taken), doubled+n
+			if n > 0 {
+				t.Errorf("round %d, %s: %d keys have two owners", round, r.name, n)
+			}
+		}
+		longest = max(longest, recovered)
+		if recovered > most {
+			t.Errorf("round %d: the keys were claimed %v after the freeze", round, recovered.Round(time.Millisecond))
+		}
+		old := master
+		master = replica
+		eventually(t, 20*time.Second, "the old master is a replica", func() bool { return strings.Contains(c.myself(t, old), "slave") })
+	}
+	t.Logf("%d rounds, %d keys claimed from the successor, %d with two owners, recovered after %v at most",
+		frozenRounds, owned, doubled, longest.Round(time.Millisecond))
+}
