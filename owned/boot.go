@@ -119,7 +119,7 @@ func readHeads(ctx context.Context, client redis.UniversalClient, keys []string)
 		for _, key := range keys {
 			g.cmds = append(g.cmds, pipe.HGetAll(ctx, key))
 		}
-		_, g.err = pipe.Exec(ctx)
+		_, g.err = redisscript.Exec(ctx, client, pipe)
 		return g
 	})
 	if err = errors.Join(err, g.err); err != nil {

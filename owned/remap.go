@@ -41,7 +41,7 @@ func (r *registry) holds(ctx context.Context, source string, from, to int32) (in
 			n := newNames(r.prefix, source, number)
 			g.cmds = append(g.cmds, pipe.Exists(ctx, n.own))
 		}
-		_, g.err = pipe.Exec(ctx)
+		_, g.err = redisscript.Exec(ctx, r.client, pipe)
 		return g
 	})
 	if err = errors.Join(err, g.err); err != nil {

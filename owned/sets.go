@@ -44,7 +44,7 @@ func pipelined[T redis.Cmder](ctx context.Context, client redis.UniversalClient,
 	g, err := redisscript.Within(ctx, func() (g got) {
 		pipe := client.Pipeline()
 		g.cmds = queue(pipe)
-		_, g.err = pipe.Exec(ctx)
+		_, g.err = redisscript.Exec(ctx, client, pipe)
 		return g
 	})
 	return g.cmds, errors.Join(err, g.err)

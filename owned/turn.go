@@ -277,7 +277,7 @@ func (s *Store) readPartition(ctx context.Context, n *names) (*redisscript.OwnSt
 	}) {
 		pipe := s.client.Pipeline()
 		head, run := pipe.HGetAll(ctx, n.head), pipe.HGetAll(ctx, n.run)
-		_, h.err = pipe.Exec(ctx)
+		_, h.err = redisscript.Exec(ctx, s.client, pipe)
 		h.head, h.run = head.Val(), run.Val()
 		return h
 	})

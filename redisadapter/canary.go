@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/redisscript"
 )
 
 // A canary is a key without an expiry that nobody deletes: when it is gone, so is what
@@ -208,7 +210,7 @@ func (c *canaries) read(ctx context.Context) []sight {
 	for i, key := range c.keys {
 		cmds[i] = pipe.Get(ctx, key)
 	}
-	_, _ = pipe.Exec(ctx) // every command carries its own error
+	_, _ = redisscript.Exec(ctx, c.client, pipe) // every command carries its own error
 	sights := make([]sight, len(cmds))
 	for i, cmd := range cmds {
 		sights[i] = sightOf(cmd)
@@ -230,7 +232,7 @@ func (c *canaries) write(ctx context.Context, which []int, missing bool, value f
 		}
 		pipe.SetArgs(ctx, c.keys[i], value(), redis.SetArgs{Mode: mode})
 	}
-	cmds, _ := pipe.Exec(ctx)
+	cmds, _ := redisscript.Exec(ctx, c.client, pipe)
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
 			return err

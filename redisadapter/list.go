@@ -227,7 +227,7 @@ func (l *lister) read(ctx context.Context, names []string, found []Entry) error 
 	for i, name := range names {
 		heads[i] = pipe.GetRange(ctx, name, 0, 1)
 	}
-	_, _ = pipe.Exec(ctx) // every command carries its own
+	_, _ = redisscript.Exec(ctx, client, pipe) // every command carries its own
 	gets, ttls, which := []*redis.StringCmd{}, []*redis.DurationCmd{}, []int{}
 	pipe = client.Pipeline()
 	for i, cmd := range heads {
@@ -247,7 +247,7 @@ func (l *lister) read(ctx context.Context, names []string, found []Entry) error 
 	if len(which) == 0 {
 		return nil
 	}
-	_, _ = pipe.Exec(ctx)
+	_, _ = redisscript.Exec(ctx, client, pipe)
 	for n, i := range which {
 		if err := l.add(found[i], gets[n], ttls[n]); err != nil {
 			return err

@@ -140,7 +140,7 @@ func (r *Runner) exec(ctx context.Context, cmds []redis.Cmder, last func() []red
 	}
 	pipe := r.client.Pipeline()
 	_ = pipe.BatchProcess(ctx, cmds...) // of a Pipeline, it only queues
-	_, _ = pipe.Exec(ctx)
+	_, _ = Exec(ctx, r.client, pipe)
 }
 
 // scriptMissing recognises the answer to EVALSHA of a script that the server has not
