@@ -57,8 +57,8 @@ type TransportConfig struct {
 	// concurrently. Default: the rule.
 	Statuses func(status int) Class
 	// MaxWait is the longest time for which one request asks for the answer of another in flight,
-	// from the send on that first met it. Then the 409 is returned: what is uncertain may stay so
-	// until an operator has looked. Default: [DefaultMaxWait].
+	// from the send on that first met it, another send as long as the last one included. Then the 409
+	// is returned: what is uncertain may stay so until an operator has looked. Default: [DefaultMaxWait].
 	MaxWait time.Duration
 	// Foreign says that a request goes to somebody who is not to be told Do-Not-Retry. The context
 	// of the request carries [NoRetry] all the same. It may be called concurrently. Default: nobody

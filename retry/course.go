@@ -125,12 +125,14 @@ func (c *course) refund() {
 	}
 }
 
-// patient reports whether a wait of d for what is in flight elsewhere ends in time.
+// patient reports whether a wait of d for what is in flight elsewhere ends in time, and the send
+// after it too, if it takes as long as the one before: a layer below that has just waited will do
+// so again.
 func (c *course) patient(d time.Duration) bool {
 	if c.waitUntil.IsZero() {
 		c.waitUntil = c.began.Add(c.longest) // so a wait in a layer below counts
 	}
-	return d <= time.Until(c.waitUntil)
+	return plus(d, time.Since(c.began)) <= time.Until(c.waitUntil)
 }
 
 // event is what OnRetry is told of f.

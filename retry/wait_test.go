@@ -310,3 +310,20 @@ func TestLayersWaitOnce(t *testing.T) {
 		}
 	})
 }
+
+// What a layer below has waited for in vain is not asked for once more because a moment is left: that
+// layer would wait as long again.
+func TestNoWaitAfterAWaitBelow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waits := func(req *http.Request) (*http.Response, error) {
+			time.Sleep(retry.DefaultMaxWait - 5*time.Second)
+			return answer(409, inFlight, "Content-Type", problem, "Retry-After", "1")(req)
+		}
+		base := &script{steps: []step{waits, answer(201, "charged")}}
+		resp, err := transport(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, "POST", "x"))
+		text(t, resp, err)
+		if resp.StatusCode != http.StatusConflict || len(base.requests()) != 1 {
+			t.Errorf("%d, asked %d times", resp.StatusCode, len(base.requests()))
+		}
+	})
+}
