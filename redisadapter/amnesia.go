@@ -57,7 +57,7 @@ type Second interface {
 const (
 	// DefaultSuspectFor is how long claims are refused after a failover or restart that
 	// kept the canary: replication lags by less than a second on a healthy link, a
-	// failover takes a few, and appendfsync everysec may lose one.
+	// failover takes a few, and appendfsync everysec may lose two.
 	DefaultSuspectFor = 2 * time.Second
 
 	// rereadAfter is how often a store that refuses claims looks whether it may stop.

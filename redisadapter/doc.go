@@ -115,7 +115,11 @@
 //     When memory is full, new claims answer [dedup.ErrStoreFull], while renewing,
 //     completing and releasing still work.
 //   - Persistence (appendonly yes) or replicas decide what survives a crash; replication
-//     is asynchronous, so a failover may forget what was acknowledged just before.
+//     is asynchronous, so a failover may forget what was acknowledged just before. So may
+//     appendfsync everysec, and not only when the machine dies: while its log is being
+//     synced, Redis keeps what it has answered in its own memory for up to two seconds
+//     (flushAppendOnlyFile), and a SIGKILL of the process takes it along. appendfsync
+//     always has written it before it answers.
 //   - On a Cluster set ClusterOptions.ClusterStateReloadInterval to one or two seconds,
 //     and ReadTimeout and DialTimeout to one. With go-redis's default interval of a
 //     minute, a master that hangs is asked for a minute after its replica has been

@@ -47,10 +47,21 @@ func freeze(_ *conductor, s *servers, times int) []*nemesis {
 	}}
 }
 
-// restart kills the server and starts it again, with its append-only file.
-func restart(_ *conductor, s *servers, times int) []*nemesis {
+// restart kills the server and starts it again, with a log to which all is written before it is answered.
+func restart(c *conductor, s *servers, times int) []*nemesis {
+	always := func() { c.must(s.client.ConfigSet(context.Background(), "appendfsync", "always").Err()) }
+	always()
 	return []*nemesis{{
 		name: "killed", code: strikeOutage, times: times,
+		begin: func(*conductor) { s.redis.Kill(1) }, end: func(*conductor) { s.redis.Start(1); always() },
+	}}
+}
+
+// restartEverysec does so with the usual log: while that is being synced, a server keeps in its own memory what it
+// has answered and not written.
+func restartEverysec(_ *conductor, s *servers, times int) []*nemesis {
+	return []*nemesis{{
+		name: "killed", code: strikeAmnesia, times: times,
 		begin: func(*conductor) { s.redis.Kill(1) }, end: func(*conductor) { s.redis.Start(1) },
 	}}
 }

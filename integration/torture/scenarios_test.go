@@ -114,7 +114,7 @@ var rows = []row{
 		allowed:     tolerated([]reason{byOutage}, nil), bearsErrors: true,
 	},
 	{
-		id: "X18", name: "Redis killed and started, with its log", compositions: onRedis, smoke: []string{"compact"}, nemeses: restart, counts: []string{"killed"},
+		id: "X18", name: "Redis killed and started, appendfsync always", compositions: onRedis, smoke: []string{"compact"}, nemeses: restart, counts: []string{"killed"},
 		soak: []string{"rich", "compact"},
 		sizes: map[string]size{
 			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 600, times: 2, strikes: 2},
@@ -122,6 +122,15 @@ var rows = []row{
 		},
 		breaksRedis: true,
 		allowed:     tolerated([]reason{byOutage}, nil), bearsErrors: true,
+	},
+	{
+		id: "X18e", name: "the same, appendfsync everysec", compositions: []string{"rich"}, nemeses: restartEverysec, counts: []string{"killed"},
+		soak: []string{"rich"}, verdict: either,
+		sizes: map[string]size{
+			"ci": {messages: 600, times: 2, strikes: 2}, "soak": {messages: 6000, times: 4, strikes: 20}, "full": {messages: 50_000, times: 3, strikes: 100},
+		},
+		breaksRedis: true,
+		allowed:     tolerated([]reason{byOutage, byAmnesia}, nil), bearsErrors: true,
 	},
 	{
 		id: "X19", name: "Redis killed and started, without persistence", compositions: []string{"rich", "seen"}, smoke: []string{"seen"},
