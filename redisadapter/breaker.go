@@ -32,8 +32,9 @@ const (
 	patience = 100 * time.Millisecond
 )
 
-// breakerWait is how long the breaker stays open: from 125-250 ms to 2.5-5 s.
-var breakerWait = backoff.Policy{Base: 250 * time.Millisecond, Cap: 5 * time.Second, Kind: backoff.Equal}
+// breakerWait is how long the breaker stays open: from 125-250 ms to 1-2 s. A probe costs a server nothing, and
+// until it comes back nobody works.
+var breakerWait = backoff.Policy{Base: 250 * time.Millisecond, Cap: 2 * time.Second, Kind: backoff.Equal}
 
 // purpose tells calls that begin work from those that end it, or keep it alive. Behind
 // those stands an effect that has begun: they matter more.

@@ -106,7 +106,7 @@ func (h *history) read(dir string) error {
 		case paused:
 			h.pauses[int(r.arg)] = append(h.pauses[int(r.arg)], span{int64(r.run), r.at})
 		case struck:
-			h.strikes = append(h.strikes, strike{span{int64(r.run), r.at}, strikeCode(r.code)})
+			h.strikes = append(h.strikes, strike{span{int64(r.run), r.at + r.arg}, strikeCode(r.code)})
 		case oracled:
 			h.asked++
 		case cutting:

@@ -42,7 +42,7 @@ const (
 	answered                    // it was answered: run is the call; code is what was said, flags
 	died                        // conductor: process arg is dead
 	paused                      // conductor: process arg stood still until now; run is since when
-	struck                      // conductor: a strike of the nemesis of this code, from run until now
+	struck                      // conductor: a strike of the nemesis of this code, from run until arg from now
 	cutting                     // a COMMIT is cut; code is how
 	oracled                     // the downstream was asked; code 1 when it had the effect
 )

@@ -58,7 +58,7 @@ func killBackends(c *conductor, _ *servers, times int) []*nemesis {
 	}
 	db := c.open(e)
 	return []*nemesis{{
-		name: "backends killed", code: strikeOutage, times: times,
+		name: "backends killed", code: strikeOutage, times: times, echo: 2 * time.Second, // until somebody has the connection next
 		begin: func(c *conductor) {
 			if e.dialect == onPostgres.dialect {
 				_, err := db.ExecContext(c.t.Context(),

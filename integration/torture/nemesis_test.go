@@ -18,7 +18,8 @@ type nemesis struct {
 	begin func(c *conductor)
 	end   func(c *conductor) // after lasts; nil where there is nothing to undo
 	lasts time.Duration
-	whole bool // it lasts from when all workers are there to the last delivery
+	echo  time.Duration // after its end, in which what it has broken is found broken
+	whole bool          // it lasts from when all workers are there to the last delivery
 
 	times, begun int
 	since, until int64
@@ -66,7 +67,7 @@ func (c *conductor) endStrike(n *nemesis) {
 	if n.end != nil {
 		n.end(c)
 	}
-	c.ledger.write(record{kind: struck, code: uint8(n.code), run: uint64(n.since)})
+	c.ledger.write(record{kind: struck, code: uint8(n.code), run: uint64(n.since), arg: int64(n.echo)})
 	n.since = 0
 }
 
