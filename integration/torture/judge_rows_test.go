@@ -259,6 +259,20 @@ var judgeRows = []struct {
 		s.op(2, opClaim, 2, 60, 61, saidInFlight, 0)
 		s.good(2, 3, 420)
 	}, judged{}},
+	{"in flight, by a claim that was forgotten and asked again", func(s *tale) {
+		s.op(2, opClaim, 2, 10, 12, saidInFlight, 0)
+		s.op(1, opClaim, 1, 11, 300, saidDuplicate, 0)
+		s.strikes(strikeAmnesia, 20, 40)
+		s.good(2, 3, 200)
+		s.acks(1, 301)
+	}, judged{illegal: true}},
+	{"in flight, by a claim that nobody has forgotten", func(s *tale) {
+		s.op(2, opClaim, 2, 10, 12, saidInFlight, 0)
+		s.op(1, opClaim, 1, 11, 300, saidDuplicate, 0)
+		s.strikes(strikeOutage, 20, 40)
+		s.good(2, 3, 200)
+		s.acks(1, 301)
+	}, judged{stuck: 1, illegal: true}},
 	{"in flight by its own claim", func(s *tale) {
 		s.op(1, opClaim, 1, 10, 11, saidUnknown, 0)
 		s.op(1, opClaim, 1, 12, 13, saidInFlight, 0)

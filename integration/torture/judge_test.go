@@ -156,7 +156,7 @@ func (v *verdict) inFlight(h *history) {
 			alive := false
 			for _, other := range ops {
 				if other.op == opClaim && other.token != o.token && other.call <= o.back && h.remembered(until[other.token], other.call, o) >= o.call {
-					alive = alive || other.back == 0 || other.code == saidAcquired || other.code == saidUnknown
+					alive = alive || h.mayHaveHeld(other)
 				}
 			}
 			if !alive {
@@ -164,6 +164,16 @@ func (v *verdict) inFlight(h *history) {
 			}
 		}
 	}
+}
+
+// mayHaveHeld reports whether a claim may have been executed and have won. What was forgotten on its way may have been
+// asked twice: the first time it won, and the second time it was told what others had done since.
+func (h *history) mayHaveHeld(o *operation) bool {
+	return o.back == 0 || o.code == saidAcquired || o.code == saidUnknown || h.askedTwice(o)
+}
+
+func (h *history) askedTwice(o *operation) bool {
+	return o.op == opClaim && slices.ContainsFunc(h.strikes, func(s strike) bool { return s.code == strikeAmnesia && s.meets(o.call, o.back) })
 }
 
 // blocked reports whether another owner of the message was stopped, maybe with a row locked.
@@ -195,7 +205,7 @@ func (h *history) ends(ops []*operation) map[uint64]int64 {
 		switch unknown := o.back == 0 || o.code == saidUnknown; {
 		case unknown && h.died(o.child) < never:
 			over = h.died(o.child) + h.lease
-		case unknown && o.back > 0:
+		case unknown && o.back > 0, o.code != saidAcquired && h.askedTwice(o):
 			over = o.back + h.lease // it is asked again, or given up
 		case o.op == opClaim && o.code == saidAcquired, o.op == opRenew:
 			if h.died(o.child) < never {
@@ -230,7 +240,7 @@ func (v *verdict) own(h *history) {
 				case i == j || other.op != opClaim || other.call > o.back:
 				case other.token == o.token:
 					sent = true
-				case other.back == 0 || other.code == saidAcquired || other.code == saidUnknown:
+				case h.mayHaveHeld(other):
 					foreign = true
 				}
 			}
