@@ -1,0 +1,119 @@
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ +(.+?) *$`)
+	anchor  = regexp.MustCompile(`<a id="([^"]+)">`)
+	fenced  = regexp.MustCompile("(?ms)^ *```.*?^ *```")
+)
+
+// anchorOf is what a heading can be linked to as.
+func anchorOf(title string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-', r == '_', unicode.IsLetter(r), unicode.IsDigit(r):
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, link.ReplaceAllString(title, "]"))
+}
+
+// anchors are those of a page.
+func anchors(text string) map[string]bool {
+	all := map[string]bool{}
+	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+		all[anchorOf(m[1])] = true
+	}
+	for _, m := range anchor.FindAllStringSubmatch(text, -1) {
+		all[m[1]] = true
+	}
+	return all
+}
+
+// deadLinks are the links of a page to files, or places in them, that there are not.
+func deadLinks(t *testing.T, page string) (dead []string, n int) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(string(text), ""), -1) {
+		if strings.Contains(m[1], "://") {
+			continue
+		}
+		n++
+		file, place, _ := strings.Cut(m[1], "#")
+		target := page
+		if file != "" {
+			target = filepath.Join(filepath.Dir(page), file)
+		}
+		if _, err := os.Stat(target); err != nil {
+			dead = append(dead, m[1])
+			continue
+		}
+		if place == "" || !strings.HasSuffix(target, ".md") {
+			continue
+		}
+		to, err := os.ReadFile(target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !anchors(string(to))[place] {
+			dead = append(dead, m[1])
+		}
+	}
+	return dead, n
+}
+
+// TestLinks: what a page links to in the repository is there.
+func TestLinks(t *testing.T) {
+	all := 0
+	err := filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if e.IsDir() && strings.HasPrefix(e.Name(), ".") && len(e.Name()) > 2 {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, ".md") {
+			return nil
+		}
+		dead, n := deadLinks(t, path)
+		all += n
+		for _, to := range dead {
+			t.Errorf("%s links to %s", path, to)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all < 100 {
+		t.Errorf("%d links: this test looked in the wrong place", all)
+	}
+	t.Logf("%d links", all)
+}
+
+// TestDeadLinks: those are found.
+func TestDeadLinks(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "page.md")
+	text := "# A `b`, c\n[x](page.md) [y](page.md#a-b-c) [z](https://example.com/none) [u](#a-b-c)\n" +
+		"[1](none.md) [2](page.md#a-b) [3](#d)\n```\n[4](none.md)\n# d\n```\n"
+	if err := os.WriteFile(page, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if dead, n := deadLinks(t, page); n != 6 || strings.Join(dead, " ") != "none.md page.md#a-b #d" {
+		t.Errorf("of %d links, these are dead: %q", n, dead)
+	}
+}
