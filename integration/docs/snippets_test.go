@@ -27,11 +27,12 @@ var packages = func() map[string]string {
 	all := map[string]string{
 		"redis": "github.com/redis/go-redis/v9", "sarama": "github.com/IBM/sarama", "kgo": "github.com/twmb/franz-go/pkg/kgo",
 		"pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool", "grpc": "google.golang.org/grpc",
-		"sql": "database/sql", "http": "net/http", "slog": "log/slog", "rand": "math/rand/v2", "hmac": "crypto/hmac", "json": "encoding/json",
+		"message": "github.com/ThreeDotsLabs/watermill/message",
+		"sql":     "database/sql", "http": "net/http", "slog": "log/slog", "rand": "math/rand/v2", "hmac": "crypto/hmac", "json": "encoding/json",
 	}
 	for _, name := range []string{
 		"dedup", "dedup/deduptest", "redisadapter", "sqladapter", "sqladapter/pgxv5", "outbox", "outbox/saramapub", "outbox/franzpub", "outbox/pgxlisten",
-		"kafkaadapter", "kafkaadapter/txn", "kafkaadapter/franz", "httpadapter", "httpadapter/webhook", "grpcadapter", "lease", "bloom", "owned", "retry",
+		"kafkaadapter", "kafkaadapter/txn", "kafkaadapter/franz", "httpadapter", "httpadapter/webhook", "grpcadapter", "lease", "bloom", "owned", "retry", "watermilladapter",
 	} {
 		all[name[strings.LastIndexByte(name, '/')+1:]] = "github.com/onceward/onceward/" + name
 	}

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// rivals are what we compare ourselves with, and rivalry the modules that do.
+// rivals are what we compare ourselves with, and rivalry the modules that do, and one that adds to a rival.
 var (
 	rivals  = []string{"github.com/ThreeDotsLabs/watermill", "github.com/bsm/redislock", "github.com/go-redsync/redsync/v4", "github.com/gofiber/fiber/v3"}
-	rivalry = []string{"bench", "integration/others"}
+	rivalry = []string{"bench", "integration/others", "watermilladapter"}
 )
 
 // TestRivalsStayOut wants what we compare ourselves with in the go.mod of those who compare alone.

@@ -14,6 +14,7 @@ const (
 	grpcGo    = "google.golang.org/grpc"
 	protobuf  = "google.golang.org/protobuf"
 	genproto  = "google.golang.org/genproto/googleapis/rpc"
+	watermill = "github.com/ThreeDotsLabs/watermill"
 )
 
 // role says who may link a package.
@@ -110,6 +111,7 @@ var table = map[string]rule{
 	},
 	"httpadapter/internal/problem": {},
 	"grpcadapter":                  {imports: []string{"dedup", "httpadapter", "internal/detached", "internal/quota", "internal/sealed", grpcGo, protobuf, genproto}},
+	"watermilladapter":             {imports: []string{"dedup", watermill}},
 	"retry":                        {imports: []string{"internal/backoff"}, tests: []string{"dedup", "httpadapter"}},
 
 	"internal/backoff":     {},
@@ -132,7 +134,7 @@ var table = map[string]rule{
 
 // libraries are nested modules that users import. They keep the rules of the table; programs and
 // tests may import them, and no other library.
-var libraries = []string{"grpcadapter", "kafkaadapter/franz", "outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub", "sqladapter/pgxv5"}
+var libraries = []string{"grpcadapter", "kafkaadapter/franz", "outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub", "sqladapter/pgxv5", "watermilladapter"}
 
 // importers are the nested modules that import libraries.
 var importers = []string{"bench", "cmd", "integration"}

@@ -1,0 +1,199 @@
+package watermilladapter
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// ErrOutput: a handler has returned messages, and Config.NoOutput says that none does. They
+// are not published, and the message is not recorded: it comes again.
+var ErrOutput = errors.New("watermilladapter: a handler returned messages, against Config.NoOutput")
+
+// Config configures a [Once]. The zero value claims each message by its UUID for each handler.
+type Config struct {
+	// Key is the id of a message: the same for each copy, another one for each operation.
+	// An error is the handler's error, and an empty key an *dedup.InputError. It may be
+	// called concurrently. Default: the message's UUID, which lasts through a redelivery;
+	// a producer that sends again should send the same one.
+	Key func(*message.Message) (string, error)
+
+	// Scope separates those who each process every message. An error is the handler's
+	// error. It may be called concurrently. Default: the name of the Router's handler; it
+	// is an error where there is none.
+	Scope func(*message.Message) (string, error)
+
+	// Fingerprint binds a key to the payload: the same key with another payload is
+	// dedup.ErrMismatch and not a duplicate. Default false.
+	Fingerprint bool
+
+	// NoOutput says that no handler returns messages. Nothing is stored then but that a
+	// message is done. Required with a Deduper that keeps no results
+	// (dedup.Config.SeenOnly). Default false.
+	NoOutput bool
+}
+
+// Once is the middleware. It may be used by any number of handlers and Routers at the same
+// time.
+type Once struct {
+	d   *dedup.Deduper
+	cfg Config
+}
+
+// New returns the middleware of a Deduper, which stays the caller's to close. It refuses a nil
+// Deduper, and one that keeps no results unless cfg.NoOutput is set.
+func New(d *dedup.Deduper, cfg Config) (*Once, error) {
+	switch {
+	case d == nil:
+		return nil, errors.New("watermilladapter: the Deduper is nil")
+	case d.Config().SeenOnly && !cfg.NoOutput:
+		return nil, errors.New("watermilladapter: the Deduper keeps no results, so messages that a handler returns could be lost: set Config.NoOutput if none does")
+	}
+	if cfg.Key == nil {
+		cfg.Key = func(m *message.Message) (string, error) { return m.UUID, nil }
+	}
+	if cfg.Scope == nil {
+		cfg.Scope = handlerName
+	}
+	return &Once{d: d, cfg: cfg}, nil
+}
+
+func handlerName(m *message.Message) (string, error) {
+	name := message.HandlerNameFromCtx(m.Context())
+	if name == "" {
+		return "", errors.New("watermilladapter: the message comes from no Router's handler: set Config.Scope")
+	}
+	return name, nil
+}
+
+// stored is a message as it is kept with the record.
+type stored struct {
+	UUID     string           `json:"u"`
+	Metadata message.Metadata `json:"m,omitempty"`
+	Payload  []byte           `json:"p,omitempty"`
+}
+
+// Middleware wraps a handler: a message.HandlerMiddleware. While the handler runs, its message's
+// context is the attempt's: it is cancelled when the lease is lost, and package dedup's
+// functions (Danger, Step, FromContext) find the attempt in it.
+func (o *Once) Middleware(next message.HandlerFunc) message.HandlerFunc {
+	if o.cfg.NoOutput {
+		return func(m *message.Message) ([]*message.Message, error) {
+			return nil, once(o, m, func() (struct{}, error) {
+				out, err := next(m)
+				if err == nil && len(out) > 0 {
+					err = ErrOutput
+				}
+				return struct{}{}, err
+			}, nil)
+		}
+	}
+	return func(m *message.Message) (out []*message.Message, err error) {
+		err = once(o, m, func() ([]stored, error) {
+			made, err := next(m)
+			keep := make([]stored, len(made))
+			for i, one := range made {
+				keep[i] = stored{one.UUID, one.Metadata, one.Payload}
+			}
+			out = made
+			return keep, err
+		}, func(kept []stored) {
+			if out != nil { // this call has run the handler
+				return
+			}
+			for _, one := range kept {
+				again := message.NewMessage(one.UUID, one.Payload)
+				for key, value := range one.Metadata {
+					again.Metadata.Set(key, value)
+				}
+				out = append(out, again)
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+		return out, nil
+	}
+}
+
+// once runs a handler under its message's claim, and hands on what it has returned, now or earlier.
+func once[T any](o *Once, m *message.Message, run func() (T, error), hand func(T)) error {
+	key, err := o.cfg.Key(m)
+	if err != nil {
+		return fmt.Errorf("watermilladapter: the key of message %s: %w", m.UUID, err)
+	}
+	scope, err := o.cfg.Scope(m)
+	if err != nil {
+		return fmt.Errorf("watermilladapter: the scope of message %s: %w", m.UUID, err)
+	}
+	opts := []dedup.Option{dedup.WithScope(scope)}
+	if o.cfg.Fingerprint {
+		opts = append(opts, dedup.WithFingerprint(m.Payload))
+	}
+	before := m.Context()
+	res, err := dedup.Do(before, o.d, key, func(ctx context.Context) (T, error) {
+		m.SetContext(ctx)
+		defer m.SetContext(before)
+		return run()
+	}, opts...)
+	if err != nil {
+		return err
+	}
+	if hand != nil {
+		hand(res.Value)
+	}
+	return nil
+}
+
+// Poisoned reports whether the handler of a message has failed for good, now or earlier: a filter
+// for watermill's PoisonQueueWithFilter. What was answered after a lost lease, or is not known, is
+// not: it comes again.
+func Poisoned(err error) bool {
+	return dedup.IsPermanent(err) && !errors.Is(err, dedup.ErrLeaseLost)
+}
+
+// repository is Once's Deduper under the interface of watermill's Deduplicator.
+type repository struct {
+	d     *dedup.Deduper
+	scope string
+}
+
+var _ middleware.ExpiringKeyRepository = repository{}
+
+// Repository is an ExpiringKeyRepository over any of package dedup's stores, for a
+// middleware.Deduplicator whose handlers stay as they are: shared by all processes, with
+// dedup.Config.Window as its window. scope separates Deduplicators that share a Deduper, and
+// may be empty.
+//
+// A Deduplicator asks it before the handler runs, and takes the answer for the end of the
+// matter: when the handler then fails or dies, the message is lost. [Once] does not; use a
+// Repository for messages that may be lost, and with a KeyFactory that tells messages
+// apart (NewMessageHasherSHA256; not the default).
+func Repository(d *dedup.Deduper, scope string) (middleware.ExpiringKeyRepository, error) {
+	if d == nil {
+		return nil, errors.New("watermilladapter: the Deduper is nil")
+	}
+	return repository{d, scope}, nil
+}
+
+// IsDuplicate records the key, and reports whether it had been recorded in the window. Of
+// concurrent calls with a new key one is told false. When the store is out it is an error. A key
+// is any bytes, as those of watermill's hashers are, so its SHA-256 in hex is what is claimed.
+func (r repository) IsDuplicate(ctx context.Context, key string) (bool, error) {
+	sum := sha256.Sum256([]byte(key))
+	res, err := dedup.Do(ctx, r.d, hex.EncodeToString(sum[:]), func(context.Context) (struct{}, error) { return struct{}{}, nil }, dedup.WithScope(r.scope))
+	switch {
+	case errors.Is(err, dedup.ErrInFlight): // of two at the same time, the other one is first
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	return res.Outcome == dedup.Duplicate, nil
+}
