@@ -15,6 +15,13 @@ const (
 	protobuf  = "google.golang.org/protobuf"
 	genproto  = "google.golang.org/genproto/googleapis/rpc"
 	watermill = "github.com/ThreeDotsLabs/watermill"
+
+	// Of OpenTelemetry, whose packages share one prefix, code has the API alone: which exporter, and
+	// which SDK, is the program's choice.
+	otel       = "go.opentelemetry.io/otel"
+	otelAPI    = "go.opentelemetry.io/otel/attribute"
+	otelMetric = "go.opentelemetry.io/otel/metric"
+	prometheus = "github.com/prometheus"
 )
 
 // role says who may link a package.
@@ -114,6 +121,13 @@ var table = map[string]rule{
 	"watermilladapter":             {imports: []string{"dedup", watermill}},
 	"retry":                        {imports: []string{"internal/backoff"}, tests: []string{"dedup", "httpadapter"}},
 
+	"telemetry": {
+		imports: []string{"dedup", "outbox", "retry", "telemetry/internal/meter", otelAPI, otelMetric},
+		tests:   []string{"redisadapter", "telemetry/redismetric", otel, prometheus},
+	},
+	"telemetry/redismetric":    {imports: []string{"redisadapter", "telemetry/internal/meter", otelAPI, otelMetric}, tests: []string{otel}},
+	"telemetry/internal/meter": {imports: []string{otelAPI, otelMetric}},
+
 	"internal/backoff":     {},
 	"internal/sealed":      {imports: []string{"dedup"}},
 	"internal/detached":    {},
@@ -134,7 +148,7 @@ var table = map[string]rule{
 
 // libraries are nested modules that users import. They keep the rules of the table; programs and
 // tests may import them, and no other library.
-var libraries = []string{"grpcadapter", "kafkaadapter/franz", "outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub", "sqladapter/pgxv5", "watermilladapter"}
+var libraries = []string{"grpcadapter", "kafkaadapter/franz", "outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub", "sqladapter/pgxv5", "telemetry", "watermilladapter"}
 
 // importers are the nested modules that import libraries.
 var importers = []string{"bench", "cmd", "integration"}

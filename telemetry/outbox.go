@@ -1,0 +1,81 @@
+package telemetry
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/telemetry/internal/meter"
+)
+
+// LagTimeout is how long a collection waits for the statement of [Metrics.ObserveOutbox].
+const LagTimeout = 5 * time.Second
+
+// ObserveOutbox has the lag of an outbox collected, until Close: how many messages are pending
+// and parked, each up to outbox.LagLimit, and how old the oldest pending one is. Each collection
+// costs one call of Outbox.Lag, which holds it up for [LagTimeout] at most; when that fails there
+// are no values, and a counter tells. In a service of many processes let one of them observe it:
+// they all would see the same.
+//
+// One outbox for each Metrics: nil arguments and a second outbox are errors.
+func (m *Metrics) ObserveOutbox(box *outbox.Outbox, db *sql.DB) error {
+	if box == nil || db == nil {
+		return errors.New("telemetry: the outbox or its database is nil")
+	}
+	return m.observeLag(func(ctx context.Context) (outbox.Lag, error) { return box.Lag(ctx, db) })
+}
+
+func (m *Metrics) observeLag(lag func(context.Context) (outbox.Lag, error)) error {
+	pending := m.maker.Gauge("onceward.outbox.pending", "{message}", "Messages that wait to be published")
+	parked := m.maker.Gauge("onceward.outbox.parked", "{message}", "Messages that the broker has refused for what they are")
+	oldest := m.maker.Gauge("onceward.outbox.lag", "s", "Age of the oldest pending message, by the database's clock")
+	failures := m.maker.Total("onceward.outbox.lag.errors", "{error}", "Collections to which the database did not answer")
+	named := m.maker.Set()
+	var failed atomic.Int64
+	return m.maker.Observe("an outbox", func(ctx context.Context, to metric.Observer) {
+		ctx, cancel := context.WithTimeout(ctx, LagTimeout)
+		defer cancel()
+		now, err := lag(ctx)
+		if err != nil {
+			failed.Add(1)
+		}
+		to.ObserveInt64(failures, failed.Load(), named)
+		if err != nil {
+			return
+		}
+		to.ObserveFloat64(pending, float64(now.Pending), named)
+		to.ObserveFloat64(parked, float64(now.Parked), named)
+		to.ObserveFloat64(oldest, meter.Seconds(now.Oldest), named)
+	}, pending, parked, oldest, failures)
+}
+
+// ObserveRelay has the counts of a relay collected, until Close; it asks nobody. One relay for
+// each Metrics: a nil one and a second one are errors.
+func (m *Metrics) ObserveRelay(relay *outbox.Relay) error {
+	if relay == nil {
+		return errors.New("telemetry: the relay is nil")
+	}
+	return m.observeStats(relay.Stats)
+}
+
+func (m *Metrics) observeStats(stats func() outbox.Stats) error {
+	published := m.maker.Total("onceward.outbox.relay.published", "{message}", "Messages whose deletion is committed")
+	batches := m.maker.Total("onceward.outbox.relay.batches", "{batch}", "Transactions that have deleted published messages")
+	failures := m.maker.Total("onceward.outbox.relay.failures", "{failure}", "Messages that failed by themselves, and turns that failed as a whole")
+	parked := m.maker.Total("onceward.outbox.relay.parked", "{message}", "Messages that this relay has parked")
+	overtaken := m.maker.Total("onceward.outbox.relay.overtaken", "{message}", "Messages acknowledged after an earlier one of their key had failed")
+	named := m.maker.Set()
+	return m.maker.Observe("a relay", func(_ context.Context, to metric.Observer) {
+		now := stats()
+		to.ObserveInt64(published, now.Published, named)
+		to.ObserveInt64(batches, now.Batches, named)
+		to.ObserveInt64(failures, now.Failures, named)
+		to.ObserveInt64(parked, now.Parked, named)
+		to.ObserveInt64(overtaken, now.Overtaken, named)
+	}, published, batches, failures, parked, overtaken)
+}

@@ -1,0 +1,91 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/onceward/onceward/outbox"
+)
+
+// observed returns metrics, and a function that collects them by name; none of them has attributes.
+func observed(t *testing.T) (*Metrics, func() map[string]float64) {
+	t.Helper()
+	reader := sdk.NewManualReader()
+	m, err := NewMetrics(sdk.NewMeterProvider(sdk.WithReader(reader)), Config{Name: "orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, func() map[string]float64 {
+		var all metricdata.ResourceMetrics
+		if err := reader.Collect(t.Context(), &all); err != nil {
+			t.Fatal(err)
+		}
+		values := map[string]float64{}
+		for _, scope := range all.ScopeMetrics {
+			for _, m := range scope.Metrics {
+				switch data := m.Data.(type) {
+				case metricdata.Sum[int64]:
+					values[m.Name] = float64(data.DataPoints[0].Value)
+				case metricdata.Gauge[float64]:
+					values[m.Name] = data.DataPoints[0].Value
+				}
+			}
+		}
+		return values
+	}
+}
+
+func TestOutboxLag(t *testing.T) {
+	m, collect := observed(t)
+	now, failure := outbox.Lag{Pending: 12, Parked: 3, Oldest: 90 * time.Second}, error(nil)
+	if err := m.observeLag(func(ctx context.Context) (outbox.Lag, error) {
+		if _, bounded := ctx.Deadline(); !bounded {
+			t.Error("a collection waits for the database without end")
+		}
+		return now, failure
+	}); err != nil {
+		t.Fatal(err)
+	}
+	got := collect()
+	if got["onceward.outbox.pending"] != 12 || got["onceward.outbox.parked"] != 3 || got["onceward.outbox.lag"] != 90 || got["onceward.outbox.lag.errors"] != 0 {
+		t.Errorf("the lag is %v", got)
+	}
+	failure = errors.New("no connection")
+	got = collect()
+	if _, old := got["onceward.outbox.lag"]; old || got["onceward.outbox.lag.errors"] != 1 {
+		t.Errorf("when the database does not answer there is %v: an old lag would look like a small one", got)
+	}
+	failure = nil
+	if got = collect(); got["onceward.outbox.lag"] != 90 || got["onceward.outbox.lag.errors"] != 1 {
+		t.Errorf("when it answers again there is %v", got)
+	}
+	if err := m.ObserveOutbox(&outbox.Outbox{}, nil); err == nil {
+		t.Error("no database is no error")
+	}
+	if err := m.observeLag(nil); err == nil {
+		t.Error("a second outbox is no error")
+	}
+}
+
+func TestRelayStats(t *testing.T) {
+	m, collect := observed(t)
+	if err := m.observeStats(func() outbox.Stats {
+		return outbox.Stats{Published: 5, Batches: 4, Failures: 3, Parked: 2, Overtaken: 1}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	got := collect()
+	for name, value := range map[string]float64{"published": 5, "batches": 4, "failures": 3, "parked": 2, "overtaken": 1} {
+		if got["onceward.outbox.relay."+name] != value {
+			t.Errorf("%s is %v, want %v", name, got["onceward.outbox.relay."+name], value)
+		}
+	}
+	if err := m.ObserveRelay(nil); err == nil {
+		t.Error("a nil relay is no error")
+	}
+}

@@ -1,0 +1,120 @@
+package redismetric
+
+import (
+	"os"
+	"regexp"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/onceward/onceward/redisadapter"
+)
+
+func observed(t *testing.T) (*Metrics, func() map[string]float64) {
+	t.Helper()
+	reader := sdk.NewManualReader()
+	m, err := New(sdk.NewMeterProvider(sdk.WithReader(reader)), "payments")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, func() map[string]float64 {
+		var all metricdata.ResourceMetrics
+		if err := reader.Collect(t.Context(), &all); err != nil {
+			t.Fatal(err)
+		}
+		values := map[string]float64{}
+		for _, scope := range all.ScopeMetrics {
+			for _, m := range scope.Metrics {
+				switch data := m.Data.(type) {
+				case metricdata.Sum[int64]:
+					for _, p := range data.DataPoints {
+						values[m.Name+value(p.Attributes, codeKey)+value(p.Attributes, severityKey)] = float64(p.Value)
+					}
+				case metricdata.Gauge[float64]:
+					values[m.Name] = data.DataPoints[0].Value
+				}
+			}
+		}
+		return values
+	}
+}
+
+func value(set attribute.Set, key attribute.Key) string {
+	if v, is := set.Value(key); is {
+		return " " + v.AsString()
+	}
+	return ""
+}
+
+func TestFindings(t *testing.T) {
+	m, collect := observed(t)
+	m.OnFinding(redisadapter.Finding{Code: redisadapter.CodeAmnesia, Severity: redisadapter.Fatal, Server: "10.0.0.1:6379"})
+	m.OnFinding(redisadapter.Finding{Code: redisadapter.CodeEvicted, Severity: redisadapter.Warning, Detail: "3 keys"})
+	m.OnFinding(redisadapter.Finding{Code: redisadapter.CodeEvicted, Severity: redisadapter.Warning, Detail: "4 keys"})
+	m.OnFinding(redisadapter.Finding{Code: "made_up", Severity: 9})
+	got := collect()
+	if len(got) != 3 || got["onceward.redis.findings amnesia fatal"] != 1 || got["onceward.redis.findings evicted_keys warning"] != 2 ||
+		got["onceward.redis.findings other fatal"] != 1 {
+		t.Errorf("found %v", got)
+	}
+}
+
+// A code that package redisadapter has and this one does not would be counted as "other".
+func TestEveryCodeIsKnown(t *testing.T) {
+	source, err := os.ReadFile("../../redisadapter/finding.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^\tCode\w+ +Code = "(\w+)"`).FindAllStringSubmatch(string(source), -1)
+	if len(found) < 20 {
+		t.Fatalf("only %d codes in finding.go: it is written otherwise", len(found))
+	}
+	m, _ := observed(t)
+	for _, code := range found {
+		if _, known := m.found[redisadapter.Code(code[1])]; !known {
+			t.Errorf("%s is not known", code[1])
+		}
+	}
+}
+
+func TestHealth(t *testing.T) {
+	m, collect := observed(t)
+	now := redisadapter.Health{Amnesia: true, Remaining: time.Minute, Flagged: 7, BreakerOpen: true, InFlight: 3}
+	if err := m.observe(func() redisadapter.Health { return now }); err != nil {
+		t.Fatal(err)
+	}
+	got := collect()
+	for name, wanted := range map[string]float64{"amnesia": 1, "suspect": 0, "amnesia.remaining": 60, "flagged": 7, "breaker.open": 1, "pipelines": 3} {
+		if v, is := got["onceward.redis."+name]; !is || v != wanted {
+			t.Errorf("%s is %v, want %v", name, v, wanted)
+		}
+	}
+	now = redisadapter.Health{Suspect: true, Remaining: -time.Second, Flagged: 7}
+	if got = collect(); got["onceward.redis.amnesia"] != 0 || got["onceward.redis.suspect"] != 1 || got["onceward.redis.amnesia.remaining"] != 0 {
+		t.Errorf("afterwards %v", got)
+	}
+	if err := m.ObserveStore(nil); err == nil {
+		t.Error("a nil store is no error")
+	}
+	if err := m.observe(nil); err == nil {
+		t.Error("a second store is no error")
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got = collect(); len(got) != 0 {
+		t.Errorf("after Close there is %v", got)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	if _, err := New(nil, "x"); err == nil {
+		t.Error("no provider is no error")
+	}
+	if _, err := New(sdk.NewMeterProvider(), ""); err == nil {
+		t.Error("no name is no error")
+	}
+}
