@@ -2,6 +2,7 @@
 //
 //	onceward demo [flags]     duplicates and crashes go in; the effects are counted
 //	onceward replay [flags]   dead letters go back to their topics, under the ids they had
+//	onceward plan [flags]     memory, rows and odds for a rate and a window
 //	onceward help             what there is
 //
 // In the demo, with record and effect in one SQL transaction each effect comes out once; with Redis
@@ -21,6 +22,7 @@ import (
 
 	"github.com/onceward/onceward/cmd/internal/demo"
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
+	"github.com/onceward/onceward/cmd/internal/plan"
 	"github.com/onceward/onceward/cmd/internal/replay"
 )
 
@@ -29,6 +31,7 @@ const help = `Usage: onceward <command> [flags]
 Commands:
   demo    duplicates and crashes go in; the effects are counted (demo -h: its flags)
   replay  dead letters go back to their topics, under the ids they had (replay -h: its flags)
+  plan    memory, rows and odds for a rate and a window (plan -h: its flags)
   help    this text
 
 In the demo, with record and effect in one SQL transaction each effect comes out once; with Redis
@@ -51,6 +54,8 @@ func run(args []string, out, errOut io.Writer) int {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		return replay.Main(ctx, args[1:], out, errOut)
+	case "plan":
+		return plan.Main(args[1:], out, errOut)
 	case demo.WorkerCommand:
 		return worker.Main(os.Stdin, out, errOut)
 	case "help", "-h", "-help", "--help":

@@ -20,6 +20,8 @@ func TestRun(t *testing.T) {
 		{"help", 0, "replay", ""},
 		{"replay -h", 0, "Exit code", ""},
 		{"replay", 2, "", `onceward replay: -brokers: "" is not host:port`},
+		{"plan -rate 10 -window 1h", 0, "compact", ""},
+		{"plan", 2, "", "onceward plan: -rate is missing"},
 		{"dance", 2, "", `unknown command "dance"`},
 	} {
 		var out, errOut bytes.Buffer

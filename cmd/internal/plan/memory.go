@@ -1,0 +1,138 @@
+package plan
+
+import (
+	"math"
+	"math/bits"
+	"strconv"
+	"time"
+
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// What Redis 7.0 with 64 bits allocates, by its sources: object.c, sds.c, dict.c, intset.c.
+const (
+	object       = 16 // robj
+	entry        = 24 // dictEntry
+	slot         = 8  // of a table of a dict
+	embeddable   = 44 // bytes of a string that lies in the allocation of its object
+	maxIntset    = 512
+	digestText   = 22 // an ID in base64url
+	recordHeader = 34 // of redisadapter's record
+	keptSize     = 6  // for how long it is remembered
+	fingerprint  = 17
+	origin       = 24
+)
+
+// allocated is the size class of jemalloc with a quantum of 16 bytes: steps of 16 up to 128, then
+// four to each doubling.
+func allocated(n int) int {
+	if n <= 8 {
+		return 8
+	}
+	step := 16
+	if n > 128 {
+		step = 1 << (bits.Len(uint(n-1)) - 3)
+	}
+	return (n + step - 1) / step * step
+}
+
+// text is what a string of n bytes takes: its header, itself, and a zero.
+func text(n int) int {
+	header := 17
+	switch {
+	case n < 1<<5:
+		header = 1
+	case n < 1<<8:
+		header = 3
+	case n < 1<<16:
+		header = 5
+	}
+	return allocated(header + n + 1)
+}
+
+// value is an object with a string of n bytes.
+func value(n int) int {
+	if n <= embeddable {
+		return allocated(object + 3 + n + 1)
+	}
+	return allocated(object) + text(n)
+}
+
+// named is a key with an expiry, but for its value: the name, and an entry in each of two dicts.
+func named(name int) int { return text(name) + 2*allocated(entry) }
+
+// tables of the dicts of keys and of expiries, when they hold so many: powers of two.
+func tables(keys float64) float64 {
+	if keys < 1 {
+		return 0
+	}
+	return 2 * slot * math.Exp2(math.Ceil(math.Log2(keys)))
+}
+
+// record is what redisadapter keeps of a finished key that has a record.
+func (o *Options) record(result int) int {
+	n := recordHeader + keptSize + result
+	if o.Fingerprint {
+		n += fingerprint
+	}
+	if o.Origin {
+		n += origin
+	}
+	return n
+}
+
+// records is what so many keys take that have a record each, under names of a length.
+func records(keys float64, name, record int) float64 {
+	return keys*float64(named(name)+value(record)) + tables(keys)
+}
+
+// buckets is what so many keys of each of some generations take as members of sets.
+func (o *Options) buckets(keys float64, shards, generations int) float64 {
+	generation := time.Now().UnixMilli() / max(o.Window.Milliseconds(), 1)
+	name := len(o.Prefix) + len(":{}:") + digits(int64(shards)) + digits(generation)
+	mean := keys / float64(shards)
+	sum := 0.0
+	spread := 12*math.Sqrt(mean) + 12
+	for n := math.Max(1, math.Floor(mean-spread)); n <= mean+spread; n++ {
+		sum += poisson(n, mean) * (float64(named(name)) + members(int(n)))
+	}
+	all := float64(shards) * float64(generations)
+	return all*sum + tables(all*(1-math.Exp(-mean)))
+}
+
+// members is a set of n integers: a sorted array, or a dict when it has become too large for one.
+func members(n int) float64 {
+	const header = 8
+	if n <= maxIntset {
+		return float64(allocated(object) + allocated(header+8*n))
+	}
+	const dict, decimal = 56, 19
+	return float64(allocated(object)+allocated(dict)+n*(allocated(entry)+text(decimal))) + tables(float64(n))/2
+}
+
+// poisson is the probability of n where the mean is expected.
+func poisson(n, mean float64) float64 {
+	factorial, _ := math.Lgamma(n + 1)
+	return math.Exp(n*math.Log(mean) - mean - factorial)
+}
+
+func digits(n int64) int { return len(strconv.FormatInt(n, 10)) }
+
+// redis is what n keys of each generation take: one generation for the layouts with records.
+func (o *Options) redis(layout redisadapter.Layout, keys float64, shards, generations int) float64 {
+	result := o.Result
+	switch layout {
+	case redisadapter.Rich:
+	case redisadapter.SeenOnly:
+		result = 0
+	case redisadapter.Compact:
+		return o.buckets(keys, shards, generations)
+	case redisadapter.Mixed:
+		if result == 0 && !o.Fingerprint {
+			return o.buckets(keys, shards, generations)
+		}
+		name := len(o.Prefix) + len(":{}:") + digits(int64(shards)) + digestText
+		return records(keys, name, o.record(result))
+	}
+	return records(keys, len(o.Prefix)+len(":{}")+digestText, o.record(result))
+}

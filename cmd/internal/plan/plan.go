@@ -1,0 +1,166 @@
+package plan
+
+import (
+	"math"
+	"time"
+
+	"github.com/onceward/onceward/bloom"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// Plan is what the command answers, as -json writes it. Bytes are bytes, rates are per second.
+type Plan struct {
+	Rate         float64 `json:"rate"`           // messages
+	NewRate      float64 `json:"new_rate"`       // of them new keys
+	WindowMS     int64   `json:"window_ms"`      //
+	KeysInWindow uint64  `json:"keys_in_window"` // new keys
+	Spare        float64 `json:"spare"`          // share on top in maxmemory and expected keys
+	Redis        []Redis `json:"redis"`
+	Bloom        []Bloom `json:"bloom"`
+	SQL          []SQL   `json:"sql"`
+}
+
+// Redis is one layout, at its fullest.
+type Redis struct {
+	Layout      string  `json:"layout"`
+	Keeps       string  `json:"keeps"`
+	Keys        uint64  `json:"keys"` // remembered at a time
+	BytesPerKey float64 `json:"bytes_per_key"`
+	Bytes       uint64  `json:"bytes"`
+	MaxMemory   uint64  `json:"maxmemory"`
+	// ExpectedKeys and Shards are those of redisadapter.Options; 0 where there are none.
+	ExpectedKeys int `json:"expected_keys,omitempty"`
+	Shards       int `json:"shards,omitempty"`
+	// FalseDuplicate is how likely a new key is taken for done, FalsePerYear how often that is in
+	// a year. 0 for a comparison.
+	FalseDuplicate float64 `json:"false_duplicate_odds"`
+	FalsePerYear   float64 `json:"false_duplicates_per_year"`
+}
+
+// Bloom is a filter in each process that has one.
+type Bloom struct {
+	Kind        string  `json:"kind"`
+	Bytes       uint64  `json:"bytes"`
+	BytesPerKey float64 `json:"bytes_per_key"` // of the window
+	Hashes      int     `json:"hashes"`
+	Generations int     `json:"generations"`
+	// FalsePositives is the share of new keys about which the store is asked all the same. They are
+	// not taken for done.
+	FalsePositives float64 `json:"false_positives"`
+}
+
+// SQL is a table of marks, at its fullest.
+type SQL struct {
+	Engine    string `json:"engine"`
+	Retention string `json:"retention"`
+	// Tables that hold marks at a time: generations.
+	Tables      int     `json:"tables"`
+	Rows        uint64  `json:"rows"`
+	BytesPerKey float64 `json:"bytes_per_key"`
+	Bytes       uint64  `json:"bytes"`
+}
+
+const (
+	// serverBase is what an empty server and its clients are given.
+	serverBase = 16 << 20
+	year       = 365.25 * 24 * 3600
+	// digestBits of a key's ID.
+	digestBits = 128
+	// memberBits of what compact and mixed keep.
+	memberBits = 64
+)
+
+// New reckons.
+func New(o Options) (Plan, error) {
+	p := Plan{
+		Rate: o.Rate, NewRate: o.newRate(), WindowMS: o.Window.Milliseconds(), KeysInWindow: uint64(math.Ceil(o.keys())), Spare: o.Spare,
+	}
+	for _, layout := range []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly, redisadapter.Compact, redisadapter.Mixed} {
+		p.Redis = append(p.Redis, o.layout(layout))
+	}
+	if o.Key > 0 {
+		p.Redis = append(p.Redis, o.recipe())
+	}
+	for _, kind := range []bloom.Kind{bloom.Blocked, bloom.Classic} {
+		b, err := o.bloom(kind)
+		if err != nil {
+			return Plan{}, err
+		}
+		p.Bloom = append(p.Bloom, b)
+	}
+	p.SQL = o.sql()
+	return p, nil
+}
+
+// asMembers reports whether a layout keeps finished keys in sets, of what is stored here.
+func (o *Options) asMembers(layout redisadapter.Layout) bool {
+	return layout == redisadapter.Compact || layout == redisadapter.Mixed && o.Result == 0 && !o.Fingerprint
+}
+
+// layout is the plan of one. Members are remembered for a window to two.
+func (o *Options) layout(layout redisadapter.Layout) Redis {
+	r := Redis{Layout: layout.String(), Keeps: o.keeps(layout)}
+	keys, generations, bits := math.Ceil(o.keys()), 1, digestBits
+	among := keys // those that a new key can be taken for
+	if layout == redisadapter.Compact || layout == redisadapter.Mixed {
+		r.ExpectedKeys = int(math.Ceil(keys * (1 + o.Spare)))
+		r.Shards = redisadapter.Options{Layout: layout, ExpectedKeys: r.ExpectedKeys}.Shards()
+	}
+	if o.asMembers(layout) {
+		generations, bits = 2, memberBits
+		among = 2 * keys / float64(r.Shards)
+	}
+	bytes := o.redis(layout, keys, r.Shards, generations)
+	r.Keys = uint64(keys) * uint64(generations)
+	r.fill(bytes, o.Spare)
+	r.FalseDuplicate = math.Ldexp(among, -bits)
+	r.FalsePerYear = r.FalseDuplicate * o.newRate() * year
+	return r
+}
+
+// fill sets what follows from the bytes of all keys.
+func (r *Redis) fill(bytes, spare float64) {
+	r.Bytes, r.BytesPerKey = uint64(bytes), round(bytes/float64(r.Keys))
+	r.MaxMemory = uint64(bytes*(1+spare)) + serverBase
+}
+
+func (o *Options) keeps(layout redisadapter.Layout) string {
+	switch layout {
+	case redisadapter.Rich:
+		return "result or failure"
+	case redisadapter.SeenOnly:
+		return "that it is done"
+	case redisadapter.Compact:
+		return "that it is done, as 8 bytes"
+	case redisadapter.Mixed:
+	}
+	if o.asMembers(layout) {
+		return "as compact: no results, no fingerprints"
+	}
+	return "as rich: results or fingerprints"
+}
+
+// recipe is SET NX of the key itself with a token of 28 bytes, as many people have it.
+func (o *Options) recipe() Redis {
+	const token = 28
+	keys := math.Ceil(o.keys())
+	r := Redis{Layout: "SET NX", Keeps: "the key and a token, for comparison", Keys: uint64(keys)}
+	r.fill(records(keys, o.Key, token), o.Spare)
+	return r
+}
+
+func (o *Options) bloom(kind bloom.Kind) (Bloom, error) {
+	p, err := bloom.Options{Window: o.Window, Rate: o.newRate(), FalsePositives: o.FalsePositives, Kind: kind}.Plan()
+	if err != nil {
+		return Bloom{}, err
+	}
+	return Bloom{
+		Kind: kind.String(), Bytes: p.Bytes, BytesPerKey: round(float64(p.Bytes) / o.keys()), Hashes: p.Hashes,
+		Generations: p.Generations, FalsePositives: p.FalsePositives,
+	}, nil
+}
+
+// round keeps two decimals.
+func round(v float64) float64 { return math.Round(v*100) / 100 }
+
+func window(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

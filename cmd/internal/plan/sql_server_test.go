@@ -1,0 +1,119 @@
+package plan
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math"
+	"path/filepath"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// table is a database to fill: where, and how its size is asked for.
+type table struct {
+	engine  string
+	dialect sqladapter.Dialect
+	driver  string
+	dsn     func(t *testing.T) string
+	size    string
+}
+
+var tablesToFill = []table{
+	{"PostgreSQL", sqladapter.Postgres, "pgx", func(t *testing.T) string { return servertest.Postgres(t) },
+		`SELECT pg_total_relation_size('%[1]s'::regclass) + pg_total_relation_size('%[1]s_results'::regclass)`},
+	{"SQLite", sqladapter.SQLite, "sqlite", func(t *testing.T) string {
+		return "file:" + filepath.Join(t.TempDir(), "marks.db") + "?_txlock=immediate&_pragma=busy_timeout(5000)"
+	}, `SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size() -- %[1]s`},
+}
+
+// compareTable fills a table with so many marks and results, and compares its size with what is
+// reckoned.
+func compareTable(t *testing.T, e table, n, result int, fingerprint bool) {
+	t.Helper()
+	db, err := sql.Open(e.driver, e.dsn(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	db.SetMaxOpenConns(1)
+	name := servertest.Prefix(t)
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: e.dialect, Namespace: "plan", Table: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := marks.Migrate(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, suffix := range []string{"", "_results", "_meta"} {
+			_, _ = db.ExecContext(context.Background(), "DROP TABLE "+name+suffix)
+		}
+	})
+	fillTable(t, db, marks, n, result, fingerprint)
+	var bytes float64
+	if err := db.QueryRowContext(t.Context(), fmt.Sprintf(e.size, name)).Scan(&bytes); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Rate: float64(n) / 3600, Window: time.Hour, Result: result, Fingerprint: fingerprint}
+	for _, planned := range o.sql() {
+		if planned.Engine != e.engine || planned.Retention != "deletes" {
+			continue
+		}
+		measured := bytes / float64(n)
+		t.Logf("%s, %d marks, result %d, fingerprint %t: measured %.1f bytes a mark, reckoned %.1f (%+.1f %%)",
+			e.engine, n, result, fingerprint, measured, planned.BytesPerKey, (planned.BytesPerKey/measured-1)*100)
+		if math.Abs(planned.BytesPerKey/measured-1) > tolerance {
+			t.Errorf("planned %.1f bytes a mark, measured %.1f", planned.BytesPerKey, measured)
+		}
+	}
+}
+
+func fillTable(t *testing.T, db *sql.DB, marks *sqladapter.Marks, n, result int, fingerprint bool) {
+	t.Helper()
+	const batch = 250
+	random := make([]byte, result)
+	for first := 0; first < n; first += batch {
+		reqs := make([]dedup.Request, batch)
+		for i := range reqs {
+			reqs[i].Key = fmt.Sprint(first + i)
+			if fingerprint {
+				reqs[i].Fingerprint = dedup.FingerprintOf([]byte(reqs[i].Key))
+			}
+		}
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := marks.MarkBatchTx(t.Context(), tx, reqs); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range reqs {
+			if result == 0 {
+				break
+			}
+			noise(random, r.Key)
+			if err := marks.SaveResultTx(t.Context(), tx, r.Key, random); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// noise fills b with bytes that nothing compresses.
+func noise(b []byte, key string) {
+	for i := 0; i < len(b); i += 16 {
+		id, _ := dedup.NewID("noise", key, fmt.Sprint(i))
+		copy(b[i:], id[:])
+	}
+}
