@@ -47,12 +47,16 @@ func freeze(_ *conductor, s *servers, times int) []*nemesis {
 	}}
 }
 
+// dialing is for how long go-redis refuses to dial a server that is back: once as many dials as its pool has places
+// have failed it tries again every second, and everybody gets the last error until that has worked (tryDial).
+const dialing = 1200 * time.Millisecond
+
 // restart kills the server and starts it again, with a log to which all is written before it is answered.
 func restart(c *conductor, s *servers, times int) []*nemesis {
 	always := func() { c.must(s.client.ConfigSet(context.Background(), "appendfsync", "always").Err()) }
 	always()
 	return []*nemesis{{
-		name: "killed", code: strikeOutage, times: times,
+		name: "killed", code: strikeOutage, times: times, echo: dialing,
 		begin: func(*conductor) { s.redis.Kill(1) }, end: func(*conductor) { s.redis.Start(1); always() },
 	}}
 }

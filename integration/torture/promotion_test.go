@@ -93,7 +93,7 @@ func promotions(c *conductor, s *servers, times int, code strikeCode) []*nemesis
 	p := s.pair
 	c.linked(p)
 	return []*nemesis{{
-		name: "promoted", code: code, times: times, lasts: 300 * time.Millisecond,
+		name: "promoted", code: code, times: times, lasts: 300 * time.Millisecond, echo: dialing,
 		begin: func(c *conductor) {
 			old := p.target.Load()
 			p.Kill(int(old) + 1)
