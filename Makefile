@@ -47,6 +47,10 @@ mutants: ## break the code in each listed way and see the tests turn red
 lint: ## run the linter pinned in tools/go.mod over every module
 	@scripts/lint.sh
 
+.PHONY: release-check
+release-check: ## every module alone, at a version, from a proxy of files, and the command installed from it; says the order of the tags
+	@scripts/release.sh check
+
 .PHONY: vulncheck
 vulncheck: ## known vulnerabilities (govulncheck, needs vuln.go.dev or GOVULNDB) and patch releases of dependencies; says loudly what it could not look at
 	@scripts/vulncheck.sh
