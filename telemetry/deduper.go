@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -123,6 +124,21 @@ func (d *dedupMetrics) make(m *meter.Maker) {
 	}
 	d.retryable = [2][]metric.AddOption{m.Add(retryableKey.Bool(false)), m.Add(retryableKey.Bool(true))}
 	d.named, d.aged = m.Add(), []metric.RecordOption{m.Set()}
+	d.zero(context.Background())
+}
+
+// zero begins the series of what should never happen. A series that appears with its first event
+// has not risen, and a rule that asks how much it has would miss that event.
+func (d *dedupMetrics) zero(ctx context.Context) {
+	for _, options := range d.found {
+		d.uncertain.Add(ctx, 0, options...)
+	}
+	for _, options := range d.retryable {
+		d.storeErrors.Add(ctx, 0, options...)
+	}
+	d.lost.Add(ctx, 0, d.named...)
+	d.failedOpen.Add(ctx, 0, d.named...)
+	d.claims.Add(ctx, 0, d.claimed[dedup.Unknown][0][0]...)
 }
 
 // Observer returns hooks for dedup.Config.Observer, and for owned.Options.Observer. All of them
@@ -142,7 +158,7 @@ func (m *Metrics) Observer() dedup.Observer {
 		Uncertain: func(e dedup.Event) { d.uncertain.Add(ctx, 1, d.found[howFound(&e)]...) },
 		LeaseLost: func(dedup.Event) { d.lost.Add(ctx, 1, d.named...) },
 		StoreError: func(e dedup.Event) {
-			d.storeErrors.Add(ctx, 1, d.retryable[index(dedup.Retryable(e.Err))]...)
+			d.storeErrors.Add(ctx, 1, d.retryable[index(mendable(e.Err))]...)
 		},
 		FailedOpen:  func(dedup.Event) { d.failedOpen.Add(ctx, 1, d.named...) },
 		Filtered:    func(e dedup.Event) { m.filter.tell(ctx, &e) },
@@ -156,6 +172,10 @@ func (d *dedupMetrics) tellClaim(ctx context.Context, e *dedup.Event) {
 		d.age.Record(ctx, e.Age.Seconds(), d.aged...)
 	}
 }
+
+// mendable reports whether asking again may mend what a store has said. A call that was cancelled, as
+// in a shutdown, says nothing about its store.
+func mendable(err error) bool { return dedup.Retryable(err) || errors.Is(err, context.Canceled) }
 
 func howFound(e *dedup.Event) string {
 	switch {

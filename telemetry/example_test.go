@@ -57,6 +57,7 @@ func Example_prometheus() {
 	}
 	// Output:
 	// onceward_dedup_claims_total{onceward_cached="false",onceward_cause="none",onceward_name="payments",onceward_outcome="acquired"} 2
+	// onceward_dedup_claims_total{onceward_cached="false",onceward_cause="none",onceward_name="payments",onceward_outcome="unknown"} 0
 	// onceward_dedup_claims_total{onceward_cached="false",onceward_cause="producer_retry",onceward_name="payments",onceward_outcome="duplicate"} 1
 	// onceward_dedup_window_seconds{onceward_name="payments"} 259200
 }

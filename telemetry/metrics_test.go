@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/retry"
 	"github.com/onceward/onceward/telemetry"
 )
 
@@ -88,9 +89,10 @@ func TestHooks(t *testing.T) {
 			map[string]float64{"onceward.dedup.lease.lost": 1}},
 		{"store errors", func(o *dedup.Observer) {
 			o.StoreError(dedup.Event{Err: failed})
+			o.StoreError(dedup.Event{Err: context.Canceled})
 			o.StoreError(dedup.Event{Err: dedup.ErrUnreadable})
 		}, map[string]float64{
-			"onceward.dedup.store.errors{retryable=true}": 1, "onceward.dedup.store.errors{retryable=false}": 1,
+			"onceward.dedup.store.errors{retryable=true}": 2, "onceward.dedup.store.errors{retryable=false}": 1,
 		}},
 		{"failed open", func(o *dedup.Observer) { o.FailedOpen(dedup.Event{Err: failed}) },
 			map[string]float64{"onceward.dedup.failed_open": 1}},
@@ -156,8 +158,24 @@ func TestEveryOutcomeCauseAndStateHasItsValue(t *testing.T) {
 			t.Errorf("%s is %v: two values are counted as one", name, value)
 		}
 	}
+	maps.DeleteFunc(got, func(_ string, value float64) bool { return value == 0 })
 	if n := len(got); n != 1+6+5+6 {
 		t.Errorf("%d series: %v", n, slices.Sorted(maps.Keys(got)))
+	}
+}
+
+// What should never happen has its series from the beginning: Prometheus does not see a rise in one
+// that appears with its first event.
+func TestSeriesOfWhatShouldNotHappenBeginAtZero(t *testing.T) {
+	_, reader := newMetrics(t)
+	got := collect(t, reader)
+	for _, name := range []string{
+		"uncertain{found=claim}", "uncertain{found=resolve}", "uncertain{found=end}", "store.errors{retryable=true}",
+		"store.errors{retryable=false}", "lease.lost", "failed_open", "claims{cached=false,cause=none,outcome=unknown}",
+	} {
+		if value, is := got["onceward.dedup."+name]; !is || value != 0 {
+			t.Errorf("%s is %v, there: %v", name, value, is)
+		}
 	}
 }
 
@@ -241,6 +259,18 @@ func TestBoundsFitWindows(t *testing.T) {
 			}
 		}
 	}
+}
+
+// tellEverything has each hook of m called, so that each of its metrics has a series.
+func tellEverything(m *telemetry.Metrics) {
+	hooks := reflect.ValueOf(m.Observer())
+	for h := range hooks.NumField() {
+		hook := hooks.Field(h).Interface().(func(dedup.Event))
+		hook(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late, Age: time.Hour, State: dedup.StateFailed, Verdict: "new", Saved: 1, Err: dedup.ErrStoreFull})
+		hook(dedup.Event{Outcome: dedup.Acquired, Verdict: "maybe"})
+	}
+	m.OnRetry(retry.Event{})
+	m.OnRetry(retry.Event{GaveUp: retry.BudgetEmpty})
 }
 
 // The number of series does not grow with keys, attempts, ages or errors.

@@ -84,6 +84,7 @@ func (m *Metrics) ObserveBudget(budget *retry.Budget) error {
 	}
 	tokens := m.maker.Gauge("onceward.retry.budget.tokens", "{retry}", "Retries that the budget would pay for now")
 	named := m.maker.Set()
+	m.retry.givenUp.Add(context.Background(), 0, m.retry.reasons[retry.BudgetEmpty]...) // as dedupMetrics.zero does
 	return m.maker.Observe("a budget", func(_ context.Context, to metric.Observer) {
 		if n := budget.Tokens(); !math.IsInf(n, 0) {
 			to.ObserveFloat64(tokens, n, named)

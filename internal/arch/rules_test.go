@@ -22,6 +22,7 @@ const (
 	otelAPI    = "go.opentelemetry.io/otel/attribute"
 	otelMetric = "go.opentelemetry.io/otel/metric"
 	prometheus = "github.com/prometheus"
+	yaml       = "go.yaml.in/yaml/v3"
 )
 
 // role says who may link a package.
@@ -123,7 +124,7 @@ var table = map[string]rule{
 
 	"telemetry": {
 		imports: []string{"dedup", "outbox", "retry", "telemetry/internal/meter", otelAPI, otelMetric},
-		tests:   []string{"redisadapter", "telemetry/redismetric", otel, prometheus},
+		tests:   []string{"redisadapter", "telemetry/redismetric", otel, prometheus, yaml},
 	},
 	"telemetry/redismetric":    {imports: []string{"redisadapter", "telemetry/internal/meter", otelAPI, otelMetric}, tests: []string{otel}},
 	"telemetry/internal/meter": {imports: []string{otelAPI, otelMetric}},

@@ -51,6 +51,8 @@ func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 			m.found[code][s] = maker.Add(codeKey.String(string(code)), severityKey.String(s.String()))
 		}
 	}
+	// A series that appears with its first event has not risen: a rule would miss that one.
+	m.findings.Add(context.Background(), 0, m.found[redisadapter.CodeEvicted][redisadapter.Warning]...)
 	return m, maker.Err()
 }
 
