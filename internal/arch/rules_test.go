@@ -152,7 +152,7 @@ var table = map[string]rule{
 var libraries = []string{"grpcadapter", "kafkaadapter/franz", "outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub", "sqladapter/pgxv5", "telemetry", "watermilladapter"}
 
 // importers are the nested modules that import libraries.
-var importers = []string{"bench", "cmd", "integration"}
+var importers = []string{"bench", "cmd", "examples", "integration"}
 
 // drivers are database drivers: users bring their own. A package may link the one that its row names.
 var drivers = []string{

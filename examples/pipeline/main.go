@@ -1,0 +1,270 @@
+// Pipeline takes orders from one topic of Kafka, books each in a database, tells of it in another topic, and
+// mails a receipt for each booking:
+//
+//	go run ./examples/pipeline
+//	go run ./examples/pipeline -brokers 127.0.0.1:9092
+//
+// Every order is sent up to three times. A booking, its record and the message that tells of it are one transaction,
+// so they happen once. A mail is no part of any transaction: it is claimed before and recorded after, and only a
+// process that dies in between could send it again. Without -brokers there is a Kafka inside of the process.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	_ "modernc.org/sqlite"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/franz"
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/outbox/franzpub"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+func main() {
+	brokers := flag.String("brokers", "", "addresses of Kafka's brokers, by commas; none: one inside of this process")
+	orders := flag.Int("orders", 100, "how many orders there are")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *brokers, *orders); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, brokers string, orders int) error {
+	names := topics{orders: "orders", bookings: "bookings"}
+	if brokers != "" { // others may have these
+		suffix := "-" + strconv.FormatInt(time.Now().UnixMilli(), 36)
+		names = topics{orders: "orders" + suffix, bookings: "bookings" + suffix}
+	}
+	seeds, closeKafka, err := connect(brokers, names)
+	if err != nil {
+		return err
+	}
+	defer closeKafka()
+	s, closeShop, err := newShop(ctx, seeds, names)
+	if err != nil {
+		return err
+	}
+	defer closeShop()
+	sent, err := s.send(ctx, orders)
+	if err != nil {
+		return err
+	}
+	if err := s.work(ctx, orders); err != nil {
+		return err
+	}
+	booked, err := s.booked(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%d orders, sent %d times: %d bookings, %d mails\n", orders, sent, booked, s.mails)
+	return nil
+}
+
+type topics struct{ orders, bookings string }
+
+// connect returns the addresses of brokers, and what ends them.
+func connect(brokers string, names topics) ([]string, func(), error) {
+	if brokers != "" {
+		return strings.Split(brokers, ","), func() {}, nil
+	}
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, names.orders, names.bookings))
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.ListenAddrs(), c.Close, nil
+}
+
+// shop is what the program has.
+type shop struct {
+	seeds    []string
+	names    topics
+	db       *sql.DB
+	marks    *sqladapter.Marks
+	box      *outbox.Outbox
+	d        *dedup.Deduper
+	producer *kgo.Client
+
+	mu    sync.Mutex
+	mails int
+	done  chan struct{} // closed with the last mail
+	want  int
+}
+
+func newShop(ctx context.Context, seeds []string, names topics) (*shop, func(), error) {
+	s := &shop{seeds: seeds, names: names, done: make(chan struct{})}
+	var closers []func()
+	shut := func() {
+		for i := range closers {
+			closers[len(closers)-1-i]()
+		}
+	}
+	err := s.open(ctx, func(f func()) { closers = append(closers, f) })
+	if err != nil {
+		shut()
+		return nil, nil, err
+	}
+	return s, shut, nil
+}
+
+func (s *shop) open(ctx context.Context, later func(func())) (err error) {
+	dir, err := os.MkdirTemp("", "pipeline")
+	if err != nil {
+		return err
+	}
+	later(func() { _ = os.RemoveAll(dir) })
+	// A database for one process; PostgreSQL and MySQL take the same statements but for the placeholders.
+	s.db, err = sqladapter.OpenSQLite("sqlite", "file:"+filepath.Join(dir, "shop.db")+"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)")
+	if err != nil {
+		return err
+	}
+	later(func() { _ = s.db.Close() })
+	if _, err := s.db.ExecContext(ctx, `CREATE TABLE booking (order_id TEXT, amount INTEGER)`); err != nil {
+		return err
+	}
+	if s.marks, err = sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "booking"}); err != nil {
+		return err
+	}
+	if err := s.marks.Migrate(ctx, s.db); err != nil {
+		return err
+	}
+	if s.box, err = outbox.New(outbox.Config{Dialect: outbox.SQLite}); err != nil {
+		return err
+	}
+	if err := s.box.Migrate(ctx, s.db); err != nil {
+		return err
+	}
+	// Where several processes mail, it is redisadapter or sqladapter's store and not memory.
+	s.d, err = dedup.New(dedup.Memory(1_000_000), dedup.Config{
+		Namespace: "mail",
+		Window:    8 * 24 * time.Hour, // longer than the topic keeps messages
+		LeaseTTL:  30 * time.Second,
+		SeenOnly:  true,
+	})
+	if err != nil {
+		return err
+	}
+	later(func() { _ = s.d.Close(context.WithoutCancel(ctx)) })
+	s.producer, err = kgo.NewClient(kgo.SeedBrokers(s.seeds...), kgo.AllowAutoTopicCreation())
+	if err != nil {
+		return err
+	}
+	later(s.producer.Close)
+	return nil
+}
+
+// send sends every order once, twice or three times, as a producer does that does not know what has arrived.
+func (s *shop) send(ctx context.Context, orders int) (sent int, err error) {
+	for n := range orders {
+		id := fmt.Sprintf("order-%03d", n)
+		for range n%3 + 1 {
+			sent++
+			record := &kgo.Record{
+				Topic: s.names.orders, Key: []byte(id), Value: []byte(strconv.Itoa(n)),
+				Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(id)}}, // the id of the order, not of the try
+			}
+			if err := s.producer.ProduceSync(ctx, record).FirstErr(); err != nil {
+				return sent, err
+			}
+		}
+	}
+	return sent, nil
+}
+
+// work books, tells and mails until the last mail, and ends in good order.
+func (s *shop) work(ctx context.Context, orders int) error {
+	s.want = orders
+	publisher, err := franzpub.New(s.producer)
+	if err != nil {
+		return err
+	}
+	relay, err := outbox.NewRelay(outbox.RelayConfig{
+		Outbox: s.box, DB: s.db, Publisher: publisher,
+		OnPark: func(_ context.Context, p outbox.Parked) { slog.Error("not published", "id", p.ID, "reason", p.Reason) },
+	})
+	if err != nil {
+		return err
+	}
+	booking, err := franz.New(franz.Config{Unclaimed: true, Handler: s.book})
+	if err != nil {
+		return err
+	}
+	mailing, err := franz.New(franz.Config{Deduper: s.d, Handler: s.mail, ID: franz.Header(outbox.DefaultIDHeader)})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 3)
+	go func() { ended <- relay.Run(ctx) }()
+	go func() { ended <- booking.Run(ctx, s.group("booking", s.names.orders)...) }()
+	go func() { ended <- mailing.Run(ctx, s.group("mailing", s.names.bookings)...) }()
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+	case err := <-ended: // nothing ends by itself
+		ended <- err
+	}
+	cancel()
+	return errors.Join(<-ended, <-ended, <-ended)
+}
+
+func (s *shop) group(name, topic string) []kgo.Opt {
+	return []kgo.Opt{
+		kgo.SeedBrokers(s.seeds...), kgo.ConsumerGroup(name + "-of-" + topic), kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+	}
+}
+
+// book is level Atomic: booking, record and message are committed together, or nothing is.
+func (s *shop) book(ctx context.Context, m *franz.Message) error {
+	_, err := s.marks.Do(ctx, s.db, m.ID, func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO booking (order_id, amount) VALUES (?, ?)`, m.ID, string(m.Value)); err != nil {
+			return err
+		}
+		return s.box.InsertTx(ctx, tx, outbox.Message{
+			ID: "booked:" + m.ID, Topic: s.names.bookings, Key: m.Key, Payload: m.Value,
+		})
+	})
+	if err == nil {
+		s.box.Notify() // the relay need not wait for its next look
+	}
+	return err
+}
+
+// mail is level Claimed: one process at a time, and nobody after it is recorded.
+func (s *shop) mail(_ context.Context, m *franz.Message) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mails++
+	if s.mails <= 3 {
+		fmt.Printf("mail: your order %s is booked\n", m.Key)
+	}
+	if s.mails == s.want {
+		close(s.done)
+	}
+	return nil
+}
+
+// booked tells how many bookings there are.
+func (s *shop) booked(ctx context.Context) (n int64, err error) {
+	err = s.db.QueryRowContext(ctx, `SELECT count(*) FROM booking`).Scan(&n)
+	return n, err
+}
