@@ -9,7 +9,8 @@
 //
 // It needs OpenTelemetry's API alone: the provider is the program's, with whatever exporter it
 // has. The page docs/telemetry.md of the repository lists metrics, units and attributes;
-// alerts.yml beside this file has rules for Prometheus, each with a page.
+// alerts.yml beside this file has rules for Prometheus, each with a page, and dashboard.json is a
+// dashboard for Grafana.
 //
 // Attributes have values from closed sets. Keys, their digests and the texts of errors are in none,
 // so the number of series does not grow with what is processed.
