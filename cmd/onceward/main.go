@@ -3,6 +3,11 @@
 //	onceward demo [flags]     duplicates and crashes go in; the effects are counted
 //	onceward replay [flags]   dead letters go back to their topics, under the ids they had
 //	onceward plan [flags]     memory, rows and odds for a rate and a window
+//	onceward inspect KEY      what a store knows of a key
+//	onceward inflight         the keys in flight
+//	onceward uncertain        the keys of which somebody has to find out
+//	onceward resolve KEY      says how an uncertain key has ended
+//	onceward forget KEY       makes a key claimable again
 //	onceward help             what there is
 //
 // In the demo, with record and effect in one SQL transaction each effect comes out once; with Redis
@@ -22,6 +27,7 @@ import (
 
 	"github.com/onceward/onceward/cmd/internal/demo"
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
+	"github.com/onceward/onceward/cmd/internal/keys"
 	"github.com/onceward/onceward/cmd/internal/plan"
 	"github.com/onceward/onceward/cmd/internal/replay"
 )
@@ -29,10 +35,18 @@ import (
 const help = `Usage: onceward <command> [flags]
 
 Commands:
-  demo    duplicates and crashes go in; the effects are counted (demo -h: its flags)
-  replay  dead letters go back to their topics, under the ids they had (replay -h: its flags)
-  plan    memory, rows and odds for a rate and a window (plan -h: its flags)
-  help    this text
+  demo       duplicates and crashes go in; the effects are counted
+  replay     dead letters go back to their topics, under the ids they had
+  plan       memory, rows and odds for a rate and a window
+  inspect    what a store knows of a key
+  inflight   the keys in flight
+  uncertain  the keys of which somebody has to find out whether their effect has happened
+  resolve    says how an uncertain key has ended
+  forget     makes a key claimable again
+  help       this text
+
+"onceward COMMAND -h" has the flags and the exit codes of a command. All have 0 for success, 2 for
+wrong usage or a server that cannot be used, and 130 when they are interrupted.
 
 In the demo, with record and effect in one SQL transaction each effect comes out once; with Redis
 nothing is lost, and every double is traced to the kill that caused it.
@@ -56,6 +70,10 @@ func run(args []string, out, errOut io.Writer) int {
 		return replay.Main(ctx, args[1:], out, errOut)
 	case "plan":
 		return plan.Main(args[1:], out, errOut)
+	case "inspect", "inflight", "uncertain", "resolve", "forget":
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		return keys.Main(ctx, args[0], args[1:], os.Stdin, out, errOut)
 	case demo.WorkerCommand:
 		return worker.Main(os.Stdin, out, errOut)
 	case "help", "-h", "-help", "--help":

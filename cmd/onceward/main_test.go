@@ -22,6 +22,9 @@ func TestRun(t *testing.T) {
 		{"replay", 2, "", `onceward replay: -brokers: "" is not host:port`},
 		{"plan -rate 10 -window 1h", 0, "compact", ""},
 		{"plan", 2, "", "onceward plan: -rate is missing"},
+		{"inspect", 2, "", "onceward inspect: KEY is missing"},
+		{"inspect -h", 0, "Exit code", ""},
+		{"inflight", 2, "", "onceward inflight: -redis or -sql is missing"},
 		{"dance", 2, "", `unknown command "dance"`},
 	} {
 		var out, errOut bytes.Buffer

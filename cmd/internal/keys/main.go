@@ -1,0 +1,227 @@
+package keys
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Exit codes of Main.
+const (
+	// ExitDone: what was asked for is done, or shown.
+	ExitDone = 0
+	// ExitNo: there is no such key, or it is left as it is.
+	ExitNo = 1
+	// ExitUsage: wrong flags, or a server that cannot be reached or refuses.
+	ExitUsage = 2
+	// ExitInterrupted: ctx ended.
+	ExitInterrupted = 130
+)
+
+// openTime bounds how long a server may take to answer the first questions, callTime one call.
+const (
+	openTime = 15 * time.Second
+	callTime = 15 * time.Second
+)
+
+// errNo ends a command that leaves things as they are.
+var errNo = errors.New("left as it is")
+
+// Main runs the command, one of inspect, inflight, uncertain, resolve and forget, and returns an
+// exit code. It returns soon after ctx has ended.
+func Main(ctx context.Context, command string, args []string, in io.Reader, out, errOut io.Writer) int {
+	o, err := ParseOptions(command, args, out)
+	if errors.Is(err, flag.ErrHelp) {
+		return ExitDone
+	}
+	if err == nil {
+		logging.Disable() // go-redis writes what it also returns
+		err = run(ctx, &o, in, out)
+	}
+	if err == nil {
+		return ExitDone
+	}
+	code := ExitUsage
+	switch {
+	case ctx.Err() != nil:
+		code, err = ExitInterrupted, errors.New("interrupted")
+	case errors.Is(err, errNo):
+		code = ExitNo
+	}
+	fmt.Fprintf(errOut, "onceward %s: %s\n", command, o.Server.Hide(err.Error()))
+	return code
+}
+
+func run(ctx context.Context, o *Options, in io.Reader, out io.Writer) error {
+	opening, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	s, err := open(opening, o)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	switch o.Command {
+	case "inspect":
+		return s.inspect(ctx, o, out)
+	case "resolve":
+		return s.resolve(ctx, o, in, out)
+	case "forget":
+		return s.forget(ctx, o, in, out)
+	}
+	return s.printList(ctx, o, out)
+}
+
+// look reads the key, and how things stand.
+func (s *store) look(ctx context.Context, o *Options) (View, dedup.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	r, err := s.lookup(ctx, o)
+	if err != nil {
+		return View{}, r, err
+	}
+	now, err := s.now(ctx)
+	v := s.view(o.ID, &r, now)
+	v.Key = o.Key
+	return v, r, err
+}
+
+func (s *store) inspect(ctx context.Context, o *Options, out io.Writer) error {
+	v, r, err := s.look(ctx, o)
+	if err != nil {
+		return err
+	}
+	if o.Result {
+		v.preview(r.Result)
+	}
+	if o.JSON {
+		err = writeJSON(out, v)
+	} else {
+		err = v.print(out, o.what())
+	}
+	if err == nil && r.State == dedup.StateAbsent {
+		return fmt.Errorf("there is no record of %s: never seen, forgotten, or its window is over: %w", o.what(), errNo)
+	}
+	return err
+}
+
+// ask shows the key, and wants a yes.
+func (o *Options) ask(ctx context.Context, v *View, what string, in io.Reader, out io.Writer) error {
+	if o.Yes {
+		return nil
+	}
+	if err := v.print(out, o.what()); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\n%s [y/N] ", what)
+	answers := make(chan string, 1)
+	go func() { // the terminal heeds no context; the process ends with the command
+		answer, _ := bufio.NewReader(in).ReadString('\n')
+		answers <- strings.ToLower(strings.TrimSpace(answer))
+	}()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case a := <-answers:
+		if a != "y" && a != "yes" {
+			return fmt.Errorf("not confirmed (-yes does not ask): %w", errNo)
+		}
+		return nil
+	}
+}
+
+// ended is what resolve and forget answer to -json.
+type ended struct {
+	ID  string `json:"id"`
+	Was string `json:"was"`
+	Is  string `json:"is"`
+}
+
+func (o *Options) tell(v *View, is string, out io.Writer) error {
+	if o.JSON {
+		return writeJSON(out, ended{v.ID, v.State, is})
+	}
+	_, err := fmt.Fprintf(out, "%s: was %s, is %s\n", o.what(), v.State, is)
+	return err
+}
+
+func (s *store) resolve(ctx context.Context, o *Options, in io.Reader, out io.Writer) error {
+	if s.window != 0 && o.Window != 0 && o.Window != s.window {
+		return fmt.Errorf("-window is %v; the keys of this layout have one of %v", o.Window, s.window)
+	}
+	if o.Window == 0 {
+		o.Window = s.window
+	}
+	if o.Done && o.Window == 0 {
+		return errors.New("-window is missing: how long is it to be remembered that the key is done?")
+	}
+	v, r, err := s.look(ctx, o)
+	switch {
+	case err != nil:
+		return err
+	case r.State != dedup.StateUncertain:
+		return fmt.Errorf("%s is %v, and not uncertain: %w", o.what(), r.State, errNo)
+	case o.Released:
+		if err := o.ask(ctx, &v, "Has its effect not happened, and may it run again?", in, out); err != nil {
+			return err
+		}
+		return s.free(ctx, o, &v, out)
+	}
+	if err := o.ask(ctx, &v, "Has its effect happened?", in, out); err != nil {
+		return err
+	}
+	return s.settle(ctx, o, &v, out)
+}
+
+// settle records that the effect has happened, as Deduper.Mark does.
+func (s *store) settle(ctx context.Context, o *Options, v *View, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	c := dedup.Change{ID: o.ID, State: dedup.StateSucceeded, Landed: true, Attempt: 1, Window: o.Window, Hold: o.Hold}
+	_, _ = rand.Read(c.Token[:]) // never fails
+	a := s.Finish(ctx, []dedup.Change{c})[0]
+	switch {
+	case a.Err != nil:
+		return a.Err
+	case !a.Written:
+		return fmt.Errorf("%s is %v meanwhile: %w", o.what(), a.Record.State, errNo)
+	}
+	return o.tell(v, dedup.StateSucceeded.String(), out)
+}
+
+func (s *store) forget(ctx context.Context, o *Options, in io.Reader, out io.Writer) error {
+	v, r, err := s.look(ctx, o)
+	switch {
+	case err != nil:
+		return err
+	case r.State == dedup.StateAbsent:
+		return fmt.Errorf("there is no record of %s: %w", o.what(), errNo)
+	}
+	if err := o.ask(ctx, &v, "Forget it, so that its effect may run again?", in, out); err != nil {
+		return err
+	}
+	return s.free(ctx, o, &v, out)
+}
+
+// free makes a key claimable again.
+func (s *store) free(ctx context.Context, o *Options, v *View, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	err := s.Forget(ctx, []dedup.ID{o.ID}, o.Hold)[0]
+	switch {
+	case errors.Is(err, dedup.ErrInFlight):
+		return fmt.Errorf("%s is in flight: somebody works on it: %w", o.what(), errNo)
+	case err != nil:
+		return err
+	}
+	return o.tell(v, dedup.StateAbsent.String(), out)
+}

@@ -1,0 +1,249 @@
+package keys
+
+import (
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/onceward/onceward/cmd/internal/server"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// Options are the flags of the commands; not every command has all.
+type Options struct {
+	Command string
+	Server  server.Options
+	// Key and ID name what a command is about; ID is that of Key, unless it was given itself.
+	Key string
+	ID  dedup.ID
+	// Namespace and Scope are those of the Deduper.
+	Namespace, Scope string
+	// Prefix and Secret are of the store in Redis.
+	Prefix string
+	Secret []byte
+	// Schema and Table are of the store in a database, Marks that it has marks.
+	Schema, Table string
+	Marks         bool
+	// Result shows a preview of the stored result.
+	Result bool
+	// Older and Limit choose what is listed.
+	Older time.Duration
+	Limit int
+	// Done and Released say what the effect of an uncertain key has come to.
+	Done, Released bool
+	// Window and Hold are those of the Deduper.
+	Window, Hold time.Duration
+	// Yes asks no question.
+	Yes bool
+	// JSON writes for programs.
+	JSON bool
+}
+
+const (
+	defaultLimit = 100
+	defaultHold  = time.Hour
+)
+
+var usages = map[string]string{
+	"inspect": `Usage: onceward inspect KEY -namespace NAME (-redis URL | -sql DSN) [flags]
+       onceward inspect -id ID (-redis URL | -sql DSN) [flags]
+
+Shows what the store knows of a key. It changes nothing.
+
+Exit code: 0 there is a record; 1 there is none; 2 wrong flags, or a server that cannot be
+reached or refuses; 130 interrupted.
+`,
+	"inflight": `Usage: onceward inflight (-redis URL | -sql DSN) [flags]
+
+Lists the keys in flight, oldest claim first: by their IDs, for stores keep no keys. A lease
+that has lapsed is listed, too: nobody has come for the key since.
+
+Exit code: 0 success; 2 wrong flags, or a server that cannot be reached or refuses; 130
+interrupted.
+`,
+	"uncertain": `Usage: onceward uncertain (-redis URL | -sql DSN) [flags]
+
+Lists the keys of which somebody has to find out whether their effect has happened, oldest
+claim first: by their IDs, for stores keep no keys. Settle them with resolve.
+
+Exit code: 0 success; 2 wrong flags, or a server that cannot be reached or refuses; 130
+interrupted.
+`,
+	"resolve": `Usage: onceward resolve KEY -done|-released -namespace NAME (-redis URL | -sql DSN) [flags]
+       onceward resolve -id ID -done|-released (-redis URL | -sql DSN) [flags]
+
+Says how the attempt of an uncertain key has ended: -done, its effect has happened, and
+duplicates are skipped; -released, it has not and will not, and may run again. Ask the
+downstream first. A key that is not uncertain is left alone.
+
+Exit code: 0 it is settled; 1 the key is not uncertain, or the answer was no; 2 wrong flags,
+or a server that cannot be reached or refuses; 130 interrupted.
+`,
+	"forget": `Usage: onceward forget KEY -namespace NAME (-redis URL | -sql DSN) [flags]
+       onceward forget -id ID (-redis URL | -sql DSN) [flags]
+
+Makes a key claimable again, whatever became of it: its effect runs once more when the
+message comes again. A key that is in flight is refused.
+
+Exit code: 0 it is forgotten; 1 it is in flight, there is none, or the answer was no; 2 wrong
+flags, or a server that cannot be reached or refuses; 130 interrupted.
+`,
+}
+
+// raw are flags that need a second look.
+type raw struct{ id, secretEnv string }
+
+// ParseOptions reads the flags of a command, which may stand before and behind KEY. flag.ErrHelp is
+// returned after usage has been written to out; any other error names the flag.
+func ParseOptions(command string, args []string, out io.Writer) (Options, error) {
+	o := Options{Command: command}
+	var r raw
+	f := flag.NewFlagSet(command, flag.ContinueOnError)
+	f.SetOutput(io.Discard) // the caller prints errors
+	o.flags(f, &r)
+	var operands []string
+	for rest := args; ; {
+		if err := f.Parse(rest); err != nil {
+			if errors.Is(err, flag.ErrHelp) {
+				fmt.Fprint(out, usages[command], "\nFlags:\n")
+				f.SetOutput(out)
+				f.PrintDefaults()
+			}
+			return o, err
+		}
+		if rest = f.Args(); len(rest) == 0 {
+			break
+		}
+		operands, rest = append(operands, rest[0]), rest[1:]
+	}
+	if err := o.name(operands, r); err != nil {
+		return o, err
+	}
+	return o, o.check(r)
+}
+
+// named reports whether the command is about one key.
+func (o *Options) named() bool { return o.Command != "inflight" && o.Command != "uncertain" }
+
+func (o *Options) flags(f *flag.FlagSet, r *raw) {
+	o.Server.Flags(f)
+	f.StringVar(&o.Prefix, "prefix", redisadapter.DefaultPrefix, "`prefix` of the keys in Redis")
+	f.StringVar(&r.secretEnv, "secret-env", "", "`variable` of the environment that holds the secret of a compact or mixed layout")
+	f.StringVar(&o.Schema, "schema", "", "`schema` of the table (default the connection's own)")
+	f.StringVar(&o.Table, "table", "", "`table` of the store (default onceward_claims, with -marks onceward_marks)")
+	f.BoolVar(&o.JSON, "json", false, "write JSON")
+	if !o.named() {
+		f.DurationVar(&o.Older, "older", 0, "list those alone whose claim is at least so `old`")
+		f.IntVar(&o.Limit, "limit", defaultLimit, "stop after this `number` of keys")
+		return
+	}
+	f.StringVar(&o.Namespace, "namespace", "", "`namespace` of the Deduper")
+	f.StringVar(&o.Scope, "scope", "", "`scope` of the key")
+	f.StringVar(&r.id, "id", "", "`ID` in place of a key, as the lists and logs have it: 32 hex digits")
+	switch o.Command {
+	case "inspect":
+		f.BoolVar(&o.Marks, "marks", false, "the table has marks (sqladapter.Marks) in place of claims (sqladapter.Store)")
+		f.BoolVar(&o.Result, "result", false, "show the beginning of the stored result")
+	case "resolve":
+		f.BoolVar(&o.Done, "done", false, "the effect has happened")
+		f.BoolVar(&o.Released, "released", false, "the effect has not happened, and may run again")
+		f.DurationVar(&o.Window, "window", 0, "window of the Deduper, for which -done is remembered; known of a compact or mixed layout")
+	}
+	if o.Command != "inspect" {
+		f.DurationVar(&o.Hold, "hold", defaultHold, "hold of the Deduper: how long an owner from before can write nothing")
+		f.BoolVar(&o.Yes, "yes", false, "do not ask")
+	}
+}
+
+// name finds the ID that the command is about.
+func (o *Options) name(operands []string, r raw) error {
+	want := 0
+	if o.named() && r.id == "" {
+		want = 1
+	}
+	switch {
+	case len(operands) > want:
+		return fmt.Errorf("unexpected argument %q", operands[want])
+	case !o.named():
+		return nil
+	case len(operands) < want:
+		return errors.New("KEY is missing, or -id")
+	case r.id != "" && o.Marks:
+		return errors.New("-marks needs KEY: a mark is not looked up by its ID")
+	case r.id != "":
+		if o.Namespace != "" || o.Scope != "" {
+			return errors.New("-id has namespace and scope in it: leave -namespace and -scope out")
+		}
+		b, err := hex.DecodeString(r.id)
+		if err != nil || len(b) != len(o.ID) {
+			return fmt.Errorf("-id is %q, and not 32 hex digits", r.id)
+		}
+		o.ID = dedup.ID(b)
+		return nil
+	case o.Namespace == "":
+		return errors.New("-namespace is missing")
+	}
+	o.Key = operands[0]
+	var err error
+	if o.ID, err = dedup.NewID(o.Namespace, o.Scope, o.Key); err != nil {
+		var input *dedup.InputError
+		if errors.As(err, &input) {
+			field := "-" + input.Field
+			if input.Field == "key" {
+				field = "KEY"
+			}
+			return fmt.Errorf("%s %s", field, input.Reason)
+		}
+	}
+	return err
+}
+
+// check finds the first flag that makes no sense.
+func (o *Options) check(r raw) error {
+	if err := o.Server.Check(); err != nil {
+		return err
+	}
+	if r.secretEnv != "" {
+		secret := os.Getenv(r.secretEnv)
+		if secret == "" {
+			return fmt.Errorf("-secret-env: the environment has no %s", r.secretEnv)
+		}
+		o.Secret = []byte(secret)
+	}
+	inRedis := o.Server.Redis != ""
+	switch {
+	case inRedis && (o.Table != "" || o.Schema != "" || o.Marks):
+		return errors.New("-table, -schema and -marks need -sql")
+	case !inRedis && (o.Secret != nil || o.Prefix != redisadapter.DefaultPrefix):
+		return errors.New("-prefix and -secret-env need -redis")
+	case !o.named() && o.Limit < 1:
+		return fmt.Errorf("-limit is %d; it must be positive", o.Limit)
+	case o.Older < 0:
+		return fmt.Errorf("-older is %v; it must not be negative", o.Older)
+	case o.Command == "resolve" && o.Done == o.Released:
+		return errors.New("one of -done and -released is wanted")
+	case o.Released && o.Window != 0:
+		return errors.New("-window goes with -done")
+	case o.Window < 0:
+		return fmt.Errorf("-window is %v; it must not be negative", o.Window)
+	case o.JSON && !o.Yes && (o.Command == "resolve" || o.Command == "forget"):
+		return errors.New("-json needs -yes: a question is no JSON")
+	case o.Hold < 0:
+		return fmt.Errorf("-hold is %v; it must not be negative", o.Hold)
+	}
+	return nil
+}
+
+// what names the key for people.
+func (o *Options) what() string {
+	if o.Key == "" {
+		return "id " + hex.EncodeToString(o.ID[:])
+	}
+	return strings.TrimSpace(fmt.Sprintf("%q of namespace %s %s", o.Key, o.Namespace, o.Scope))
+}

@@ -1,0 +1,368 @@
+package keys
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+const (
+	testWindow = 24 * time.Hour
+	testSecret = "0123456789abcdef"
+)
+
+// rig is a store with some keys: done, flying and doubtful, of namespace shop.
+type rig struct {
+	t     *testing.T
+	flags []string
+	store dedup.Store
+}
+
+// onRedis is a rig in Redis.
+func onRedis(t *testing.T, client redis.UniversalClient, layout redisadapter.Layout, flags ...string) *rig {
+	t.Helper()
+	t.Cleanup(func() { _ = client.Close() })
+	opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout, OnFinding: func(redisadapter.Finding) {}}
+	flags = append(flags, "-prefix", opts.Prefix)
+	if layout == redisadapter.Compact || layout == redisadapter.Mixed {
+		t.Setenv("SECRET", testSecret)
+		opts.Secret, opts.Window, opts.ExpectedKeys = []byte(testSecret), testWindow, 1000
+		flags = append(flags, "-secret-env", "SECRET")
+	}
+	store, err := redisadapter.New(t.Context(), client, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newRig(t, store, flags)
+}
+
+// onSQL is a rig in a database.
+func onSQL(t *testing.T, dialect sqladapter.Dialect, driver, dsn, flag string) *rig {
+	t.Helper()
+	var db *sql.DB
+	var err error
+	if dialect == sqladapter.SQLite {
+		db, err = sqladapter.OpenSQLite(driver, dsn)
+	} else {
+		db, err = sql.Open(driver, dsn)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	table := servertest.Prefix(t)
+	store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: dialect, Table: table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Drop(context.Background()) })
+	return newRig(t, store, []string{"-sql", flag, "-table", table})
+}
+
+func newRig(t *testing.T, store dedup.Store, flags []string) *rig {
+	t.Helper()
+	r := &rig{t: t, flags: flags, store: store}
+	layout, ok := store.(interface{ SeenOnly() bool })
+	small := ok && layout.SeenOnly()
+	d, err := dedup.New(store, dedup.Config{Namespace: "shop", Window: testWindow, LeaseTTL: time.Minute, KeepLabels: true, SeenOnly: small})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := d.Claim(t.Context(), "done")
+	if err != nil || done.Outcome != dedup.Acquired {
+		t.Fatal(err, done)
+	}
+	var result []byte
+	if !small {
+		result = []byte("a\tresult" + strings.Repeat("!", 300))
+	}
+	if err := done.Complete(t.Context(), result); err != nil {
+		t.Fatal(err)
+	}
+	if flying, err := d.Claim(t.Context(), "flying", dedup.WithOrigin(dedup.Origin{Source: "orders", Partition: 3, Offset: 77, Generation: 5}),
+		dedup.WithLabel("order 7")); err != nil || flying.Outcome != dedup.Acquired {
+		t.Fatal(err, flying)
+	}
+	r.doubt("doubtful")
+	return r
+}
+
+// doubt leaves a key uncertain: its owner has declared danger, and its lease lapses.
+func (r *rig) doubt(key string) {
+	r.t.Helper()
+	const short = 50 * time.Millisecond
+	id, _ := dedup.NewID("shop", "", key)
+	req := dedup.ClaimRequest{ID: id, Token: dedup.Token{7}, Lease: 10 * time.Second, Hold: time.Hour}
+	a := r.store.Claim(r.t.Context(), []dedup.ClaimRequest{req})[0]
+	if a.Outcome != dedup.Acquired {
+		r.t.Fatalf("%+v", a)
+	}
+	c := dedup.Change{ID: id, Token: req.Token, Fence: a.Record.Fence, Lease: short, Hold: time.Hour, Window: testWindow, Danger: true}
+	if a := r.store.Renew(r.t.Context(), []dedup.Change{c})[0]; !a.Held {
+		r.t.Fatalf("%+v", a)
+	}
+	for r.stateOf(key) != dedup.StateUncertain {
+		if r.t.Context().Err() != nil {
+			r.t.Fatal("the key does not become uncertain")
+		}
+	}
+}
+
+func (r *rig) stateOf(key string) dedup.State {
+	r.t.Helper()
+	id, _ := dedup.NewID("shop", "", key)
+	a := r.store.Lookup(r.t.Context(), []dedup.ID{id})[0]
+	if a.Err != nil {
+		r.t.Fatal(a.Err)
+	}
+	return a.Record.State
+}
+
+// run is a command with the rig's flags.
+func (r *rig) run(in io.Reader, args ...string) (code int, out, errOut string) {
+	r.t.Helper()
+	var o, e bytes.Buffer
+	code = Main(r.t.Context(), args[0], append(args[1:], r.flags...), in, &o, &e)
+	return code, o.String(), e.String()
+}
+
+// wants runs a command and looks for its exit code, and for what must be in its output.
+func (r *rig) wants(code int, args string, parts ...string) string {
+	r.t.Helper()
+	got, out, errOut := r.run(strings.NewReader(""), strings.Fields(args)...)
+	for _, part := range parts {
+		if !strings.Contains(out+errOut, part) {
+			r.t.Errorf("%s: no %q in\n%s%s", args, part, out, errOut)
+		}
+	}
+	if got != code {
+		r.t.Errorf("%s: exit code %d, want %d:\n%s%s", args, got, code, out, errOut)
+	}
+	return out
+}
+
+// all is what every store shows and does.
+func (r *rig) all() {
+	r.t.Helper()
+	r.wants(ExitDone, "inspect flying -namespace shop", "in_progress", "partition 3, offset 77, generation 5", "left", "first seen", `"order 7"`)
+	r.wants(ExitDone, "inspect doubtful -namespace shop", "uncertain", "danger")
+	r.wants(ExitNo, "inspect never -namespace shop", "absent", "there is no record")
+	r.wants(ExitDone, "inflight", "1 in flight", "partition 3", "order 7")
+	r.wants(ExitDone, "inflight -older 1h", "0 in flight")
+	r.wants(ExitDone, "uncertain", "1 uncertain")
+	var l List
+	out := r.wants(ExitDone, "uncertain -json -older 1ms")
+	id, _ := dedup.NewID("shop", "", "doubtful")
+	if err := json.Unmarshal([]byte(out), &l); err != nil || len(l.Keys) != 1 || l.Keys[0].ID != hex.EncodeToString(id[:]) || l.More {
+		r.t.Errorf("%v in %s", err, out)
+	} else if age := *l.Keys[0].ClaimedMS; age < 10 || age > 60_000 {
+		r.t.Errorf("a claim of just now is %d ms old", age)
+	}
+	r.settle(l.Keys[0].ID)
+}
+
+// settle resolves, and forgets.
+func (r *rig) settle(doubtful string) {
+	r.t.Helper()
+	r.wants(ExitNo, "resolve flying -namespace shop -done -window 24h -yes", "not uncertain")
+	r.wants(ExitNo, "resolve -id "+doubtful+" -done -window 24h", "Has its effect happened?", "not confirmed")
+	if s := r.stateOf("doubtful"); s != dedup.StateUncertain {
+		r.t.Fatalf("without a yes it has become %v", s)
+	}
+	r.wants(ExitDone, "resolve -id "+doubtful+" -done -window 24h -yes", "was uncertain, is succeeded")
+	if s := r.stateOf("doubtful"); s != dedup.StateSucceeded {
+		r.t.Errorf("resolved as done it is %v", s)
+	}
+	r.doubt("second")
+	r.wants(ExitDone, "resolve second -namespace shop -released -yes", "was uncertain, is absent")
+	if s := r.stateOf("second"); s != dedup.StateAbsent {
+		r.t.Errorf("resolved as released it is %v", s)
+	}
+	r.wants(ExitNo, "forget flying -namespace shop -yes", "in flight")
+	r.wants(ExitNo, "forget never -namespace shop -yes", "there is no record")
+	r.wants(ExitNo, "forget done -namespace shop", "Forget it", "not confirmed")
+	if code, out, errOut := r.run(strings.NewReader("y\n"), "forget", "done", "-namespace", "shop"); code != ExitDone {
+		r.t.Errorf("a yes is not heard: %d, %s%s", code, out, errOut)
+	}
+	if s := r.stateOf("done"); s != dedup.StateAbsent {
+		r.t.Errorf("forgotten it is %v", s)
+	}
+}
+
+func TestRedisLayouts(t *testing.T) {
+	addr := servertest.Redis(t)
+	for layout, parts := range map[redisadapter.Layout][]string{
+		redisadapter.Rich:     {"redis rich", "attempt", `308 bytes: "a\tresult!!!`, `!"...`, "ago"},
+		redisadapter.SeenOnly: {"redis seen_only", "not kept (seen_only)", "ago"},
+		redisadapter.Compact:  {"redis compact", "attempt      not kept (compact)", "done         not kept (compact)", "result       not kept (compact)", "kept for"},
+		redisadapter.Mixed:    {"redis mixed", "308 bytes", "ago"},
+	} {
+		t.Run(layout.String(), func(t *testing.T) {
+			r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), layout, "-redis", "redis://"+addr)
+			r.wants(ExitDone, "inspect done -namespace shop -result", append(parts, "succeeded")...)
+			if out := r.wants(ExitDone, "inspect done -namespace shop"); strings.Contains(out, "!!!") {
+				t.Errorf("a result is shown that nobody has asked for:\n%s", out)
+			}
+			r.all()
+		})
+	}
+}
+
+func TestRedisCluster(t *testing.T) {
+	addrs := servertest.RedisCluster(t)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	r := onRedis(t, client, redisadapter.Rich, "-redis", "redis://"+addrs[0], "-redis-cluster")
+	r.all()
+	single := *r
+	single.flags = append([]string{"-redis", "redis://" + addrs[0]}, r.flags[3:]...)
+	single.wants(ExitUsage, "inflight", "-redis")
+}
+
+func TestRedisSentinel(t *testing.T) {
+	s := servertest.Private(t, servertest.KindRedisSentinel)
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "onceward", SentinelAddrs: s.Addrs[2:]})
+	onRedis(t, client, redisadapter.Rich, "-redis", "redis://"+s.Addrs[2]+"?master_name=onceward&addr="+s.Addrs[3]).all()
+}
+
+func TestPostgres(t *testing.T) {
+	dsn := servertest.Postgres(t)
+	onSQL(t, sqladapter.Postgres, "pgx", dsn, dsn).all()
+}
+
+func TestMariaDB(t *testing.T) {
+	dsn := servertest.MariaDB(t)
+	onSQL(t, sqladapter.MySQL, "mysql", dsn, dsn).all()
+}
+
+func TestSQLite(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "claims.db")
+	onSQL(t, sqladapter.SQLite, "sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)", "sqlite:"+file).all()
+}
+
+// What is not there is not made: a typing error must not become a layout that keeps the right one out.
+func TestNothingIsMade(t *testing.T) {
+	addr := servertest.Redis(t)
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { _ = client.Close() })
+	prefix := servertest.Prefix(t)
+	r := &rig{t: t, flags: []string{"-redis", "redis://" + addr, "-prefix", prefix}}
+	r.wants(ExitUsage, "inspect k -namespace shop", "nobody has kept records under")
+	r.wants(ExitUsage, "inflight", "nobody has kept records under")
+	if names, err := client.Keys(t.Context(), prefix+"*").Result(); err != nil || len(names) > 0 {
+		t.Errorf("%v, %v", names, err)
+	}
+}
+
+// With another secret nothing would be found that is there.
+func TestOtherSecret(t *testing.T) {
+	addr := servertest.Redis(t)
+	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Compact, "-redis", "redis://"+addr)
+	t.Setenv("SECRET", "fedcba9876543210")
+	r.wants(ExitUsage, "inspect done -namespace shop", "secret is")
+	r.flags = r.flags[:4]
+	r.wants(ExitUsage, "inspect done -namespace shop", "-secret-env is missing")
+	r.wants(ExitUsage, "resolve done -done -namespace shop", "-secret-env is missing")
+}
+
+func TestMarks(t *testing.T) {
+	dsn := servertest.Postgres(t)
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	table := servertest.Prefix(t)
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: "shop", Table: table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := marks.Migrate(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, suffix := range []string{"", "_results", "_meta"} {
+			_, _ = db.ExecContext(context.Background(), "DROP TABLE "+table+suffix)
+		}
+	})
+	if _, err := marks.Do(t.Context(), db, "done", func(ctx context.Context, tx *sql.Tx) error {
+		return marks.SaveResultTx(ctx, tx, "done", []byte("receipt"))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, flags: []string{"-sql", dsn, "-table", table, "-marks"}}
+	r.wants(ExitDone, "inspect done -namespace shop -result", "postgres marks", "succeeded", `"receipt"`, "not kept (mark)")
+	r.wants(ExitNo, "inspect other -namespace shop", "absent")
+}
+
+// A server that does not answer, and one that is not there; neither tells a password.
+func TestUnreachable(t *testing.T) {
+	r := &rig{t: t, flags: []string{"-redis", "redis://u:hunter22@127.0.0.1:1"}}
+	if out := r.wants(ExitUsage, "inspect k -namespace shop", "-redis: "); strings.Contains(out, "hunter22") {
+		t.Error(out)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, errOut bytes.Buffer
+	if code := Main(ctx, "inflight", r.flags, strings.NewReader(""), &out, &errOut); code != ExitInterrupted {
+		t.Errorf("exit code %d, %s", code, errOut.String())
+	}
+}
+
+// Nobody answers the question: the command ends with its context all the same.
+func TestInterruptedQuestion(t *testing.T) {
+	addr := servertest.Redis(t)
+	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Rich, "-redis", "redis://"+addr)
+	ctx, cancel := context.WithCancel(t.Context())
+	terminal, typed := io.Pipe()
+	t.Cleanup(func() { _ = typed.Close() })
+	var errOut bytes.Buffer
+	shown := &waiting{cancel: cancel}
+	if code := Main(ctx, "forget", append([]string{"done", "-namespace", "shop"}, r.flags...), terminal, shown, &errOut); code != ExitInterrupted {
+		t.Errorf("exit code %d, %s", code, errOut.String())
+	}
+	if s := r.stateOf("done"); s != dedup.StateSucceeded {
+		t.Error(s)
+	}
+}
+
+// waiting cancels when the question has been put.
+type waiting struct{ cancel func() }
+
+func (w *waiting) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), "[y/N]") {
+		w.cancel()
+	}
+	return len(b), nil
+}
+
+// More keys than the limit: the oldest of what was found, and a word that there are more.
+func TestLimit(t *testing.T) {
+	addr := servertest.Redis(t)
+	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Rich, "-redis", "redis://"+addr)
+	reqs := make([]dedup.ClaimRequest, 250)
+	for i := range reqs {
+		id, _ := dedup.NewID("shop", "", fmt.Sprint(i))
+		reqs[i] = dedup.ClaimRequest{ID: id, Token: dedup.Token{1}, Lease: time.Minute, Hold: time.Minute}
+	}
+	r.store.Claim(t.Context(), reqs)
+	r.wants(ExitDone, "inflight", "100 in flight, and there are more: raise -limit")
+	r.wants(ExitDone, "inflight -limit 1000", "251 in flight")
+}

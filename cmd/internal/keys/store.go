@@ -1,0 +1,225 @@
+package keys
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// entry is a key that is listed.
+type entry struct {
+	id     dedup.ID
+	record dedup.Record
+}
+
+// page is a part of a list.
+type page struct {
+	entries []entry
+	cursor  string
+	foreign int
+}
+
+// store is what the commands ask.
+type store struct {
+	dedup.Store
+	// name says what it is, and layout what it keeps: empty where that is a record for each key.
+	name   string
+	layout redisadapter.Layout
+	// window is the one for all keys, or zero.
+	window time.Duration
+	// list is a page.
+	list func(ctx context.Context, cursor string, state dedup.State) (page, error)
+	// now is its clock.
+	now   func(ctx context.Context) (time.Time, error)
+	marks *sqladapter.Marks // in place of Store
+	db    *sql.DB
+	close func()
+}
+
+// open connects. It makes nothing: neither a layout record nor a table.
+func open(ctx context.Context, o *Options) (*store, error) {
+	if o.Server.Redis != "" {
+		return openRedis(ctx, o)
+	}
+	return openSQL(ctx, o)
+}
+
+func openRedis(ctx context.Context, o *Options) (_ *store, err error) {
+	client, err := o.Server.OpenRedis()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = client.Close()
+		}
+	}()
+	text, err := client.Get(ctx, o.Prefix+":layout").Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return nil, fmt.Errorf("-prefix: nobody has kept records under %q in this Redis", o.Prefix)
+	case err != nil && strings.HasPrefix(err.Error(), "MOVED"):
+		return nil, errors.New("-redis: the server is part of a Cluster: add -redis-cluster")
+	case err != nil:
+		return nil, fmt.Errorf("-redis: %w", err)
+	}
+	opts, err := o.layout(text)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := redisadapter.New(ctx, client, opts)
+	if err != nil {
+		return nil, fmt.Errorf("-redis: %w", err)
+	}
+	return &store{
+		Store: opened, name: "redis", layout: opts.Layout, window: opts.Window, close: func() { _ = client.Close() },
+		now: func(ctx context.Context) (time.Time, error) { return client.Time(ctx).Result() },
+		list: func(ctx context.Context, cursor string, state dedup.State) (page, error) {
+			p, err := opened.List(ctx, redisadapter.ListOptions{Cursor: cursor, States: []dedup.State{state}})
+			got := page{cursor: p.Cursor, foreign: p.Foreign}
+			for _, e := range p.Entries {
+				got.entries = append(got.entries, entry{e.ID, e.Record})
+			}
+			return got, err
+		},
+	}, nil
+}
+
+// layout reads with what settings the keys were written: lines of a name and a value, behind a
+// header, see redisadapter's layout.go. New compares them once more.
+func (o *Options) layout(text string) (redisadapter.Options, error) {
+	opts := redisadapter.Options{Prefix: o.Prefix, OnFinding: func(redisadapter.Finding) {}} // doctor's concern
+	set := make(map[string]string)
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		set[name] = value
+	}
+	if set["owned"] != "" {
+		return opts, fmt.Errorf("-prefix: the keys of %q belong to package owned, which keeps some of them elsewhere: they cannot be looked into", o.Prefix)
+	}
+	known := false
+	for opts.Layout = redisadapter.Rich; opts.Layout <= redisadapter.Mixed; opts.Layout++ {
+		if known = opts.Layout.String() == set["layout"]; known {
+			break
+		}
+	}
+	if !known {
+		return opts, fmt.Errorf("-prefix: what layout the keys of %q have is not known to this version", o.Prefix)
+	}
+	if opts.Layout != redisadapter.Compact && opts.Layout != redisadapter.Mixed {
+		if o.Secret != nil {
+			return opts, fmt.Errorf("-secret-env: the keys of %q have the layout %v, which needs none", o.Prefix, opts.Layout)
+		}
+		return opts, nil
+	}
+	ms, err := strconv.ParseInt(set["window_ms"], 10, 64)
+	shards, bad := strconv.Atoi(set["shards"])
+	if err != nil || bad != nil {
+		return opts, fmt.Errorf("-prefix: the record of the layout of %q is damaged", o.Prefix)
+	}
+	if o.Secret == nil {
+		return opts, fmt.Errorf("-secret-env is missing: the keys of %q have the layout %v", o.Prefix, opts.Layout)
+	}
+	opts.Window, opts.Secret = time.Duration(ms)*time.Millisecond, o.Secret
+	opts.ExpectedKeys = expected(opts.Layout, shards)
+	return opts, nil
+}
+
+// expected is a number of keys that makes so many shards.
+func expected(layout redisadapter.Layout, shards int) int {
+	keys := shards
+	for redisadapter.Options.Shards(redisadapter.Options{Layout: layout, ExpectedKeys: 2 * keys}) <= shards {
+		keys *= 2
+	}
+	for step := keys; step > 0; step /= 2 {
+		for redisadapter.Options.Shards(redisadapter.Options{Layout: layout, ExpectedKeys: keys + step}) <= shards {
+			keys += step
+		}
+	}
+	return keys
+}
+
+// clocks of databases, in milliseconds since 1970.
+var clocks = map[sqladapter.Dialect]string{
+	sqladapter.Postgres: `SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint`,
+	sqladapter.MySQL:    `SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000`,
+	sqladapter.SQLite:   `SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)`,
+}
+
+func openSQL(ctx context.Context, o *Options) (_ *store, err error) {
+	db, err := o.Server.OpenSQL(true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = db.Close()
+		}
+	}()
+	dialect := o.Server.Dialect()
+	s := &store{db: db, close: func() { _ = db.Close() }}
+	s.now = func(ctx context.Context) (time.Time, error) {
+		var ms int64
+		err := db.QueryRowContext(ctx, clocks[dialect]).Scan(&ms)
+		return time.UnixMilli(ms), err
+	}
+	if o.Marks {
+		s.name = dialect.String() + " marks"
+		s.marks, err = sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: o.Namespace, Schema: o.Schema, Table: o.Table})
+		return s, flagged(err)
+	}
+	opened, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: dialect, Schema: o.Schema, Table: o.Table})
+	if err != nil {
+		return nil, flagged(err)
+	}
+	if err := opened.Check(ctx); err != nil {
+		return nil, fmt.Errorf("-sql: %w", err)
+	}
+	s.Store, s.name = opened, dialect.String()
+	s.list = func(ctx context.Context, cursor string, state dedup.State) (page, error) {
+		p, err := opened.List(ctx, sqladapter.ListOptions{Cursor: cursor, States: []dedup.State{state}})
+		got := page{cursor: p.Cursor, foreign: p.Foreign}
+		for _, e := range p.Entries {
+			got.entries = append(got.entries, entry{e.ID, e.Record})
+		}
+		return got, err
+	}
+	return s, nil
+}
+
+// flagged names the flag of a bad field.
+func flagged(err error) error {
+	var input *dedup.InputError
+	if errors.As(err, &input) {
+		return fmt.Errorf("-%s %s", strings.ToLower(input.Field), input.Reason)
+	}
+	return err
+}
+
+// lookup reads one key.
+func (s *store) lookup(ctx context.Context, o *Options) (dedup.Record, error) {
+	if s.marks != nil {
+		return s.mark(ctx, o)
+	}
+	a := s.Lookup(ctx, []dedup.ID{o.ID})[0]
+	return a.Record, a.Err
+}
+
+// mark reads one as a record.
+func (s *store) mark(ctx context.Context, o *Options) (dedup.Record, error) {
+	m, found, err := s.marks.Lookup(ctx, s.db, o.Key, dedup.WithScope(o.Scope))
+	if err != nil || !found {
+		return dedup.Record{}, err
+	}
+	return dedup.Record{State: dedup.StateSucceeded, Age: m.Age, Fingerprint: m.Fingerprint, Result: m.Result}, nil
+}

@@ -1,0 +1,250 @@
+package keys
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// View is what is shown of a key, and what -json writes. A field that is null is not kept, or has
+// no meaning in the state.
+type View struct {
+	ID    string `json:"id"`
+	Key   string `json:"key,omitempty"`
+	Store string `json:"store"`
+	State string `json:"state"`
+	// Attempt counts claims. Fence is that of the newest.
+	Attempt *int    `json:"attempt"`
+	Fence   *uint64 `json:"fence"`
+	// Owner is the message that made the newest claim.
+	Owner *Owner `json:"owner"`
+	// LeaseLeftMS is of a key in flight; negative when the lease has lapsed.
+	LeaseLeftMS *int64 `json:"lease_left_ms"`
+	// ClaimedMS is how long ago the newest claim was won, FirstSeenMS the first one: known when there
+	// was no other. DoneMS is how long ago the key ended, KeptMS for how much longer it is remembered.
+	ClaimedMS   *int64 `json:"claimed_ms_ago"`
+	FirstSeenMS *int64 `json:"first_seen_ms_ago"`
+	DoneMS      *int64 `json:"done_ms_ago"`
+	KeptMS      *int64 `json:"kept_ms"`
+	// Danger tells that the irreversible part may have begun.
+	Danger      bool   `json:"danger"`
+	Fingerprint string `json:"fingerprint,omitempty"`
+	Label       string `json:"label,omitempty"`
+	StepsBytes  int    `json:"steps_bytes,omitempty"`
+	// ResultBytes is null when there is none. Preview is its beginning, quoted as Go does.
+	ResultBytes *int   `json:"result_bytes"`
+	Preview     string `json:"result_preview,omitempty"`
+	// NoResult tells that there was one, which was not kept.
+	NoResult bool `json:"result_not_kept"`
+
+	// member: only that it is done is known. mark: a mark, of which there is no claim.
+	member, mark bool
+	layout       redisadapter.Layout
+}
+
+// Owner is where the message of a claim came from.
+type Owner struct {
+	SourceDigest string `json:"source_digest"`
+	Partition    int32  `json:"partition"`
+	Offset       int64  `json:"offset"`
+	Generation   int32  `json:"generation"`
+}
+
+// fenceTicks are to the millisecond: a claim's fence is the store's clock when it was won, or a
+// little more.
+const fenceTicks = 1024
+
+// maxPreview is how much of a result is shown, in bytes.
+const maxPreview = 200
+
+// view makes a View of a record. now is the store's clock.
+func (s *store) view(id dedup.ID, r *dedup.Record, now time.Time) View {
+	v := View{
+		ID: hex.EncodeToString(id[:]), Store: s.name, State: r.State.String(), Danger: r.Danger, Label: r.Label, StepsBytes: len(r.Steps),
+		NoResult: r.NoResult, mark: s.marks != nil, layout: s.layout,
+		member: (s.layout == redisadapter.Compact || s.layout == redisadapter.Mixed) && r.State == dedup.StateSucceeded && r.Fence == 0,
+	}
+	if s.name == "redis" {
+		v.Store += " " + s.layout.String()
+	}
+	if r.State == dedup.StateAbsent {
+		return v
+	}
+	left := r.Remaining.Milliseconds()
+	if r.State == dedup.StateInProgress {
+		v.LeaseLeftMS = &left
+	} else if !v.mark {
+		v.KeptMS = &left
+	}
+	done := r.Age.Milliseconds()
+	if r.State == dedup.StateSucceeded || r.State == dedup.StateFailed {
+		if v.member {
+			return v
+		}
+		v.DoneMS = &done
+	}
+	if r.Fingerprint != (dedup.Fingerprint{}) {
+		v.Fingerprint = hex.EncodeToString(r.Fingerprint[:])
+	}
+	if r.Result != nil {
+		n := len(r.Result)
+		v.ResultBytes = &n
+	}
+	if !v.mark {
+		v.claim(r, now)
+	}
+	return v
+}
+
+// claim tells of the newest claim.
+func (v *View) claim(r *dedup.Record, now time.Time) {
+	attempt, fence := r.Attempt, r.Fence
+	v.Attempt, v.Fence = &attempt, &fence
+	if r.Origin != (dedup.Origin{}) {
+		v.Owner = &Owner{fmt.Sprintf("%016x", r.Origin.Digest()), r.Origin.Partition, r.Origin.Offset, r.Origin.Generation}
+	}
+	if fence == 0 {
+		return // recorded without a claim
+	}
+	ago := max(now.UnixMilli()-int64(fence/fenceTicks), 0)
+	v.ClaimedMS = &ago
+	if attempt == 1 {
+		v.FirstSeenMS = &ago
+	}
+}
+
+// preview shows the beginning of a result.
+func (v *View) preview(result []byte) {
+	if result == nil {
+		return
+	}
+	v.Preview = strconv.Quote(string(result[:min(len(result), maxPreview)]))
+	if len(result) > maxPreview {
+		v.Preview += "..."
+	}
+}
+
+// print writes a table for people.
+func (v *View) print(out io.Writer, name string) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(what, value string) { fmt.Fprintf(w, "%s\t%s\n", what, value) }
+	line("key", name)
+	line("id", v.ID)
+	line("store", v.Store)
+	line("state", v.State)
+	if v.State == dedup.StateAbsent.String() {
+		return w.Flush()
+	}
+	missing := "not kept"
+	switch {
+	case v.member:
+		missing = "not kept (" + v.layout.String() + ")"
+	case v.mark:
+		missing = "not kept (mark)"
+	}
+	line("attempt", or(v.Attempt, missing))
+	line("fence", or(v.Fence, missing))
+	line("owner", v.owner(missing))
+	if v.LeaseLeftMS != nil {
+		line("lease", lease(*v.LeaseLeftMS))
+	}
+	line("first seen", ago(v.FirstSeenMS, missing))
+	line("claimed", ago(v.ClaimedMS, missing))
+	if v.DoneMS != nil || v.member {
+		line("done", ago(v.DoneMS, missing))
+	}
+	if v.KeptMS != nil {
+		line("kept for", short(*v.KeptMS))
+	}
+	if v.Danger {
+		line("danger", "the irreversible part may have begun")
+	}
+	if v.StepsBytes > 0 {
+		line("steps", fmt.Sprintf("%d bytes", v.StepsBytes))
+	}
+	line("fingerprint", text(v.Fingerprint, v.member, missing))
+	line("label", text(strconv.Quote(v.Label), v.member || v.mark, missing))
+	line("result", v.result(missing))
+	return w.Flush()
+}
+
+func (v *View) owner(missing string) string {
+	switch {
+	case v.Owner != nil:
+		return fmt.Sprintf("source %s, partition %d, offset %d, generation %d", v.Owner.SourceDigest, v.Owner.Partition, v.Owner.Offset, v.Owner.Generation)
+	case v.member || v.mark:
+		return missing
+	}
+	return "not told"
+}
+
+func (v *View) result(missing string) string {
+	switch {
+	case v.member || v.NoResult || v.layout == redisadapter.SeenOnly:
+		if v.layout == redisadapter.SeenOnly {
+			missing = "not kept (seen_only)"
+		}
+		return missing
+	case v.ResultBytes == nil:
+		return "none"
+	case v.Preview == "":
+		return fmt.Sprintf("%d bytes (-result shows them)", *v.ResultBytes)
+	}
+	return fmt.Sprintf("%d bytes: %s", *v.ResultBytes, v.Preview)
+}
+
+func text(s string, lost bool, missing string) string {
+	switch {
+	case lost && (s == "" || s == `""`):
+		return missing
+	case s == "" || s == `""`:
+		return "none"
+	}
+	return s
+}
+
+func or[T any](v *T, missing string) string {
+	if v == nil {
+		return missing
+	}
+	return fmt.Sprint(*v)
+}
+
+func ago(ms *int64, missing string) string {
+	if ms == nil {
+		return missing
+	}
+	return short(*ms) + " ago"
+}
+
+func lease(ms int64) string {
+	if ms <= 0 {
+		return "lapsed " + short(-ms) + " ago"
+	}
+	return short(ms) + " left"
+}
+
+// short is a duration with the precision that people want.
+func short(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	switch {
+	case d >= time.Minute:
+		return d.Round(time.Second).String()
+	case d >= time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.String()
+}
+
+func writeJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

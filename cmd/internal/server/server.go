@@ -1,0 +1,247 @@
+// Package server opens the servers that operators' commands look at, by flags that they share.
+// Passwords come in URLs or from the environment, and are in no text that this package makes.
+package server
+
+import (
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib" // for database/sql
+	"github.com/redis/go-redis/v9"
+	_ "modernc.org/sqlite" // for database/sql
+
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// Options are the flags. Use them after Check.
+type Options struct {
+	// Redis is a URL, of a Cluster with Cluster, of Sentinels with ?master_name=.
+	Redis   string
+	Cluster bool
+	// SQL is a DSN; see Flags.
+	SQL string
+
+	passwordEnv, password string
+	engine                engine
+}
+
+// engine is what a DSN leads to.
+type engine struct {
+	dialect     sqladapter.Dialect
+	driver, dsn string
+	secret      string
+}
+
+// Flags registers the flags.
+func (o *Options) Flags(f *flag.FlagSet) {
+	f.StringVar(&o.Redis, "redis", "", "`URL` redis://user@host:port/db, or rediss:// with TLS; Sentinels: ?master_name=NAME, their others ?addr=host:port")
+	f.BoolVar(&o.Cluster, "redis-cluster", false, "the URL is of a Cluster; more nodes as ?addr=host:port&addr=...")
+	f.StringVar(&o.passwordEnv, "redis-password-env", "", "`variable` of the environment that holds the password of Redis")
+	f.StringVar(&o.SQL, "sql", "", "`DSN`: postgres://user@host/db, mysql://user@host/db, a DSN of go-sql-driver (user@tcp(host:port)/db), or sqlite:FILE;\n"+
+		"env:VARIABLE takes it from the environment")
+}
+
+// errRedis and errSQL tell the form alone: what cannot be read may be a password.
+var (
+	errRedis = errors.New("-redis is no URL of the form redis://user:password@host:port/db; a password with one of /?#@:% in it must be escaped, " +
+		"or comes with -redis-password-env")
+	errSQL = errors.New("-sql is none of postgres://user@host/db, mysql://user@host:port/db, user@tcp(host:port)/db, sqlite:FILE and env:VARIABLE")
+)
+
+// Check reads what the flags stand for, and connects to nothing. Exactly one of -redis and -sql is
+// wanted. Errors name the flag.
+func (o *Options) Check() error {
+	switch {
+	case o.Redis == "" && o.SQL == "":
+		return errors.New("-redis or -sql is missing")
+	case o.Redis != "" && o.SQL != "":
+		return errors.New("-redis and -sql exclude each other")
+	case o.Redis == "" && (o.Cluster || o.passwordEnv != ""):
+		return errors.New("-redis-cluster and -redis-password-env need -redis")
+	}
+	if o.passwordEnv != "" {
+		if o.password = os.Getenv(o.passwordEnv); o.password == "" {
+			return fmt.Errorf("-redis-password-env: the environment has no %s", o.passwordEnv)
+		}
+	}
+	if o.Redis != "" {
+		client, err := o.OpenRedis()
+		if err != nil {
+			return err
+		}
+		return client.Close()
+	}
+	return o.readDSN()
+}
+
+// OpenRedis makes a client, which connects when it is used.
+func (o *Options) OpenRedis() (redis.UniversalClient, error) {
+	u, err := url.Parse(o.Redis)
+	if err != nil {
+		return nil, errRedis
+	}
+	switch {
+	case o.Cluster:
+		c, err := redis.ParseClusterURL(o.Redis)
+		if err != nil {
+			return nil, redisFault(err)
+		}
+		o.override(&c.Password)
+		return redis.NewClusterClient(c), nil
+	case u.Query().Has("master_name"):
+		c, err := redis.ParseFailoverURL(o.Redis)
+		if err != nil {
+			return nil, redisFault(err)
+		}
+		if c.Username == "" && c.Password == "" { // of the servers; those of the URL are the Sentinels' for go-redis
+			c.Username, c.Password = c.SentinelUsername, c.SentinelPassword
+			c.SentinelUsername, c.SentinelPassword = "", ""
+		}
+		o.override(&c.Password)
+		return redis.NewFailoverClient(c), nil
+	}
+	c, err := redis.ParseURL(o.Redis)
+	if err != nil {
+		return nil, redisFault(err)
+	}
+	o.override(&c.Password)
+	return redis.NewClient(c), nil
+}
+
+func (o *Options) override(password *string) {
+	if o.password != "" {
+		*password = o.password
+	}
+}
+
+// redisFault lets pass what cannot have a part of a password in it.
+func redisFault(err error) error {
+	const unexpected, scheme = "redis: unexpected option: ", "redis: invalid URL scheme: "
+	if option, ok := strings.CutPrefix(err.Error(), unexpected); ok {
+		return fmt.Errorf("-redis has the unknown parameter %s", option)
+	}
+	if scheme, ok := strings.CutPrefix(err.Error(), scheme); ok {
+		return fmt.Errorf("-redis has the scheme %q; redis, rediss and unix are known", scheme)
+	}
+	return errRedis
+}
+
+// Dialect of -sql.
+func (o *Options) Dialect() sqladapter.Dialect { return o.engine.dialect }
+
+// OpenSQL makes a pool, which connects when it is used. A patient one waits for other writers of
+// SQLite, unless the DSN says how to open it.
+func (o *Options) OpenSQL(patient bool) (*sql.DB, error) {
+	if o.engine.dialect == sqladapter.SQLite {
+		dsn := o.engine.dsn
+		if patient && !strings.Contains(dsn, "?") {
+			dsn += "?_txlock=immediate&_pragma=busy_timeout(5000)"
+		}
+		return sqladapter.OpenSQLite(o.engine.driver, dsn)
+	}
+	db, err := sql.Open(o.engine.driver, o.engine.dsn)
+	if err != nil {
+		return nil, errSQL
+	}
+	return db, nil
+}
+
+// readDSN finds the engine of -sql.
+func (o *Options) readDSN() error {
+	dsn := o.SQL
+	if name, ok := strings.CutPrefix(dsn, "env:"); ok {
+		if dsn = os.Getenv(name); dsn == "" {
+			return fmt.Errorf("-sql: the environment has no %s", name)
+		}
+	}
+	var err error
+	scheme, rest, _ := strings.Cut(dsn, ":")
+	switch {
+	case scheme == "postgres" || scheme == "postgresql":
+		o.engine = engine{dialect: sqladapter.Postgres, driver: "pgx", dsn: dsn}
+		if u, bad := url.Parse(dsn); bad != nil || u.Host == "" && !u.Query().Has("host") {
+			return errSQL
+		} else if password, ok := u.User.Password(); ok {
+			o.engine.secret = password
+		}
+	case scheme == "sqlite":
+		return o.readSQLite(rest)
+	case scheme == "file":
+		return o.readSQLite(dsn)
+	case scheme == "mysql" && strings.HasPrefix(rest, "//"):
+		if dsn, err = mysqlDSN(dsn); err != nil {
+			return errSQL
+		}
+		return o.readMySQL(dsn)
+	case strings.Contains(dsn, "@tcp(") || strings.Contains(dsn, "@unix("):
+		return o.readMySQL(strings.TrimPrefix(dsn, "mysql:"))
+	default:
+		return errSQL
+	}
+	return nil
+}
+
+func (o *Options) readMySQL(dsn string) error {
+	c, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return errSQL
+	}
+	o.engine = engine{dialect: sqladapter.MySQL, driver: "mysql", dsn: dsn, secret: c.Passwd}
+	return nil
+}
+
+// mysqlDSN is a URL as go-sql-driver wants it.
+func mysqlDSN(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" {
+		return "", errSQL
+	}
+	c := mysql.NewConfig()
+	c.User, c.Net, c.Addr, c.DBName = u.User.Username(), "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
+	c.Passwd, _ = u.User.Password()
+	if _, _, err := net.SplitHostPort(u.Host); err != nil {
+		c.Addr = net.JoinHostPort(u.Hostname(), "3306")
+	}
+	dsn := c.FormatDSN()
+	if u.RawQuery != "" {
+		joint := "?"
+		if strings.Contains(dsn[strings.LastIndexByte(dsn, '/'):], "?") {
+			joint = "&"
+		}
+		dsn += joint + u.RawQuery
+	}
+	return dsn, nil
+}
+
+// readSQLite wants the file to be there: to open it would make it.
+func (o *Options) readSQLite(dsn string) error {
+	file, _, _ := strings.Cut(strings.TrimPrefix(dsn, "file:"), "?")
+	if _, err := os.Stat(file); err != nil {
+		return fmt.Errorf("-sql: there is no database %q: %w", file, errors.Unwrap(err))
+	}
+	o.engine = engine{dialect: sqladapter.SQLite, driver: "sqlite", dsn: dsn}
+	return nil
+}
+
+// Hide takes the passwords out of a text: a last guard, for what drivers say.
+func (o *Options) Hide(text string) string {
+	const least = 4 // a shorter one would be found in half the words
+	secrets := []string{o.password, o.engine.secret}
+	if u, err := url.Parse(o.Redis); err == nil {
+		password, _ := u.User.Password()
+		secrets = append(secrets, password, u.Query().Get("password"))
+	}
+	for _, secret := range secrets {
+		if len(secret) >= least {
+			text = strings.ReplaceAll(text, secret, "***")
+		}
+	}
+	return text
+}

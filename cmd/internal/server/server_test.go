@@ -1,0 +1,118 @@
+package server
+
+import (
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/sqladapter"
+)
+
+func parse(t *testing.T, args ...string) (*Options, error) {
+	t.Helper()
+	var o Options
+	f := flag.NewFlagSet("", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	o.Flags(f)
+	if err := f.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return &o, o.Check()
+}
+
+func TestCheckRefuses(t *testing.T) {
+	t.Setenv("PASSWORD", "hunter22")
+	for args, want := range map[string]string{
+		"":                               "-redis or -sql is missing",
+		"-redis redis://a -sql sqlite:x": "exclude each other",
+		"-redis-cluster -sql sqlite:x":   "need -redis",
+		"-redis-password-env NOT_SET -redis redis://a":         "the environment has no NOT_SET",
+		"-redis redis://u:hunter22/x@host":                     "must be escaped",
+		"-redis redis://:hunter22#x@host":                      "must be escaped",
+		"-redis redis://u:%hunter22@host":                      "must be escaped",
+		"-redis http://u:hunter22@host":                        `the scheme "http"`,
+		"-redis redis://u:hunter22@host/x":                     "-redis",
+		"-redis redis://u:hunter22@host?what=1":                "the unknown parameter what",
+		"-redis redis://u:hunter22@host?master_name=m&what=1":  "the unknown parameter what",
+		"-redis-cluster -redis redis://u:hunter22@host?what=1": "the unknown parameter what",
+		"-sql oracle://u:hunter22@host":                        "-sql is none of",
+		"-sql postgres://u:%hunter22@host":                     "-sql is none of",
+		"-sql postgres://":                                     "-sql is none of",
+		"-sql mysql://u:hunter22@":                             "-sql is none of",
+		"-sql u:hunter22@tcp(host)":                            "-sql is none of",
+		"-sql env:NOT_SET":                                     "the environment has no NOT_SET",
+		"-sql sqlite:/not/there.db":                            `there is no database "/not/there.db"`,
+	} {
+		_, err := parse(t, strings.Fields(args)...)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error with %q", args, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "unter22") {
+			t.Errorf("a password is in %q", err)
+		}
+	}
+}
+
+func TestOpenRedis(t *testing.T) {
+	t.Setenv("PASSWORD", "other")
+	o, err := parse(t, "-redis", "rediss://u:p@host:1234/2", "-redis-password-env", "PASSWORD")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := o.OpenRedis()
+	if err != nil {
+		t.Fatal(err)
+	}
+	single, ok := client.(*redis.Client)
+	if !ok || single.Options().Password != "other" || single.Options().Username != "u" || single.Options().DB != 2 || single.Options().TLSConfig == nil {
+		t.Errorf("%T", client)
+	}
+	_ = client.Close()
+	if o, err = parse(t, "-redis-cluster", "-redis", "redis://u:p@host:1234?addr=two:1"); err != nil {
+		t.Fatal(err)
+	}
+	if client, err = o.OpenRedis(); err != nil {
+		t.Fatal(err)
+	}
+	if cluster, ok := client.(*redis.ClusterClient); !ok || len(cluster.Options().Addrs) != 2 || cluster.Options().Password != "p" {
+		t.Errorf("%T", client)
+	}
+	_ = client.Close()
+}
+
+func TestReadDSN(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.db")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DSN", "postgres://u@h/db")
+	for dsn, want := range map[string]engine{
+		"postgres://u:pass@h/db":              {sqladapter.Postgres, "pgx", "postgres://u:pass@h/db", "pass"},
+		"env:DSN":                             {sqladapter.Postgres, "pgx", "postgres://u@h/db", ""},
+		"u:pass@tcp(h:1)/db?x=1":              {sqladapter.MySQL, "mysql", "u:pass@tcp(h:1)/db?x=1", "pass"},
+		"mysql:u:pass@tcp(h:1)/db":            {sqladapter.MySQL, "mysql", "u:pass@tcp(h:1)/db", "pass"},
+		"mysql://u:pass@h/db?autocommit=0":    {sqladapter.MySQL, "mysql", "u:pass@tcp(h:3306)/db?autocommit=0", "pass"},
+		"sqlite:" + file:                      {sqladapter.SQLite, "sqlite", file, ""},
+		"file:" + file + "?_txlock=immediate": {sqladapter.SQLite, "sqlite", "file:" + file + "?_txlock=immediate", ""},
+	} {
+		o, err := parse(t, "-sql", dsn)
+		if err != nil || o.engine != want {
+			t.Errorf("%s: %+v, %v; want %+v", dsn, o.engine, err, want)
+		}
+	}
+}
+
+func TestHide(t *testing.T) {
+	o, err := parse(t, "-redis", "redis://u:hunter22@host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := o.Hide("dial hunter22@host"); got != "dial ***@host" {
+		t.Error(got)
+	}
+}
