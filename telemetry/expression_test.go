@@ -13,11 +13,13 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/retry"
 	"github.com/onceward/onceward/telemetry"
 	"github.com/onceward/onceward/telemetry/redismetric"
+	"github.com/onceward/onceward/telemetry/saramametric"
 )
 
 // instruments is a meter that notes what is made, under the names that the exporter for Prometheus
@@ -81,13 +83,17 @@ func exported(t *testing.T) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
+	kafka, err := saramametric.New(notes{meter: all}, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
 	budget, err := retry.NewBudget(retry.BudgetConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, err := range []error{
 		m.ObserveBudget(budget), m.ObserveOutbox(new(outbox.Outbox), new(sql.DB)), m.ObserveRelay(new(outbox.Relay)),
-		redis.ObserveStore(new(redisadapter.Store)), // nobody collects
+		redis.ObserveStore(new(redisadapter.Store)), kafka.ObserveAdapter(new(kafkaadapter.Adapter)), // nobody collects
 	} {
 		if err != nil {
 			t.Fatal(err)

@@ -124,9 +124,10 @@ var table = map[string]rule{
 
 	"telemetry": {
 		imports: []string{"dedup", "outbox", "retry", "telemetry/internal/meter", otelAPI, otelMetric},
-		tests:   []string{"redisadapter", "telemetry/redismetric", otel, prometheus, yaml},
+		tests:   []string{"kafkaadapter", "redisadapter", "telemetry/redismetric", "telemetry/saramametric", otel, prometheus, yaml},
 	},
 	"telemetry/redismetric":    {imports: []string{"redisadapter", "telemetry/internal/meter", otelAPI, otelMetric}, tests: []string{otel}},
+	"telemetry/saramametric":   {imports: []string{"kafkaadapter", "telemetry/internal/meter", otelAPI, otelMetric, sarama}, tests: []string{otel}},
 	"telemetry/internal/meter": {imports: []string{otelAPI, otelMetric}},
 
 	"internal/backoff":     {},
