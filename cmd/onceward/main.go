@@ -8,13 +8,16 @@
 //	onceward uncertain        the keys of which somebody has to find out
 //	onceward resolve KEY      says how an uncertain key has ended
 //	onceward forget KEY       makes a key claimable again
+//	onceward doctor           what loses claims, records or effects here
 //	onceward help             what there is
 //
 // In the demo, with record and effect in one SQL transaction each effect comes out once; with Redis
 // nothing is lost, and every double is traced to the kill that caused it.
 //
-// Exit codes: 0 success, 1 what the command says of itself, 2 wrong usage, 130
-// interrupted.
+// Exit codes: 0 success, 1 what the command says of itself (see its -h): for replay that letters
+// are left, for inspect that there is no record, for resolve and forget that the key is left as it
+// is, for doctor warnings; 3 something fatal that doctor has found; 2 wrong usage, or a server that
+// cannot be reached or refuses; 130 interrupted.
 package main
 
 import (
@@ -27,6 +30,7 @@ import (
 
 	"github.com/onceward/onceward/cmd/internal/demo"
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
+	"github.com/onceward/onceward/cmd/internal/doctor"
 	"github.com/onceward/onceward/cmd/internal/keys"
 	"github.com/onceward/onceward/cmd/internal/plan"
 	"github.com/onceward/onceward/cmd/internal/replay"
@@ -43,10 +47,12 @@ Commands:
   uncertain  the keys of which somebody has to find out whether their effect has happened
   resolve    says how an uncertain key has ended
   forget     makes a key claimable again
+  doctor     what loses claims, records or effects in this Redis or database
   help       this text
 
 "onceward COMMAND -h" has the flags and the exit codes of a command. All have 0 for success, 2 for
-wrong usage or a server that cannot be used, and 130 when they are interrupted.
+wrong usage or a server that cannot be used, and 130 when they are interrupted. docs/command.md
+has examples.
 
 In the demo, with record and effect in one SQL transaction each effect comes out once; with Redis
 nothing is lost, and every double is traced to the kill that caused it.
@@ -70,6 +76,10 @@ func run(args []string, out, errOut io.Writer) int {
 		return replay.Main(ctx, args[1:], out, errOut)
 	case "plan":
 		return plan.Main(args[1:], out, errOut)
+	case "doctor":
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		return doctor.Main(ctx, args[1:], out, errOut)
 	case "inspect", "inflight", "uncertain", "resolve", "forget":
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()

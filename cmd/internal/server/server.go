@@ -100,11 +100,7 @@ func (o *Options) OpenRedis() (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, redisFault(err)
 		}
-		if c.Username == "" && c.Password == "" { // of the servers; those of the URL are the Sentinels' for go-redis
-			c.Username, c.Password = c.SentinelUsername, c.SentinelPassword
-			c.SentinelUsername, c.SentinelPassword = "", ""
-		}
-		o.override(&c.Password)
+		o.failover(c)
 		return redis.NewFailoverClient(c), nil
 	}
 	c, err := redis.ParseURL(o.Redis)
@@ -113,6 +109,30 @@ func (o *Options) OpenRedis() (redis.UniversalClient, error) {
 	}
 	o.override(&c.Password)
 	return redis.NewClient(c), nil
+}
+
+// failover takes name and password of the URL, which are the Sentinels' for go-redis, for those of
+// the servers, unless those are there.
+func (o *Options) failover(c *redis.FailoverOptions) {
+	if c.Username == "" && c.Password == "" {
+		c.Username, c.Password = c.SentinelUsername, c.SentinelPassword
+		c.SentinelUsername, c.SentinelPassword = "", ""
+	}
+	o.override(&c.Password)
+}
+
+// Sentinels are the options by which -redis finds its server, or nil when it is no URL of Sentinels.
+func (o *Options) Sentinels() *redis.FailoverOptions {
+	u, err := url.Parse(o.Redis)
+	if err != nil || o.Redis == "" || o.Cluster || !u.Query().Has("master_name") {
+		return nil
+	}
+	c, err := redis.ParseFailoverURL(o.Redis)
+	if err != nil {
+		return nil
+	}
+	o.failover(c)
+	return c
 }
 
 func (o *Options) override(password *string) {

@@ -1,0 +1,237 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// Exit codes of Main.
+const (
+	// ExitWell: nothing was found, or notes alone.
+	ExitWell = 0
+	// ExitWarning: warnings were found, and nothing fatal.
+	ExitWarning = 1
+	// ExitUsage: wrong flags, or a server that could not be asked.
+	ExitUsage = 2
+	// ExitFatal: something fatal was found.
+	ExitFatal = 3
+	// ExitInterrupted: ctx ended.
+	ExitInterrupted = 130
+)
+
+// askTime bounds how long the servers may take.
+const askTime = 20 * time.Second
+
+// Finding is one, of Redis or of a database, as -json writes it.
+type Finding struct {
+	Severity string `json:"severity"` // fatal, warning or note
+	Code     string `json:"code"`
+	Server   string `json:"server,omitempty"` // none: the client
+	Detail   string `json:"detail"`           // what was seen
+	Why      string `json:"why"`              // what follows from it
+	Fix      string `json:"fix"`
+}
+
+// Report is what -json writes.
+type Report struct {
+	Findings []Finding `json:"findings"`
+	// Error tells what could not be asked; the findings are then not all.
+	Error string `json:"error,omitempty"`
+}
+
+// Main looks with the command's flags and returns an exit code. It returns soon after ctx has ended.
+func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
+	o, err := ParseOptions(args, out)
+	fail := func(code int, err error) int {
+		fmt.Fprintf(errOut, "onceward doctor: %s\n", o.Server.Hide(err.Error()))
+		return code
+	}
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return ExitWell
+	case err != nil:
+		return fail(ExitUsage, err)
+	}
+	logging.Disable() // go-redis writes what it also returns
+	found, asked := o.look(ctx)
+	if ctx.Err() != nil {
+		return fail(ExitInterrupted, errors.New("interrupted"))
+	}
+	report := Report{Findings: found}
+	if asked != nil {
+		report.Error = o.Server.Hide(asked.Error())
+	}
+	if err := report.write(out, o.JSON); err != nil {
+		return fail(ExitUsage, err)
+	}
+	if asked != nil {
+		return fail(ExitUsage, asked)
+	}
+	return code(found)
+}
+
+// code is the exit code of findings.
+func code(found []Finding) int {
+	worst := ExitWell
+	for _, f := range found {
+		switch f.Severity {
+		case redisadapter.Fatal.String():
+			return ExitFatal
+		case redisadapter.Warning.String():
+			worst = ExitWarning
+		}
+	}
+	return worst
+}
+
+// look asks the servers. What was found before an error is told with it.
+func (o *Options) look(ctx context.Context) ([]Finding, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	if o.Server.Redis != "" {
+		return o.lookAtRedis(ctx)
+	}
+	return o.lookAtSQL(ctx)
+}
+
+func (o *Options) lookAtRedis(ctx context.Context) ([]Finding, error) {
+	client, err := o.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = client.Close() }()
+	found, err := redisadapter.Preflight(ctx, client)
+	all := make([]Finding, 0, len(found))
+	for _, f := range found {
+		all = append(all, Finding{f.Severity.String(), string(f.Code), f.Server, f.Detail, f.Why, f.Fix})
+	}
+	if s := o.Server.Sentinels(); s != nil {
+		all = append(all, sentinels(ctx, s)...)
+	}
+	if err != nil {
+		err = fmt.Errorf("-redis: %w", err)
+	}
+	return all, err
+}
+
+// sentinels asks each whether enough of them see each other for a failover.
+func sentinels(ctx context.Context, s *redis.FailoverOptions) (found []Finding) {
+	for _, addr := range s.SentinelAddrs {
+		c := sentinel(s, addr)
+		err := c.CkQuorum(ctx, s.MasterName).Err()
+		_ = c.Close()
+		if err != nil {
+			found = append(found, Finding{
+				redisadapter.Warning.String(), "sentinel_quorum", addr, "SENTINEL CKQUORUM " + s.MasterName + ": " + err.Error(),
+				"without a quorum and a majority no replica is promoted when the master fails, and nothing is claimed until it is back",
+				"start the Sentinels that are missing: at least three, on machines of their own",
+			})
+		}
+	}
+	return found
+}
+
+// master is a client of the server that Sentinels name: one of theirs does not tell its address.
+func master(ctx context.Context, s *redis.FailoverOptions) (redis.UniversalClient, error) {
+	var errs []error
+	for _, addr := range s.SentinelAddrs {
+		c := sentinel(s, addr)
+		at, err := c.GetMasterAddrByName(ctx, s.MasterName).Result()
+		_ = c.Close()
+		if err == nil && len(at) == 2 {
+			return redis.NewClient(&redis.Options{
+				Addr: net.JoinHostPort(at[0], at[1]), Username: s.Username, Password: s.Password, DB: s.DB, TLSConfig: s.TLSConfig,
+			}), nil
+		}
+		errs = append(errs, fmt.Errorf("sentinel %s: %w", addr, err))
+	}
+	return nil, fmt.Errorf("-redis: no Sentinel names the master %q: %w", s.MasterName, errors.Join(errs...))
+}
+
+func sentinel(s *redis.FailoverOptions, addr string) *redis.SentinelClient {
+	return redis.NewSentinelClient(&redis.Options{
+		Addr: addr, Username: s.SentinelUsername, Password: s.SentinelPassword, TLSConfig: s.TLSConfig, DialerRetries: 1, MaxRetries: -1,
+	})
+}
+
+// client has the settings of the program, as far as the flags tell them.
+func (o *Options) client(ctx context.Context) (redis.UniversalClient, error) {
+	if s := o.Server.Sentinels(); s != nil {
+		return master(ctx, s)
+	}
+	client, err := o.Server.OpenRedis()
+	if err != nil {
+		return nil, err
+	}
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok || o.Reload == 0 && !o.ReplicaReads {
+		return client, nil
+	}
+	opts := *cluster.Options()
+	opts.ReadOnly = opts.ReadOnly || o.ReplicaReads
+	if o.Reload > 0 {
+		opts.ClusterStateReloadInterval = o.Reload
+	}
+	return redis.NewClusterClient(&opts), cluster.Close()
+}
+
+func (o *Options) lookAtSQL(ctx context.Context) ([]Finding, error) {
+	db, err := o.Server.OpenSQL(false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = db.Close() }()
+	found, err := sqladapter.Preflight(ctx, db, sqladapter.PreflightConfig{Dialect: o.Server.Dialect(), Schema: o.Schema, Tables: o.Tables})
+	all := make([]Finding, 0, len(found))
+	for _, f := range found {
+		all = append(all, Finding{f.Severity.String(), string(f.Code), f.Server, f.Detail, f.Why, f.Fix})
+	}
+	var input *dedup.InputError
+	switch {
+	case errors.As(err, &input) && input.Field == "Tables":
+		err = fmt.Errorf("-table %s", input.Reason)
+	case errors.As(err, &input) && input.Field == "Schema":
+		err = fmt.Errorf("-schema %s", input.Reason)
+	case err != nil:
+		err = fmt.Errorf("-sql: %w", err)
+	}
+	return all, err
+}
+
+// write is for people, or JSON.
+func (r *Report) write(out io.Writer, asJSON bool) error {
+	if asJSON {
+		if r.Findings == nil {
+			r.Findings = []Finding{}
+		}
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	}
+	count := make(map[string]int)
+	for _, f := range r.Findings {
+		count[f.Severity]++
+		where := f.Server
+		if where == "" {
+			where = "the client"
+		}
+		if _, err := fmt.Fprintf(out, "%-8s %s at %s: %s\n         why: %s\n         fix: %s\n", f.Severity, f.Code, where, f.Detail, f.Why, f.Fix); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(out, "%d fatal, %d warnings, %d notes\n", count["fatal"], count["warning"], count["note"])
+	return err
+}

@@ -1,0 +1,322 @@
+package doctor
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/servertest"
+)
+
+func TestParseOptionsRefuses(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                                    "-redis or -sql is missing",
+		"-redis redis://r -table t":           "need -sql",
+		"-redis redis://r -schema s":          "need -sql",
+		"-redis redis://r more":               `unexpected argument "more"`,
+		"-redis redis://r -cluster-reload 1s": "need -redis-cluster",
+		"-redis redis://r -replica-reads":     "need -redis-cluster",
+		"-redis redis://r -redis-cluster -cluster-reload -1s": "-cluster-reload is -1s",
+	} {
+		_, err := ParseOptions(strings.Fields(args), nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want one with %q", args, err, want)
+		}
+	}
+	var out bytes.Buffer
+	if _, err := ParseOptions([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "Exit code") {
+		t.Errorf("%v, %s", err, out.String())
+	}
+}
+
+// examine runs the command, and returns its exit code and report.
+func examine(t *testing.T, args ...string) (int, Report) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	code := Main(t.Context(), append(args, "-json"), &out, &errOut)
+	var r Report
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+		t.Fatalf("%v: exit code %d, %s%s", err, code, out.String(), errOut.String())
+	}
+	return code, r
+}
+
+// names requires a finding of a bad setup, with reason and fix, and the exit code that goes with it.
+func names(t *testing.T, severity, code string, args ...string) {
+	t.Helper()
+	exit, r := examine(t, args...)
+	for _, f := range r.Findings {
+		if f.Code != code {
+			continue
+		}
+		if f.Severity != severity || f.Detail == "" || f.Why == "" || f.Fix == "" {
+			t.Errorf("%+v", f)
+		}
+		if severity == "fatal" && exit != ExitFatal || severity == "warning" && exit != ExitWarning && exit != ExitFatal {
+			t.Errorf("exit code %d", exit)
+		}
+		return
+	}
+	t.Errorf("%s is not named: %+v", code, r)
+}
+
+// clean requires that nothing worse than a note is found.
+func clean(t *testing.T, args ...string) {
+	t.Helper()
+	if exit, r := examine(t, args...); exit != ExitWell {
+		t.Errorf("exit code %d, %+v", exit, r)
+	}
+}
+
+// Bad setups of Redis, each on servers of its own.
+func TestRedisSetups(t *testing.T) {
+	pair := servertest.Private(t, servertest.KindRedisPair)
+	url := "redis://" + pair.Addrs[0]
+	client := redis.NewClient(&redis.Options{Addr: pair.Addrs[0]})
+	t.Cleanup(func() { _ = client.Close() })
+	set := func(t *testing.T, name, value string) {
+		t.Helper()
+		if err := client.ConfigSet(t.Context(), name, value).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clean(t, "-redis", url)
+	t.Run("allkeys-lru", func(t *testing.T) {
+		set(t, "maxmemory-policy", "allkeys-lru")
+		names(t, "fatal", "eviction_policy", "-redis", url)
+		set(t, "maxmemory-policy", "noeviction")
+	})
+	t.Run("a replica is asked", func(t *testing.T) { names(t, "fatal", "replica_role", "-redis", "redis://"+pair.Addrs[1]) })
+	t.Run("no persistence, with a replica", func(t *testing.T) {
+		set(t, "appendonly", "no")
+		names(t, "fatal", "no_persistence_with_replicas", "-redis", url)
+		set(t, "appendonly", "yes")
+	})
+	t.Run("plaintext to another machine", func(t *testing.T) { names(t, "warning", "plaintext", "-redis", "redis://"+elsewhere(t, pair.Addrs[0])) })
+	t.Run("old server", func(t *testing.T) { names(t, "fatal", "version", "-redis", "redis://"+old(t)) })
+}
+
+func TestNoPersistence(t *testing.T) {
+	s := servertest.Private(t, servertest.KindRedis)
+	client := redis.NewClient(&redis.Options{Addr: s.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	if err := client.ConfigSet(t.Context(), "appendonly", "no").Err(); err != nil {
+		t.Fatal(err)
+	}
+	names(t, "warning", "no_persistence", "-redis", "redis://"+s.Addr)
+}
+
+// A quorum of Sentinels is lost when two of three are killed.
+func TestQuorum(t *testing.T) {
+	s := servertest.Private(t, servertest.KindRedisSentinel)
+	url := "redis://" + s.Addrs[2] + "?master_name=onceward"
+	deadline := time.Now().Add(40 * time.Second)
+	for exit, r := examine(t, "-redis", url); exit != ExitWell; exit, r = examine(t, "-redis", url) { // until they know each other
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", r)
+		}
+	}
+	s.Kill(4)
+	s.Kill(5)
+	for exit, _ := examine(t, "-redis", url); exit == ExitWell; exit, _ = examine(t, "-redis", url) {
+		if time.Now().After(deadline) {
+			t.Fatal("two Sentinels of three are gone, and nothing is found")
+		}
+	}
+	names(t, "warning", "sentinel_quorum", "-redis", url)
+}
+
+// The client of a Cluster, with what the program says of itself.
+func TestClusterClient(t *testing.T) {
+	addrs := servertest.RedisCluster(t)
+	cluster := []string{"-redis", "redis://" + addrs[0], "-redis-cluster"}
+	names(t, "warning", "cluster_reload_interval", cluster...)
+	clean(t, append(cluster, "-cluster-reload", "1s")...)
+	names(t, "fatal", "replica_reads", append(cluster, "-cluster-reload", "1s", "-replica-reads")...)
+}
+
+// elsewhere leads to a server by an address that is not loopback.
+func elsewhere(t *testing.T, to string) string {
+	t.Helper()
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		ip, ok := a.(*net.IPNet)
+		if !ok || ip.IP.IsLoopback() || ip.IP.To4() == nil {
+			continue
+		}
+		var listen net.ListenConfig
+		l, err := listen.Listen(t.Context(), "tcp", net.JoinHostPort(ip.IP.String(), "0"))
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		go serve(l, func(conn net.Conn) {
+			var d net.Dialer
+			server, err := d.DialContext(context.Background(), "tcp", to)
+			if err != nil {
+				return
+			}
+			defer func() { _ = server.Close() }()
+			go func() { _, _ = io.Copy(server, conn) }()
+			_, _ = io.Copy(conn, server)
+		})
+		return l.Addr().String()
+	}
+	t.Skip("NOT RUN: this machine has no address but loopback")
+	return ""
+}
+
+// serve hands each connection to a goroutine of its own, until the listener is closed.
+func serve(l net.Listener, handle func(net.Conn)) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer func() { _ = conn.Close() }()
+			handle(conn)
+		}()
+	}
+}
+
+// old is a server that says of itself what Redis 6.2 does, and takes no other command.
+func old(t *testing.T) string {
+	t.Helper()
+	const info = "# Server\r\nredis_version:6.2.14\r\nredis_mode:standalone\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n" +
+		"# Memory\r\nmaxmemory:1000000000\r\nused_memory:1000000\r\nmaxmemory_policy:noeviction\r\n# Persistence\r\naof_enabled:1\r\naof_last_write_status:ok\r\n"
+	var listen net.ListenConfig
+	l, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go serve(l, func(conn net.Conn) {
+		lines := bufio.NewScanner(conn)
+		for lines.Scan() {
+			var words int
+			_, _ = fmt.Sscanf(lines.Text(), "*%d", &words)
+			command := ""
+			for range words { // each behind its length
+				if lines.Scan() && lines.Scan() && command == "" {
+					command = lines.Text()
+				}
+			}
+			if strings.EqualFold(command, "info") {
+				_, _ = fmt.Fprintf(conn, "$%d\r\n%s\r\n", len(info), info)
+			} else {
+				_, _ = io.WriteString(conn, "-ERR unknown command\r\n")
+			}
+		}
+	})
+	return l.Addr().String()
+}
+
+// Bad setups of databases: what the DSN has, and tables of the test's own.
+func TestPostgresSetups(t *testing.T) {
+	dsn := servertest.Postgres(t)
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	table := servertest.Prefix(t)
+	if _, err := db.ExecContext(t.Context(), `CREATE UNLOGGED TABLE `+table+` (id uuid PRIMARY KEY)`); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = db.ExecContext(context.Background(), `DROP TABLE `+table) })
+	and := func(parameter string) string {
+		if strings.Contains(dsn, "?") {
+			return dsn + "&" + parameter
+		}
+		return dsn + "?" + parameter
+	}
+	clean(t, "-sql", and("synchronous_commit=on"))
+	names(t, "fatal", "unlogged", "-sql", dsn, "-table", table)
+	names(t, "fatal", "no_table", "-sql", dsn, "-table", table+"_not")
+	names(t, "warning", "synchronous_commit", "-sql", and("synchronous_commit=off"))
+	names(t, "warning", "simple_protocol", "-sql", and("default_query_exec_mode=simple_protocol"))
+	names(t, "fatal", "read_only", "-sql", and("default_transaction_read_only=on"))
+}
+
+func TestMariaDBSetups(t *testing.T) {
+	dsn := servertest.MariaDB(t)
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	table := servertest.Prefix(t)
+	if _, err := db.ExecContext(t.Context(), `CREATE TABLE `+table+` (id VARCHAR(64) COLLATE utf8mb4_general_ci PRIMARY KEY)`); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = db.ExecContext(context.Background(), `DROP TABLE `+table) })
+	names(t, "fatal", "collation", "-sql", dsn, "-table", table)
+	names(t, "fatal", "client_found_rows", "-sql", dsn+"&clientFoundRows=true")
+}
+
+func TestSQLiteSetups(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "shop.db")
+	db, err := sql.Open("sqlite", "file:"+file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	if _, err := db.ExecContext(t.Context(), `CREATE TABLE keys (id TEXT COLLATE NOCASE PRIMARY KEY)`); err != nil {
+		t.Fatal(err)
+	}
+	const well = "?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=synchronous(FULL)"
+	clean(t, "-sql", "file:"+file+well)
+	names(t, "fatal", "collation", "-sql", "file:"+file+well, "-table", "keys")
+	names(t, "warning", "busy_timeout", "-sql", "sqlite:"+file)
+	names(t, "fatal", "journal_mode", "-sql", "file:"+file+well+"&_pragma=journal_mode(OFF)")
+}
+
+// What cannot be asked is an error, never "all is well", and tells no password.
+func TestUnreachable(t *testing.T) {
+	var out, errOut bytes.Buffer
+	if code := Main(t.Context(), []string{"-redis", "redis://u:hunter22@127.0.0.1:1"}, &out, &errOut); code != ExitUsage || !strings.Contains(errOut.String(), "-redis: ") {
+		t.Errorf("exit code %d, %s%s", code, out.String(), errOut.String())
+	}
+	if code := Main(t.Context(), []string{"-sql", "postgres://u:hunter22@127.0.0.1:1/d"}, &out, &errOut); code != ExitUsage || !strings.Contains(errOut.String(), "-sql: ") {
+		t.Errorf("exit code %d, %s%s", code, out.String(), errOut.String())
+	}
+	if strings.Contains(out.String()+errOut.String(), "hunter22") {
+		t.Errorf("a password is told: %s%s", out.String(), errOut.String())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if code := Main(ctx, []string{"-redis", "redis://127.0.0.1:1"}, &out, &errOut); code != ExitInterrupted {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// For people: each finding with its reason and its fix, and a count.
+func TestText(t *testing.T) {
+	r := Report{Findings: []Finding{{"fatal", "eviction_policy", "h:1", "seen", "because", "do"}, {"note", "x", "", "seen", "because", "do"}}}
+	var out bytes.Buffer
+	if err := r.write(&out, false); err != nil {
+		t.Fatal(err)
+	}
+	const want = "fatal    eviction_policy at h:1: seen\n         why: because\n         fix: do\n" +
+		"note     x at the client: seen\n         why: because\n         fix: do\n1 fatal, 0 warnings, 1 notes\n"
+	if out.String() != want {
+		t.Errorf("%q", out.String())
+	}
+}
