@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -82,6 +83,34 @@ func TestAlerts(t *testing.T) {
 		if _, is := slices.BinarySearch(pages, strings.TrimPrefix(filepath.ToSlash(page), "../")); !is {
 			t.Errorf("%s belongs to no alert", page)
 		}
+	}
+}
+
+// The commands that the pages name are there.
+func TestRunbooksNameCommandsThatThereAre(t *testing.T) {
+	program, err := os.ReadFile("../cmd/onceward/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := filepath.Glob("../docs/runbooks/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, page := range there {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, command := range regexp.MustCompile("`onceward ([a-z]+)").FindAllStringSubmatch(string(text), -1) {
+			n++
+			if !regexp.MustCompile(`(?m)^  ` + command[1] + ` {2,}\w`).Match(program) {
+				t.Errorf("%s names onceward %s, which there is not", page, command[1])
+			}
+		}
+	}
+	if n < 5 {
+		t.Errorf("%d commands: this test looked in the wrong place", n)
 	}
 }
 
