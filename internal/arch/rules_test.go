@@ -126,7 +126,7 @@ var table = map[string]rule{
 		imports: []string{"dedup", "outbox", "retry", "telemetry/internal/meter", otelAPI, otelMetric},
 		tests:   []string{"kafkaadapter", "redisadapter", "telemetry/redismetric", "telemetry/saramametric", otel, prometheus, yaml},
 	},
-	"telemetry/redismetric":    {imports: []string{"redisadapter", "telemetry/internal/meter", otelAPI, otelMetric}, tests: []string{otel}},
+	"telemetry/redismetric":    {imports: []string{"redisadapter", "telemetry/internal/meter", otelAPI, otelMetric}, tests: []string{"internal/servertest", goRedis, otel}},
 	"telemetry/saramametric":   {imports: []string{"kafkaadapter", "telemetry/internal/meter", otelAPI, otelMetric, sarama}, tests: []string{otel}},
 	"telemetry/internal/meter": {imports: []string{otelAPI, otelMetric}},
 

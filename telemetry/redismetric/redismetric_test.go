@@ -3,13 +3,16 @@ package redismetric
 import (
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/attribute"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -116,5 +119,38 @@ func TestNewRefuses(t *testing.T) {
 	}
 	if _, err := New(sdk.NewMeterProvider(), ""); err == nil {
 		t.Error("no name is no error")
+	}
+}
+
+// A store of a real server: its health is collected, and findings of New come through the hook.
+func TestStoreOfAServer(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: servertest.Redis(t)})
+	defer func() { _ = client.Close() }()
+	m, collect := observed(t)
+	told := 0
+	store, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: servertest.Prefix(t), OnFinding: func(f redisadapter.Finding) {
+		told++
+		m.OnFinding(f)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.ObserveStore(store); err != nil {
+		t.Fatal(err)
+	}
+	counted := 0.0
+	got := collect()
+	for name, value := range got {
+		if strings.HasPrefix(name, "onceward.redis.findings") {
+			counted += value
+		}
+	}
+	if counted != float64(told) {
+		t.Errorf("%d findings were told, %v counted", told, counted)
+	}
+	for _, name := range []string{"amnesia", "suspect", "amnesia.remaining", "flagged", "breaker.open", "pipelines"} {
+		if value, is := got["onceward.redis."+name]; !is || value != 0 {
+			t.Errorf("%s is %v, there: %v", name, value, is)
+		}
 	}
 }
