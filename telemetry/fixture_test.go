@@ -71,7 +71,7 @@ func label(t testing.TB, name string, set attribute.Set) string {
 			named = a.Value.AsString() == "payments"
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%s=%s", strings.TrimPrefix(string(a.Key), "onceward."), a.Value.Emit()))
+		parts = append(parts, fmt.Sprintf("%s=%s", strings.TrimPrefix(string(a.Key), "onceward."), a.Value.String()))
 	}
 	if !named {
 		t.Errorf("%s is not named payments: %v", name, set.ToSlice())

@@ -28,7 +28,7 @@ func exposition(t *testing.T) (*sdk.MeterProvider, func() []string) {
 	}
 	return sdk.NewMeterProvider(sdk.WithReader(reader)), func() []string {
 		response := httptest.NewRecorder()
-		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(response, httptest.NewRequest("GET", "/metrics", nil))
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		if response.Code != 200 {
 			t.Fatalf("%d: %s", response.Code, response.Body)
 		}

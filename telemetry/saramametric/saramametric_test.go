@@ -30,12 +30,12 @@ func observed(t *testing.T) (*Metrics, func() map[string]float64) {
 				case metricdata.Sum[int64]:
 					for _, p := range data.DataPoints {
 						failed, _ := p.Attributes.Value(failedKey)
-						values[m.Name+" "+failed.Emit()] = float64(p.Value)
+						values[m.Name+" "+failed.String()] = float64(p.Value)
 					}
 				case metricdata.Gauge[float64]:
 					for _, p := range data.DataPoints {
 						pause, _ := p.Attributes.Value(pauseKey)
-						values[m.Name+" "+pause.Emit()] = p.Value
+						values[m.Name+" "+pause.String()] = p.Value
 					}
 				}
 			}
