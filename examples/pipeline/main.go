@@ -24,8 +24,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	_ "modernc.org/sqlite"
 
 	"github.com/onceward/onceward/dedup"
@@ -53,7 +55,7 @@ func run(ctx context.Context, brokers string, orders int) error {
 		suffix := "-" + strconv.FormatInt(time.Now().UnixMilli(), 36)
 		names = topics{orders: "orders" + suffix, bookings: "bookings" + suffix}
 	}
-	seeds, closeKafka, err := connect(brokers, names)
+	seeds, closeKafka, err := connect(brokers)
 	if err != nil {
 		return err
 	}
@@ -81,11 +83,11 @@ func run(ctx context.Context, brokers string, orders int) error {
 type topics struct{ orders, bookings string }
 
 // connect returns the addresses of brokers, and what ends them.
-func connect(brokers string, names topics) ([]string, func(), error) {
+func connect(brokers string) ([]string, func(), error) {
 	if brokers != "" {
 		return strings.Split(brokers, ","), func() {}, nil
 	}
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, names.orders, names.bookings))
+	c, err := kfake.NewCluster(kfake.NumBrokers(1))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -162,11 +164,30 @@ func (s *shop) open(ctx context.Context, later func(func())) (err error) {
 		return err
 	}
 	later(func() { _ = s.d.Close(context.WithoutCancel(ctx)) })
-	s.producer, err = kgo.NewClient(kgo.SeedBrokers(s.seeds...), kgo.AllowAutoTopicCreation())
+	s.producer, err = kgo.NewClient(kgo.SeedBrokers(s.seeds...))
 	if err != nil {
 		return err
 	}
 	later(s.producer.Close)
+	return s.createTopics(ctx)
+}
+
+func (s *shop) createTopics(ctx context.Context) error {
+	req := kmsg.NewPtrCreateTopicsRequest()
+	for _, name := range []string{s.names.orders, s.names.bookings} {
+		topic := kmsg.NewCreateTopicsRequestTopic()
+		topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, 4, -1
+		req.Topics = append(req.Topics, topic)
+	}
+	resp, err := req.RequestWith(ctx, s.producer)
+	if err != nil {
+		return err
+	}
+	for _, topic := range resp.Topics {
+		if err := kerr.ErrorForCode(topic.ErrorCode); err != nil {
+			return fmt.Errorf("create %s: %w", topic.Topic, err)
+		}
+	}
 	return nil
 }
 

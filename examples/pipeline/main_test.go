@@ -18,7 +18,7 @@ func TestPipeline(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			names := topics{orders: servertest.Prefix(t) + "-orders", bookings: servertest.Prefix(t) + "-bookings"}
-			seeds, closeKafka, err := connect(brokers(t), names)
+			seeds, closeKafka, err := connect(brokers(t))
 			if err != nil {
 				t.Fatal(err)
 			}
