@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
+	"github.com/onceward/onceward/cmd/internal/flags"
 )
 
 const (
@@ -64,7 +65,6 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	var o Options
 	var kafka, redis, fault string
 	f := flag.NewFlagSet("demo", flag.ContinueOnError)
-	f.SetOutput(io.Discard) // the caller prints errors
 	f.IntVar(&o.Messages, "messages", 1000, "number of unique `ids` to produce")
 	f.StringVar(&o.File, "file", "", "NDJSON `file` to produce instead: each line a message")
 	f.StringVar(&o.Key, "key", "", "`field` of the file that holds a message's id; dots go inside: data.id")
@@ -78,12 +78,7 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	f.DurationVar(&o.Timeout, "timeout", 3*time.Minute, "give up on a composition after this time")
 	f.BoolVar(&o.Keep, "keep", false, "keep the ledger and say where it is")
 	f.StringVar(&fault, "break", "", "break the workers, to see this fail: `record` (skip the record) or effect (skip the effect)")
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(out, usage)
-			f.SetOutput(out)
-			f.PrintDefaults()
-		}
+	if err := flags.Parse(f, args, usage, out); err != nil {
 		return o, err
 	}
 	set := make(map[string]bool)
@@ -95,9 +90,6 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	}
 	if o.Redis, err = addresses("redis", redis, set["redis"]); err != nil {
 		return o, err
-	}
-	if f.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	return o, o.check(set)
 }

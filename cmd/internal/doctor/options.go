@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceward/onceward/cmd/internal/flags"
 	"github.com/onceward/onceward/cmd/internal/server"
 )
 
@@ -51,23 +52,14 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	var o Options
 	var tables string
 	f := flag.NewFlagSet("doctor", flag.ContinueOnError)
-	f.SetOutput(io.Discard) // the caller prints errors
 	o.Server.Flags(f)
 	f.DurationVar(&o.Reload, "cluster-reload", 0, "ClusterStateReloadInterval of the program, as in 1s (default go-redis's own, one minute)")
 	f.BoolVar(&o.ReplicaReads, "replica-reads", false, "the program sets ReadOnly, RouteByLatency or RouteRandomly")
 	f.StringVar(&o.Schema, "schema", "", "`schema` of the tables (default the connection's own)")
 	f.StringVar(&tables, "table", "", "`names` of tables whose keys tell duplicates, with commas between: onceward_marks, onceward_claims, your own")
 	f.BoolVar(&o.JSON, "json", false, "write JSON")
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(out, usage)
-			f.SetOutput(out)
-			f.PrintDefaults()
-		}
+	if err := flags.Parse(f, args, usage, out); err != nil {
 		return o, err
-	}
-	if f.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	if tables != "" {
 		o.Tables = strings.Split(tables, ",")

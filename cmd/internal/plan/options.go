@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceward/onceward/cmd/internal/flags"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -68,7 +69,6 @@ Flags:
 func ParseOptions(args []string, out io.Writer) (Options, error) {
 	var o Options
 	f := flag.NewFlagSet("plan", flag.ContinueOnError)
-	f.SetOutput(io.Discard) // the caller prints errors
 	f.Float64Var(&o.Rate, "rate", 0, "`messages` a second, duplicates included, as a mean over the window")
 	f.DurationVar(&o.Window, "window", 0, "window of the Deduper, as in 72h")
 	share(f, &o.Dup, "dup", 0, "`share` of the messages that are duplicates, as in 0.05 or 5%")
@@ -80,16 +80,8 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	share(f, &o.Spare, "spare", DefaultSpare, "`share` to add to what is reckoned, as in 0.3 or 30%")
 	share(f, &o.FalsePositives, "bloom", DefaultFalsePositives, "goal for the `share` of new keys that a Bloom filter does not know for new")
 	f.BoolVar(&o.JSON, "json", false, "write JSON")
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(out, usage)
-			f.SetOutput(out)
-			f.PrintDefaults()
-		}
+	if err := flags.Parse(f, args, usage, out); err != nil {
 		return o, err
-	}
-	if f.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	return o, o.check()
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceward/onceward/cmd/internal/flags"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -98,20 +99,11 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	var o Options
 	var r raw
 	f := flag.NewFlagSet("replay", flag.ContinueOnError)
-	f.SetOutput(io.Discard) // the caller prints errors
 	o.kafkaFlags(f, &r)
 	o.redisFlags(f, &r)
 	o.letterFlags(f)
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(out, usage)
-			f.SetOutput(out)
-			f.PrintDefaults()
-		}
+	if err := flags.Parse(f, args, usage, out); err != nil {
 		return o, err
-	}
-	if f.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	if err := o.resolve(r); err != nil {
 		return o, err

@@ -1,0 +1,27 @@
+// Package flags parses what follows the name of a command.
+package flags
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+)
+
+// Parse sets the flags of f from args, which hold nothing else. Asked for help it writes usage and
+// the flags to out and returns flag.ErrHelp; every other error is the caller's to print.
+func Parse(f *flag.FlagSet, args []string, usage string, out io.Writer) error {
+	f.SetOutput(io.Discard)
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprint(out, usage)
+			f.SetOutput(out)
+			f.PrintDefaults()
+		}
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	return nil
+}
