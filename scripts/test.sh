@@ -18,8 +18,8 @@ flags=(-race -timeout 15m)
 case "$mode" in
   unit) ;;
   # -count=1: a result kept from an earlier run says nothing about the servers of this one.
-  full) report+=(-noskip) flags+=(-count=1) ;;
-  long) report+=(-noskip) flags=(-race -count=1 -timeout 6h -tags long) && export ONCEWARD_LONG=1 ;;
+  full) report+=(-noskip) flags+=(-count=1) && export ONCEWARD_TORTURE=${ONCEWARD_TORTURE:-ci} ;;
+  long) report+=(-noskip) flags=(-race -count=1 -timeout 6h -tags long) && export ONCEWARD_LONG=1 ONCEWARD_TORTURE=${ONCEWARD_TORTURE:-ci} ;;
   *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "$0" >&2 && exit 2 ;;
 esac
 
@@ -47,7 +47,7 @@ servers_up() {
 }
 
 # The packages that take longest begin first, or the last of them would end alone.
-longest=(integration/kafka redisadapter integration/sql cmd/internal/demo integration/redis)
+longest=(integration/kafka redisadapter integration/sql integration/torture cmd/internal/demo integration/redis)
 
 # test_modules: all packages of all modules in one go, two at a time on two cores: most of what they
 # do is to wait for servers. More than three at a time are more than these can bear.
