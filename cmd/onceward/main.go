@@ -47,7 +47,7 @@ Commands:
   uncertain  the keys of which somebody has to find out whether their effect has happened
   resolve    says how an uncertain key has ended
   forget     makes a key claimable again
-  doctor     what loses claims, records or effects in this Redis or database
+  doctor     what loses claims, records or effects in this Redis, database or Kafka
   help       this text
 
 "onceward COMMAND -h" has the flags and the exit codes of a command. All have 0 for success, 2 for

@@ -25,7 +25,7 @@ func TestRun(t *testing.T) {
 		{"inspect", 2, "", "onceward inspect: KEY is missing"},
 		{"inspect -h", 0, "Exit code", ""},
 		{"inflight", 2, "", "onceward inflight: -redis or -sql is missing"},
-		{"doctor", 2, "", "onceward doctor: -redis or -sql is missing"},
+		{"doctor", 2, "", "onceward doctor: -redis, -sql, -brokers or -kafka-config is missing"},
 		{"doctor -h", 0, "Exit code", ""},
 		{"dance", 2, "", `unknown command "dance"`},
 	} {

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,11 +37,11 @@ const (
 // askTime bounds how long the servers may take.
 const askTime = 20 * time.Second
 
-// Finding is one, of Redis or of a database, as -json writes it.
+// Finding is one, as -json writes it.
 type Finding struct {
 	Severity string `json:"severity"` // fatal, warning or note
 	Code     string `json:"code"`
-	Server   string `json:"server,omitempty"` // none: the client
+	Server   string `json:"server,omitempty"` // or the file; none: the client
 	Detail   string `json:"detail"`           // what was seen
 	Why      string `json:"why"`              // what follows from it
 	Fix      string `json:"fix"`
@@ -88,9 +90,9 @@ func code(found []Finding) int {
 	worst := ExitWell
 	for _, f := range found {
 		switch f.Severity {
-		case redisadapter.Fatal.String():
+		case fatal:
 			return ExitFatal
-		case redisadapter.Warning.String():
+		case warning:
 			worst = ExitWarning
 		}
 	}
@@ -101,10 +103,33 @@ func code(found []Finding) int {
 func (o *Options) look(ctx context.Context) ([]Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	if o.Server.Redis != "" {
-		return o.lookAtRedis(ctx)
+	var found []Finding
+	var errs []error
+	for _, part := range []struct {
+		wanted bool
+		look   func(context.Context) ([]Finding, error)
+	}{
+		{o.Server.Redis != "", o.lookAtRedis}, {o.Server.SQL != "", o.lookAtSQL},
+		{o.inKafka(), o.lookAtKafka}, {o.KafkaConfig != "", o.lookAtConfig},
+	} {
+		if part.wanted {
+			more, err := part.look(ctx)
+			found, errs = append(found, more...), append(errs, err)
+		}
 	}
-	return o.lookAtSQL(ctx)
+	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(rank(a), rank(b)) })
+	return found, errors.Join(errs...)
+}
+
+// rank orders findings, worst first.
+func rank(f Finding) int { return slices.Index([]string{fatal, warning, note}, f.Severity) }
+
+func (o *Options) lookAtConfig(context.Context) ([]Finding, error) {
+	c, err := readClientConfig(o.KafkaConfig)
+	if err != nil {
+		return nil, err
+	}
+	return c.look(), nil
 }
 
 func (o *Options) lookAtRedis(ctx context.Context) ([]Finding, error) {
@@ -135,7 +160,7 @@ func sentinels(ctx context.Context, s *redis.FailoverOptions) (found []Finding) 
 		_ = c.Close()
 		if err != nil {
 			found = append(found, Finding{
-				redisadapter.Warning.String(), "sentinel_quorum", addr, "SENTINEL CKQUORUM " + s.MasterName + ": " + err.Error(),
+				warning, "sentinel_quorum", addr, "SENTINEL CKQUORUM " + s.MasterName + ": " + err.Error(),
 				"without a quorum and a majority no replica is promoted when the master fails, and nothing is claimed until it is back",
 				"start the Sentinels that are missing: at least three, on machines of their own",
 			})
@@ -232,6 +257,6 @@ func (r *Report) write(out io.Writer, asJSON bool) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(out, "%d fatal, %d warnings, %d notes\n", count["fatal"], count["warning"], count["note"])
+	_, err := fmt.Fprintf(out, "%d fatal, %d warnings, %d notes\n", count[fatal], count[warning], count[note])
 	return err
 }

@@ -23,12 +23,20 @@ import (
 
 func TestParseOptionsRefuses(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                                    "-redis or -sql is missing",
-		"-redis redis://r -table t":           "need -sql",
-		"-redis redis://r -schema s":          "need -sql",
-		"-redis redis://r more":               `unexpected argument "more"`,
-		"-redis redis://r -cluster-reload 1s": "need -redis-cluster",
-		"-redis redis://r -replica-reads":     "need -redis-cluster",
+		"":                                                    "-redis, -sql, -brokers or -kafka-config is missing",
+		"-brokers a:1 -redis-cluster":                         "-redis or -sql is missing",
+		"-brokers a -window 1h -topics t":                     `-brokers: "a" is not host:port`,
+		"-tls -window 1h -topics t":                           `-brokers: "" is not host:port`,
+		"-brokers a:1 -topics t":                              "-window is missing",
+		"-brokers a:1 -window 1h":                             "-topics or -group is missing",
+		"-brokers a:1 -window 1h -topics t,":                  "-topics has an empty name",
+		"-redis redis://r -window 1h":                         "need -brokers",
+		"-kafka-config f -group g":                            "need -brokers",
+		"-redis redis://r -table t":                           "need -sql",
+		"-redis redis://r -schema s":                          "need -sql",
+		"-redis redis://r more":                               `unexpected argument "more"`,
+		"-redis redis://r -cluster-reload 1s":                 "need -redis-cluster",
+		"-redis redis://r -replica-reads":                     "need -redis-cluster",
 		"-redis redis://r -redis-cluster -cluster-reload -1s": "-cluster-reload is -1s",
 	} {
 		_, err := ParseOptions(strings.Fields(args), nil)

@@ -1,18 +1,12 @@
 package replay
 
 import (
-	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/twmb/franz-go/pkg/sasl"
-	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/onceward/onceward/kafkaadapter"
 )
@@ -23,11 +17,10 @@ const maxMessage = 64 << 20
 
 // kafkaConfig is that of all connections to Kafka.
 func kafkaConfig(o Options) (*sarama.Config, error) {
-	c := sarama.NewConfig()
-	c.ClientID = "onceward-replay"
-	c.Version = sarama.V2_8_0_0
-	c.Net.DialTimeout, c.Net.ReadTimeout, c.Net.WriteTimeout = 10*time.Second, 10*time.Second, 10*time.Second
-	c.Metadata.AllowAutoTopicCreation = false // a letter of a topic that is gone must not bring it back
+	c, err := o.Kafka.Config("onceward-replay")
+	if err != nil {
+		return nil, err
+	}
 	c.Consumer.IsolationLevel = sarama.ReadCommitted
 	c.Consumer.Return.Errors = true
 	c.Consumer.MaxWaitTime = 100 * time.Millisecond
@@ -35,86 +28,8 @@ func kafkaConfig(o Options) (*sarama.Config, error) {
 	c.Producer.Return.Successes = true
 	c.Producer.MaxMessageBytes = maxMessage
 	c.Producer.Partitioner = newHomePartitioner
-	if o.TLS.On {
-		var err error
-		if c.Net.TLS.Config, err = tlsConfig(o.TLS); err != nil {
-			return nil, err
-		}
-		c.Net.TLS.Enable = true
-	}
-	if o.SASL.User != "" {
-		authenticate(c, o.SASL)
-	}
 	return c, kafkaadapter.CheckProducer(c)
 }
-
-func tlsConfig(t TLS) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if t.CA != "" {
-		pem, err := os.ReadFile(t.CA)
-		if err != nil {
-			return nil, fmt.Errorf("-tls-ca: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("-tls-ca: %s has no PEM certificate", t.CA)
-		}
-	}
-	if t.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-		if err != nil {
-			return nil, fmt.Errorf("-tls-cert and -tls-key: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
-}
-
-func authenticate(c *sarama.Config, s SASL) {
-	c.Net.SASL.Enable = true
-	c.Net.SASL.User, c.Net.SASL.Password = s.User, s.Password
-	auth := scram.Auth{User: s.User, Pass: s.Password}
-	var mechanism sasl.Mechanism
-	switch s.Mechanism {
-	case "plain":
-		c.Net.SASL.Mechanism = sarama.SASLTypePlaintext
-		return
-	case "scram-sha-256":
-		c.Net.SASL.Mechanism, mechanism = sarama.SASLTypeSCRAMSHA256, auth.AsSha256Mechanism()
-	default:
-		c.Net.SASL.Mechanism, mechanism = sarama.SASLTypeSCRAMSHA512, auth.AsSha512Mechanism()
-	}
-	c.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{mechanism: mechanism} }
-}
-
-// scramClient is a sarama.SCRAMClient: sarama has the messages of SASL, and leaves what
-// stands in them to its users.
-type scramClient struct {
-	mechanism sasl.Mechanism
-	session   sasl.Session
-	first     []byte // until it has been sent
-	done      bool
-}
-
-// Begin implements sarama.SCRAMClient; the mechanism has the credentials.
-func (c *scramClient) Begin(string, string, string) (err error) {
-	c.session, c.first, err = c.mechanism.Authenticate(context.Background(), "")
-	return err
-}
-
-// Step implements sarama.SCRAMClient.
-func (c *scramClient) Step(challenge string) (response string, err error) {
-	if c.first != nil {
-		response, c.first = string(c.first), nil
-		return response, nil
-	}
-	var out []byte
-	c.done, out, err = c.session.Challenge([]byte(challenge))
-	return string(out), err
-}
-
-// Done implements sarama.SCRAMClient.
-func (c *scramClient) Done() bool { return c.done }
 
 // homePartitioner sends a message to the partition it came from, where what is left of its
 // key still goes, whoever's hash chose it; and by its key when there is no such partition.
@@ -161,7 +76,7 @@ func openKafka(o Options) (_ *kafka, err error) {
 			err = fmt.Errorf("-brokers: %w", err)
 		}
 	}()
-	if k.client, err = sarama.NewClient(o.Brokers, c); err != nil {
+	if k.client, err = sarama.NewClient(o.Kafka.Brokers, c); err != nil {
 		return nil, err
 	}
 	if k.admin, err = sarama.NewClusterAdminFromClient(k.client); err != nil {

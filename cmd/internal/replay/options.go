@@ -5,27 +5,22 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
+	"github.com/onceward/onceward/cmd/internal/broker"
 	"github.com/onceward/onceward/cmd/internal/flags"
 	"github.com/onceward/onceward/redisadapter"
 )
 
 // Options are the flags of the command.
 type Options struct {
-	// Brokers are bootstrap addresses.
-	Brokers []string
+	// Kafka is where the topics are.
+	Kafka broker.Options
 	// Topic has the dead letters.
 	Topic string
 	// Group remembers which letters are done.
 	Group string
-	// TLS and SASL of the connections to Kafka.
-	TLS  TLS
-	SASL SASL
 
 	// Redis is the URL of the consumer's store.
 	Redis string
@@ -48,17 +43,6 @@ type Options struct {
 	Error string
 	// Expired sends letters too that may have been processed longer than Window ago.
 	Expired bool
-}
-
-// TLS is how to encrypt.
-type TLS struct {
-	On            bool
-	CA, Cert, Key string // files
-}
-
-// SASL is how to authenticate.
-type SASL struct {
-	User, Password, Mechanism string
 }
 
 // DefaultGroup is the consumer group unless -group names another.
@@ -90,7 +74,7 @@ Flags:
 
 // raw are flags that need a second look.
 type raw struct {
-	brokers, layout, secretEnv, saslPasswordEnv, redisPasswordEnv string
+	layout, secretEnv, redisPasswordEnv string
 }
 
 // ParseOptions reads the flags, and secrets from the environment. flag.ErrHelp is returned
@@ -99,7 +83,7 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	var o Options
 	var r raw
 	f := flag.NewFlagSet("replay", flag.ContinueOnError)
-	o.kafkaFlags(f, &r)
+	o.kafkaFlags(f)
 	o.redisFlags(f, &r)
 	o.letterFlags(f)
 	if err := flags.Parse(f, args, usage, out); err != nil {
@@ -111,17 +95,10 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	return o, o.check()
 }
 
-func (o *Options) kafkaFlags(f *flag.FlagSet, r *raw) {
-	f.StringVar(&r.brokers, "brokers", "", "bootstrap `addresses` host:port,...")
+func (o *Options) kafkaFlags(f *flag.FlagSet) {
+	o.Kafka.Flags(f)
 	f.StringVar(&o.Topic, "topic", "", "dead-letter `topic`")
 	f.StringVar(&o.Group, "group", DefaultGroup, "consumer `group` that remembers which letters are done; not the consumer's")
-	f.BoolVar(&o.TLS.On, "tls", false, "encrypt connections to Kafka")
-	f.StringVar(&o.TLS.CA, "tls-ca", "", "PEM `file` with the brokers' authorities; the system's otherwise")
-	f.StringVar(&o.TLS.Cert, "tls-cert", "", "PEM `file` with the client's certificate")
-	f.StringVar(&o.TLS.Key, "tls-key", "", "PEM `file` with the client's key")
-	f.StringVar(&o.SASL.User, "sasl-user", "", "`name` to authenticate with")
-	f.StringVar(&r.saslPasswordEnv, "sasl-password-env", "", "`variable` of the environment that holds the password")
-	f.StringVar(&o.SASL.Mechanism, "sasl-mechanism", "", "`mechanism`: plain, scram-sha-256 or scram-sha-512 (default scram-sha-512)")
 }
 
 func (o *Options) redisFlags(f *flag.FlagSet, r *raw) {
@@ -162,20 +139,15 @@ func (o *Options) resolve(r raw) error {
 		return fmt.Errorf("-layout is %q; rich, seen-only, compact and mixed are known", r.layout)
 	}
 	o.Store.Layout = layout
-	for a := range strings.SplitSeq(r.brokers, ",") {
-		a = strings.TrimSpace(a)
-		if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" {
-			return fmt.Errorf("-brokers: %q is not host:port", a)
-		}
-		o.Brokers = append(o.Brokers, a)
+	if err := o.Kafka.Check(); err != nil {
+		return err
 	}
 	var secret string
 	for _, v := range []struct {
 		flag, name string
 		to         *string
 	}{
-		{"-sasl-password-env", r.saslPasswordEnv, &o.SASL.Password}, {"-redis-password-env", r.redisPasswordEnv, &o.RedisPassword},
-		{"-secret-env", r.secretEnv, &secret},
+		{"-redis-password-env", r.redisPasswordEnv, &o.RedisPassword}, {"-secret-env", r.secretEnv, &secret},
 	} {
 		if *v.to = os.Getenv(v.name); v.name != "" && *v.to == "" {
 			return fmt.Errorf("%s: the environment has no %s", v.flag, v.name)
@@ -202,16 +174,6 @@ func (o *Options) check() error {
 		return errors.New("-window is missing, or not positive: it tells letters whose messages may have been processed, and forgotten, since")
 	case o.Max < 0:
 		return fmt.Errorf("-max is %d; it must not be negative", o.Max)
-	case !o.TLS.On && (o.TLS.CA != "" || o.TLS.Cert != "" || o.TLS.Key != ""):
-		return errors.New("-tls-ca, -tls-cert and -tls-key need -tls")
-	case (o.TLS.Cert == "") != (o.TLS.Key == ""):
-		return errors.New("-tls-cert and -tls-key need each other")
-	case (o.SASL.User == "") != (o.SASL.Password == ""):
-		return errors.New("-sasl-user and -sasl-password-env need each other")
-	case o.SASL.User == "" && o.SASL.Mechanism != "":
-		return errors.New("-sasl-mechanism needs -sasl-user")
-	case !slices.Contains([]string{"", "plain", "scram-sha-256", "scram-sha-512"}, o.SASL.Mechanism):
-		return fmt.Errorf("-sasl-mechanism is %q; plain, scram-sha-256 and scram-sha-512 are known", o.SASL.Mechanism)
 	}
 	return nil
 }

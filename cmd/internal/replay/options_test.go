@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceward/onceward/cmd/internal/broker"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -23,9 +24,9 @@ func TestParseOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(o.Brokers, []string{"a:1", "b:2"}) || o.Group != DefaultGroup || o.SASL != (SASL{"u", "k", ""}) || o.RedisPassword != "r" ||
+	if !slices.Equal(o.Kafka.Brokers, []string{"a:1", "b:2"}) || o.Group != DefaultGroup || o.Kafka.SASL != (broker.SASL{User: "u", Password: "k"}) || o.RedisPassword != "r" ||
 		o.Store.Layout != redisadapter.Mixed || string(o.Store.Secret) != "0123456789abcdef" || o.Store.ExpectedKeys != 9 ||
-		!slices.Equal(o.IDs, []string{"x", "y"}) || !o.DryRun || !o.TLS.On || o.Window != time.Hour || o.Store.Prefix != "ow" {
+		!slices.Equal(o.IDs, []string{"x", "y"}) || !o.DryRun || !o.Kafka.TLS.On || o.Window != time.Hour || o.Store.Prefix != "ow" {
 		t.Errorf("%+v", o)
 	}
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/onceward/onceward/cmd/internal/broker"
 )
 
 // certificate makes a certificate that is its own authority, and writes both parts down.
@@ -64,7 +66,7 @@ func TestTLSAndSASL(t *testing.T) {
 		c := groupConfig()
 		c.Net.TLS.Enable = true
 		c.Net.TLS.Config = &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-		authenticate(c, SASL{"plain-user", "secret", "plain"})
+		broker.Authenticate(c, broker.SASL{User: "plain-user", Password: "secret", Mechanism: "plain"})
 		return c
 	}
 	r := newRigOn(t, config, kfake.EnableSASL(), kfake.Superuser("PLAIN", "plain-user", "secret"),

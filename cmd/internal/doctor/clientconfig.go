@@ -1,0 +1,301 @@
+package doctor
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxConfig bounds what is read of a configuration file, in bytes.
+const maxConfig = 1 << 20
+
+// clientConfig is what a file says of a Kafka client: canonical names, and values in lower case.
+type clientConfig struct {
+	file   string
+	values map[string]string
+	names  map[string]string // canonical to as it is written
+	spring bool              // its default of enable.auto.commit is another
+}
+
+// canonical makes one of the spellings of a name: enable.auto.commit, enable-auto-commit,
+// KAFKA_ENABLE_AUTO_COMMIT, EnableAutoCommit.
+func canonical(name string) string {
+	return strings.NewReplacer(".", "", "-", "", "_", "").Replace(strings.ToLower(name))
+}
+
+// Settings that are looked at, as their canonical ends: what stands before (spring.kafka.consumer.)
+// says whose they are. Those of sarama.Config have their path.
+const (
+	autoCommit      = "enableautocommit"
+	saramaAuto      = "consumeroffsetsautocommitenable"
+	autoStore       = "enableautooffsetstore"
+	offsetReset     = "autooffsetreset"
+	saramaInitial   = "consumeroffsetsinitial"
+	isolation       = "isolationlevel"
+	session         = "sessiontimeoutms"
+	heartbeat       = "heartbeatintervalms"
+	maxPoll         = "maxpollintervalms"
+	assignors       = "partitionassignmentstrategy"
+	group           = "groupid"
+	acks            = "acks"
+	requiredAcks    = "requestrequiredacks"
+	saramaAcks      = "producerrequiredacks"
+	idempotence     = "enableidempotence"
+	transactionalID = "transactionalid"
+)
+
+var (
+	ofConsumers = []string{autoCommit, saramaAuto, autoStore, offsetReset, saramaInitial, isolation, session, heartbeat, maxPoll, assignors, group}
+	ofProducers = []string{saramaAcks, requiredAcks, acks, idempotence, transactionalID}
+)
+
+// readClientConfig reads Java properties, a file of librdkafka's names, an environment file or JSON.
+func readClientConfig(file string) (*clientConfig, error) {
+	f, err := os.Open(file) //nolint:gosec // the operator names it
+	if err != nil {
+		return nil, fmt.Errorf("-kafka-config: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("-kafka-config: %w", err)
+	case len(text) > maxConfig:
+		return nil, fmt.Errorf("-kafka-config: %s is larger than %d bytes", file, maxConfig)
+	}
+	var written map[string]string
+	switch trimmed := strings.TrimSpace(string(text)); {
+	case slices.Contains([]string{".yml", ".yaml"}, filepath.Ext(file)):
+		return nil, fmt.Errorf("-kafka-config: %s is YAML, which is not read: write its settings as properties or JSON", file)
+	case strings.HasPrefix(trimmed, "{"):
+		written, err = readJSON(trimmed)
+	default:
+		written, err = readProperties(trimmed)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("-kafka-config: %s: %w", file, err)
+	}
+	c := &clientConfig{file: file, values: make(map[string]string), names: make(map[string]string)}
+	for _, name := range slices.Sorted(maps.Keys(written)) {
+		c.add(name, written[name])
+	}
+	if len(c.values) == 0 {
+		return nil, fmt.Errorf("-kafka-config: %s has no setting of a consumer or producer that is known here, such as group.id, enable.auto.commit or acks", file)
+	}
+	return c, nil
+}
+
+// add takes a setting that is looked at. The longest end wins: the acks of request.required.acks are its own.
+func (c *clientConfig) add(name, value string) {
+	text, end := canonical(name), ""
+	for _, known := range slices.Concat(ofConsumers, ofProducers) {
+		if strings.HasSuffix(text, known) && len(known) > len(end) {
+			end = known
+		}
+	}
+	if end == "" {
+		return
+	}
+	c.spring = c.spring || strings.HasPrefix(text, "spring")
+	c.values[end] = strings.ToLower(strings.Trim(strings.TrimSpace(value), `"'`))
+	c.names[end] = name
+}
+
+// readProperties reads lines "name=value" or "name: value", comments and continued lines.
+func readProperties(text string) (map[string]string, error) {
+	all := make(map[string]string)
+	lines := bufio.NewScanner(strings.NewReader(text))
+	lines.Buffer(nil, maxConfig+1)
+	number, before := 0, ""
+	for lines.Scan() {
+		number++
+		line := before + strings.TrimSpace(lines.Text())
+		before = ""
+		if line == "" || line[0] == '#' || line[0] == '!' || line[0] == '[' {
+			continue
+		}
+		if rest, more := strings.CutSuffix(line, `\`); more {
+			before = rest
+			continue
+		}
+		at := strings.IndexAny(line, "=:")
+		if at <= 0 { // the line may hold a password
+			return nil, fmt.Errorf("line %d is not name=value", number)
+		}
+		all[strings.TrimSpace(strings.TrimPrefix(line[:at], "export "))] = line[at+1:]
+	}
+	return all, lines.Err()
+}
+
+// readJSON reads an object of names, or of objects as sarama.Config is one; their names are joined.
+func readJSON(text string) (map[string]string, error) {
+	var tree map[string]any
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(&tree); err != nil {
+		return nil, errors.New("is no JSON object") // what is in it may be a password
+	}
+	all := make(map[string]string)
+	var walk func(prefix string, of map[string]any)
+	walk = func(prefix string, of map[string]any) {
+		for name, value := range of {
+			switch v := value.(type) {
+			case map[string]any:
+				walk(prefix+name+".", v)
+			case []any:
+				words := make([]string, len(v))
+				for i, word := range v {
+					words[i] = fmt.Sprint(word)
+				}
+				all[prefix+name] = strings.Join(words, ",")
+			case nil:
+			default:
+				all[prefix+name] = fmt.Sprint(v)
+			}
+		}
+	}
+	walk("", tree)
+	return all, nil
+}
+
+// has reports whether one of the settings is there.
+func (c *clientConfig) has(names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { _, ok := c.values[name]; return ok })
+}
+
+// look names what loses or doubles messages.
+func (c *clientConfig) look() (found []Finding) {
+	if c.has(ofConsumers) {
+		for _, check := range []func() []Finding{c.atCommits, c.atReset, c.atIsolation, c.atSession, c.atAssignors} {
+			found = append(found, check()...)
+		}
+	}
+	if c.has(ofProducers) {
+		found = append(found, c.atAcks()...)
+	}
+	return found
+}
+
+func (c *clientConfig) finding(severity, code, detail, why, fix string) []Finding {
+	return []Finding{{Severity: severity, Code: code, Server: c.file, Detail: detail, Why: why, Fix: fix}}
+}
+
+// said is how a setting is written, with its value.
+func (c *clientConfig) said(name string) string { return c.names[name] + " is " + c.values[name] }
+
+// get is the value of the first of names that is there.
+func (c *clientConfig) get(names ...string) (name, value string) {
+	for _, n := range names {
+		if v, ok := c.values[n]; ok {
+			return n, v
+		}
+	}
+	return "", ""
+}
+
+func (c *clientConfig) atCommits() []Finding {
+	const (
+		why = "the client commits by the clock what it has handed out, done or not: after a crash nobody gets those messages again"
+		fix = "set enable.auto.commit to false (sarama: Consumer.Offsets.AutoCommit.Enable, franz-go: DisableAutoCommit) and commit after the record, as kafkaadapter does"
+	)
+	name, value := c.get(autoCommit, saramaAuto)
+	switch {
+	case value == "false":
+		return nil
+	case name == "" && c.spring:
+		return nil // Spring's own default is false
+	case c.values[autoStore] == "false":
+		return c.finding(note, "auto_commit_of_stored", c.said(autoStore)+", and offsets are committed by the clock",
+			"what the program stores is committed: an offset that it stores before the record is lost by a crash", "store an offset after the record alone")
+	case name == "":
+		return c.finding(fatal, "auto_commit", "enable.auto.commit is not set, and true without", why, fix)
+	}
+	return c.finding(fatal, "auto_commit", c.said(name), why, fix)
+}
+
+func (c *clientConfig) atReset() []Finding {
+	name, value := c.get(offsetReset, saramaInitial)
+	detail := "auto.offset.reset is not set, and latest without"
+	switch {
+	case name == offsetReset && slices.Contains([]string{"earliest", "smallest", "beginning", "none", "error"}, value), name == saramaInitial && value == "-2":
+		return nil
+	case name != "":
+		detail = c.said(name)
+	}
+	return c.finding(warning, "offset_reset", detail,
+		"a group without an offset (new, stopped for longer than offsets.retention.minutes, or behind what the topic keeps) skips every message that is there",
+		"set auto.offset.reset to earliest (sarama: Consumer.Offsets.Initial to OffsetOldest): what has been done is skipped as a duplicate")
+}
+
+func (c *clientConfig) atIsolation() []Finding {
+	const why = "messages of aborted transactions have effects"
+	const fix = "set isolation.level to read_committed"
+	switch value, set := c.values[isolation]; {
+	case !set:
+		return c.finding(note, "isolation_level", "isolation.level is not set: read_uncommitted in Java and sarama, read_committed in librdkafka", why+" where it is read_uncommitted", fix)
+	case value == "read_committed" || value == "1":
+		return nil
+	}
+	return c.finding(warning, "isolation_level", c.said(isolation), why, fix)
+}
+
+// minSession is Kafka's heartbeat rule: a session should have room for three.
+const minSession = 3
+
+func (c *clientConfig) atSession() (found []Finding) {
+	const defaultSession, defaultHeartbeat, shortPoll = 45000, 3000, 60000
+	number := func(name string, otherwise int) (int, bool) {
+		n, err := strconv.Atoi(c.values[name])
+		if err != nil {
+			return otherwise, false
+		}
+		return n, true
+	}
+	length, set1 := number(session, defaultSession)
+	beat, set2 := number(heartbeat, defaultHeartbeat)
+	if (set1 || set2) && length < minSession*beat {
+		found = append(found, c.finding(warning, "session_timeout", fmt.Sprintf("session.timeout.ms is %d, and heartbeat.interval.ms %d", length, beat),
+			"one late heartbeat or two take the partitions away from a consumer that works: its messages are run by another at the same time",
+			"set session.timeout.ms to 45000 and heartbeat.interval.ms to 3000")...)
+	}
+	if poll, set := number(maxPoll, 0); set && poll < shortPoll {
+		found = append(found, c.finding(note, "max_poll_interval", fmt.Sprintf("max.poll.interval.ms is %d", poll),
+			"handlers that take longer in sum between two polls lose their partitions while they run, and others begin the same messages",
+			"set max.poll.interval.ms above what a batch takes at its worst, downstream timeouts and retries included")...)
+	}
+	return found
+}
+
+func (c *clientConfig) atAssignors() []Finding {
+	value := canonical(c.values[assignors])
+	if value == "" || strings.Contains(value, "cooperative") {
+		return nil
+	}
+	return c.finding(note, "eager_rebalance", c.said(assignors),
+		"each rebalance takes all partitions from everybody, and what was under way comes again elsewhere", "cooperative-sticky, by two rolling restarts")
+}
+
+func (c *clientConfig) atAcks() (found []Finding) {
+	const fix = "set acks to all, and min.insync.replicas of the topic to 2"
+	name, value := c.get(acks, requiredAcks, saramaAcks)
+	switch value {
+	case "0", "none", "noresponse":
+		found = c.finding(fatal, "acks", c.said(name), "nobody says whether a message has arrived: each error of a connection loses some", fix)
+	case "1", "leader", "waitforlocal":
+		found = c.finding(warning, "acks", c.said(name), "a leader that is lost after it has answered takes messages with it that its followers have not got", fix)
+	}
+	if c.values[idempotence] == "false" {
+		found = append(found, c.finding(note, "idempotence", c.said(idempotence),
+			"a retry of the producer appends the message again, maybe behind later ones: duplicates of one id are skipped, their order is not restored",
+			"set enable.idempotence to true")...)
+	}
+	return found
+}
