@@ -118,7 +118,7 @@ func (s *Store) look(ctx context.Context) inspection {
 		defer mu.Unlock()
 		seen.embedded = err == nil && fields.embedded()
 		seen.servers = append(seen.servers, fields)
-		seen.findings = append(seen.findings, checkServer(addr, node, fields)...)
+		seen.findings = append(seen.findings, checkServer(ctx, addr, node, fields)...)
 		return err
 	})
 	mu.Lock()

@@ -32,7 +32,7 @@ const (
 // nothing. An embedded server for tests, which does not say what it is, gives none.
 //
 // The error says that a server could not be asked; the findings are then those of the
-// others. One round trip per server, at the same time.
+// others. One round trip per server, at the same time, and a new connection to a server that Sentinels name.
 func Preflight(ctx context.Context, client redis.UniversalClient) ([]Finding, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")
@@ -47,7 +47,7 @@ func Preflight(ctx context.Context, client redis.UniversalClient) ([]Finding, er
 		if err != nil {
 			return fmt.Errorf("redisadapter: INFO of Redis at %s: %w", addr, err)
 		}
-		found := checkServer(addr, node, fields)
+		found := checkServer(ctx, addr, node, fields)
 		mu.Lock()
 		defer mu.Unlock()
 		findings = append(findings, found...)
@@ -80,10 +80,11 @@ func checkClient(client redis.UniversalClient) []Finding {
 }
 
 // checkServer looks at one server, and at the way to it.
-func checkServer(addr string, node redis.UniversalClient, i info) []Finding {
+func checkServer(ctx context.Context, addr string, node redis.UniversalClient, i info) []Finding {
 	if i.embedded() {
 		return nil
 	}
+	addr = destination(ctx, addr, node)
 	var found []Finding
 	for _, check := range []func(string, info) []Finding{checkKind, checkMemory, checkPersistence, checkReplicas} {
 		found = append(found, check(addr, i)...)
@@ -92,6 +93,24 @@ func checkServer(addr string, node redis.UniversalClient, i info) []Finding {
 		found = append(found, finding(CodePlaintext, addr, "the connection is not encrypted"))
 	}
 	return found
+}
+
+// byName is what go-redis calls the address of a client that asks Sentinels for one.
+const byName = "FailoverClient"
+
+// destination is where connections lead. A client that asks Sentinels has no address to tell, so its
+// dialer is asked for a connection, which costs another one to the Sentinels and the server, and no rights.
+func destination(ctx context.Context, addr string, node redis.UniversalClient) string {
+	c, ok := node.(*redis.Client)
+	if !ok || addr != byName {
+		return addr
+	}
+	conn, err := c.Options().Dialer(ctx, c.Options().Network, addr)
+	if err != nil {
+		return addr // where it leads is not known, and taken for elsewhere
+	}
+	defer func() { _ = conn.Close() }()
+	return conn.RemoteAddr().String()
 }
 
 // remote reports whether an address leads to another machine, as far as can be told. A

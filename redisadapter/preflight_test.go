@@ -3,6 +3,7 @@ package redisadapter_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"slices"
@@ -146,6 +147,62 @@ func TestPreflightPlaintext(t *testing.T) {
 			found, err := redisadapter.Preflight(t.Context(), client)
 			must(t, err)
 			if got := slices.Contains(codes(found), redisadapter.CodePlaintext); got != plaintext || len(found) > 1 {
+				t.Errorf("found %v", found)
+			}
+			_, err = redisadapter.New(t.Context(), client, redisadapter.Options{Strict: true})
+			if refused := err != nil; refused != plaintext {
+				t.Errorf("strict: %v", err)
+			}
+		})
+	}
+}
+
+// led is a connection that says of itself where it was to lead.
+type led struct {
+	net.Conn
+	to net.Addr
+}
+
+// RemoteAddr implements net.Conn.
+func (l led) RemoteAddr() net.Addr { return l.to }
+
+// TestPreflightBySentinel: a client that asks Sentinels has no address to tell. Neither may
+// a server on the same machine be taken for a remote one, nor the other way round.
+func TestPreflightBySentinel(t *testing.T) {
+	server := infoServer(t, func() string { return infoReply(nil) })
+	for master, plaintext := range map[string]bool{"127.0.0.1": false, "10.1.2.3": true} {
+		t.Run(master, func(t *testing.T) {
+			sentinel := redistest.Fake(t, func(args []string) string {
+				switch {
+				case strings.EqualFold(args[0], "subscribe"): // nothing is ever published
+					var all strings.Builder
+					for i, channel := range args[1:] {
+						fmt.Fprintf(&all, "*3\r\n%s%s:%d\r\n", redistest.Bulk("subscribe"), redistest.Bulk(channel), i+1)
+					}
+					return all.String()
+				case len(args) == 3 && strings.EqualFold(args[1], "get-master-addr-by-name"):
+					return "*2\r\n" + redistest.Bulk(master) + redistest.Bulk("6379")
+				}
+				return "*0\r\n"
+			})
+			client := redis.NewFailoverClient(&redis.FailoverOptions{
+				MasterName: "onceward", SentinelAddrs: []string{sentinel.Addr}, Protocol: server.Protocol,
+				Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
+					to := server.Addr
+					if addr == sentinel.Addr {
+						to = addr
+					}
+					conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
+					if err != nil {
+						return nil, err
+					}
+					return led{conn, &net.TCPAddr{IP: net.ParseIP(strings.Split(addr, ":")[0]), Port: 6379}}, nil
+				},
+			})
+			t.Cleanup(func() { must(t, client.Close()) })
+			found, err := redisadapter.Preflight(t.Context(), client)
+			must(t, err)
+			if got := slices.Contains(codes(found), redisadapter.CodePlaintext); got != plaintext || plaintext && found[0].Server != master+":6379" {
 				t.Errorf("found %v", found)
 			}
 			_, err = redisadapter.New(t.Context(), client, redisadapter.Options{Strict: true})

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"time"
 
@@ -133,7 +132,7 @@ func (o *Options) lookAtConfig(context.Context) ([]Finding, error) {
 }
 
 func (o *Options) lookAtRedis(ctx context.Context) ([]Finding, error) {
-	client, err := o.client(ctx)
+	client, err := o.client()
 	if err != nil {
 		return nil, err
 	}
@@ -169,23 +168,6 @@ func sentinels(ctx context.Context, s *redis.FailoverOptions) (found []Finding) 
 	return found
 }
 
-// master is a client of the server that Sentinels name: one of theirs does not tell its address.
-func master(ctx context.Context, s *redis.FailoverOptions) (redis.UniversalClient, error) {
-	var errs []error
-	for _, addr := range s.SentinelAddrs {
-		c := sentinel(s, addr)
-		at, err := c.GetMasterAddrByName(ctx, s.MasterName).Result()
-		_ = c.Close()
-		if err == nil && len(at) == 2 {
-			return redis.NewClient(&redis.Options{
-				Addr: net.JoinHostPort(at[0], at[1]), Username: s.Username, Password: s.Password, DB: s.DB, TLSConfig: s.TLSConfig,
-			}), nil
-		}
-		errs = append(errs, fmt.Errorf("sentinel %s: %w", addr, err))
-	}
-	return nil, fmt.Errorf("-redis: no Sentinel names the master %q: %w", s.MasterName, errors.Join(errs...))
-}
-
 func sentinel(s *redis.FailoverOptions, addr string) *redis.SentinelClient {
 	return redis.NewSentinelClient(&redis.Options{
 		Addr: addr, Username: s.SentinelUsername, Password: s.SentinelPassword, TLSConfig: s.TLSConfig, DialerRetries: 1, MaxRetries: -1,
@@ -193,10 +175,7 @@ func sentinel(s *redis.FailoverOptions, addr string) *redis.SentinelClient {
 }
 
 // client has the settings of the program, as far as the flags tell them.
-func (o *Options) client(ctx context.Context) (redis.UniversalClient, error) {
-	if s := o.Server.Sentinels(); s != nil {
-		return master(ctx, s)
-	}
+func (o *Options) client() (redis.UniversalClient, error) {
 	client, err := o.Server.OpenRedis()
 	if err != nil {
 		return nil, err
