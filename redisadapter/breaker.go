@@ -32,9 +32,10 @@ const (
 	patience = 100 * time.Millisecond
 )
 
-// breakerWait is how long the breaker stays open: from 125-250 ms to 1-2 s. A probe costs a server nothing, and
-// until it comes back nobody works.
-var breakerWait = backoff.Policy{Base: 250 * time.Millisecond, Cap: 2 * time.Second, Kind: backoff.Equal}
+// breakerWait is how long the breaker stays open: 125-250 ms, then 250-500 ms. A probe costs a server nothing, and
+// until it comes back nobody works. It must also be short beside the second for which go-redis refuses to dial:
+// a probe that meets this would wait once more.
+var breakerWait = backoff.Policy{Base: 250 * time.Millisecond, Cap: 500 * time.Millisecond, Kind: backoff.Equal}
 
 // purpose tells calls that begin work from those that end it, or keep it alive. Behind
 // those stands an effect that has begun: they matter more.

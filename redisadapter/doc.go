@@ -104,7 +104,7 @@
 //
 // At most Options.MaxInFlight pipelines are under way. After Options.BreakerAfter calls
 // in a row without a reply, calls fail at once with [ErrBreakerOpen], for a jittered time
-// that grows to two seconds; then one call tries. Completions and renewals, behind which
+// that grows to half a second; then one call tries. Completions and renewals, behind which
 // stands an effect that has begun, are let through two at a time even then. Replies that
 // refuse, and callers who give up, are not counted. The breaker is one for all masters of
 // a Cluster, and any that answers closes it.

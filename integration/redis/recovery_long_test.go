@@ -38,7 +38,7 @@ func TestOutageOfHalfAMinute(t *testing.T) {
 			t.Run(fault.name+"/"+l.name, func(t *testing.T) {
 				server := servertest.Private(t, servertest.KindRedis)
 				cfg := dedup.Config{Window: window, LeaseTTL: 5 * time.Second, StoreTimeout: time.Second}
-				d := l.deduper(t, single(t, &redis.Options{Addr: server.Addr}), cfg)
+				d := l.deduper(t, single(t, &redis.Options{Addr: server.Addr, DialTimeout: time.Second, ReadTimeout: time.Second}), cfg)
 				f := startFlood(t, d, callers)
 				f.rate(2 * within) // connections, and what fills at first
 				before := f.rate(within)
