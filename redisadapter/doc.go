@@ -72,6 +72,11 @@
 // Each call of a [Store] method is one pipeline, on a Cluster one per node in parallel,
 // with one Lua script per item. All time is the server's.
 //
+// So its clock must be slewed and not stepped. A step ahead ends leases whose owners are at
+// work, which then have a second effect, and forgets what had less than that to live. After
+// a step back a key whose owner died stays in flight for as much longer. [Store.Watch]
+// reports steps ([CodeClock]).
+//
 // # When Redis loses data, or is away
 //
 // [Preflight] names what will lose claims or records (eviction, no persistence, a replica

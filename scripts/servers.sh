@@ -17,7 +17,8 @@
 #
 # KIND: redis (append-only file), redis-pair (primary, replica), redis-cluster (3 masters,
 # 3 replicas), postgres, mariadb, kafka1, kafka3 (one and three nodes); private only: redis-tls
-# (and a user of few rights), redis-sentinel (primary, replica, 3 Sentinels).
+# (and a user of few rights), redis-sentinel (primary, replica, 3 Sentinels), redis-clock and
+# postgres-clock (whose wall clock is moved by the nanoseconds in DIR/shift, 8 bytes; needs a C compiler).
 #
 # Environment: ONCEWARD_RUN (run directory; default $TMPDIR/onceward-servers), ONCEWARD_PORT_BASE
 # (default 26300), ONCEWARD_POSTGRES_OPTIONS and ONCEWARD_MARIADB_OPTIONS (more arguments of those
@@ -27,7 +28,7 @@ set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 RUN=${ONCEWARD_RUN:-${TMPDIR:-/tmp}/onceward-servers}
 KINDS="redis redis-pair redis-cluster postgres mariadb kafka1 kafka3"
-PRIVATE_KINDS="redis-tls redis-sentinel" # not started by up
+PRIVATE_KINDS="redis-tls redis-sentinel redis-clock postgres-clock" # not started by up
 
 # shellcheck source=lib/proc.sh
 . "$HERE/lib/proc.sh"
@@ -87,7 +88,7 @@ server_down() { # DIR
     stop_node "$1" "$i" "$(attr "$kind" stopsig)" &
   done
   wait
-  if [ "$kind" = postgres ]; then postgres_sweep "$1"; fi
+  if [[ $kind = postgres* ]]; then postgres_sweep "$1"; fi
 }
 
 server_start() { # DIR NODE
@@ -103,7 +104,7 @@ addresses() {
   local i kind
   kind=$(kind_of "$1")
   case "$kind" in
-    postgres) postgres_url "$1" ;;
+    postgres*) postgres_url "$1" ;;
     mariadb) mariadb_url "$1" ;;
     *) for ((i = 1; i <= $(cat "$1/nodes"); i++)); do
       case "$kind" in

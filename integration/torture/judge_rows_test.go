@@ -273,6 +273,40 @@ var judgeRows = []struct {
 		s.good(2, 3, 200)
 		s.acks(1, 301)
 	}, judged{stuck: 1, illegal: true}},
+	{"again, by a claim of while the clock was ahead", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.strikes(strikeClock, 20, 60)
+		s.good(2, 2, 30)
+		s.op(1, opFinish, 1, 50, 52, saidEnded, 0)
+	}, judged{explained: 1, illegal: true}},
+	{"again, and the clock was ahead later", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.op(1, opFinish, 1, 20, 22, saidEnded, 0)
+		s.good(2, 2, 30)
+		s.strikes(strikeClock, 60, 80)
+	}, judged{doubled: 1, illegal: true}},
+	{"again, although it was on record before the clock was ahead", func(s *tale) {
+		s.good(1, 1, 10)
+		s.strikes(strikeClock, 50, 51)
+		s.good(2, 2, 120)
+	}, judged{doubled: 1, illegal: true}},
+	{"in flight, by a dead owner's claim of while the clock was ahead", func(s *tale) {
+		s.strikes(strikeClock, 5, 15)
+		s.claims(1, 1, 10)
+		s.dies(1, 16)
+		s.op(2, opClaim, 2, 400, 401, saidInFlight, 0)
+		s.strikes(strikeClock, 450, 460)
+		s.good(2, 3, 600)
+	}, judged{}},
+	{"in flight, long after the clock has come to stay", func(s *tale) {
+		s.strikes(strikeClock, 5, 15)
+		s.claims(1, 1, 10)
+		s.dies(1, 16)
+		s.op(2, opClaim, 2, 400, 401, saidInFlight, 0)
+		s.good(2, 3, 600)
+	}, judged{stuck: 1}},
 	{"in flight by its own claim", func(s *tale) {
 		s.op(1, opClaim, 1, 10, 11, saidUnknown, 0)
 		s.op(1, opClaim, 1, 12, 13, saidInFlight, 0)
@@ -357,7 +391,7 @@ func TestJudge(t *testing.T) {
 			row.tell(s)
 			h := newHistory()
 			h.lease, h.messages = 100*milli, 1
-			h.allowed = []reason{byDeath, byPause, byStall, byAmnesia, byOutage}
+			h.allowed = []reason{byDeath, byPause, byStall, byAmnesia, byOutage, byClock}
 			if err := h.read(s.dir); err != nil {
 				t.Fatal(err)
 			}

@@ -18,6 +18,7 @@ const (
 	byPause   reason = "paused"   // it was stopped between claim and answer
 	byStall   reason = "stalled"  // it got no processor, or came to its mark only when a third of the lease had gone
 	byAmnesia reason = "forgot"   // the server lost what it had
+	byClock   reason = "clock"    // the server's clock jumped, and its lease was over
 	byOutage  reason = "unmarked" // its mark was not known to be written, while the server or the wire was out
 )
 
@@ -29,6 +30,7 @@ const (
 	strikeAmnesia                       // what was acknowledged may be forgotten
 	strikeWire                          // some commands or their answers get lost, no time passes
 	strikeFull                          // new claims are refused: that is no reason for anything
+	strikeClock                         // leases end too early, or too late
 )
 
 // verdict is what a history amounts to.
@@ -123,6 +125,9 @@ func (h *history) excuse(before, e *effect) reason {
 	until := min(before.marked, e.begun)
 	within := func(s span) bool { return s.meets(before.claimed, until) }
 	var all []reason
+	if slices.ContainsFunc(h.strikes, func(s strike) bool { return s.code == strikeClock && within(s.span) }) {
+		all = append(all, byClock)
+	}
 	if died := h.died(before.child); died <= before.marked && died < never {
 		all = append(all, byDeath)
 	}
@@ -186,6 +191,10 @@ func (h *history) remembered(until, since int64, o *operation) int64 {
 	for _, s := range h.strikes {
 		// A server that is slow may execute what it was sent when the client has given up.
 		if (s.code == strikeAmnesia || s.code == strikeOutage) && s.meets(since, o.back) {
+			until = max(until, s.to+h.lease+grace)
+		}
+		// A lease from a clock that was ahead lasts until it is so again, which is after the last shift.
+		if s.code == strikeClock {
 			until = max(until, s.to+h.lease+grace)
 		}
 	}

@@ -107,6 +107,30 @@ func full(c *conductor, s *servers, times int) []*nemesis {
 	}}
 }
 
+// shiftClock moves the clock of a server of the row's own ahead, and behind, for half a second each. A claim whose
+// lease ends too early loses its key. One that was made while the clock was ahead, and that nobody ends, holds its
+// key until the clock is there again: so at last it stays ahead.
+func shiftClock(_ *conductor, s *servers, times int) []*nemesis {
+	server, turn := s.redis, 0
+	if server == nil {
+		server = s.postgres
+	}
+	return []*nemesis{{
+		name: "clock shifted", code: strikeClock, times: times, lasts: 500 * time.Millisecond,
+		begin: func(*conductor) {
+			server.Shift([]time.Duration{time.Minute, -time.Minute, time.Hour, -time.Hour}[turn%4])
+			turn++
+		},
+		end: func(*conductor) {
+			if turn == times {
+				server.Shift(time.Hour + time.Minute)
+				return
+			}
+			server.Shift(0)
+		},
+	}}
+}
+
 // evict has the server throw keys away under load, as one does whose policy is not noeviction.
 func evict(c *conductor, s *servers, times int) []*nemesis {
 	set := func(name, value string) { c.must(s.client.ConfigSet(c.t.Context(), name, value).Err()) }

@@ -106,7 +106,11 @@ func restartPostgres(c *conductor, s *servers, times int) []*nemesis {
 // ownPostgres starts a server for one row.
 func (c *conductor) ownPostgres(s *servers) string {
 	c.t.Helper()
-	s.postgres = servertest.Private(c.t, servertest.KindPostgres)
+	kind := servertest.KindPostgres
+	if c.row.clock {
+		kind = servertest.KindPostgresClock
+	}
+	s.postgres = servertest.Private(c.t, kind)
 	return s.postgres.Addr
 }
 

@@ -35,6 +35,7 @@ type row struct {
 	none         []string              // faults of which there must be none
 	capacity     int                   // deliveries that a process has at a time, if more than 8
 	private      bool                  // it has a PostgreSQL of its own
+	clock        bool                  // it has servers of its own, whose clock can be shifted
 	pair         bool                  // it has a Redis with a replica
 	breaksRedis  bool                  // it has a Redis of its own
 	bearsErrors  bool                  // a worker that cannot open its store ends, and is started again
@@ -233,6 +234,15 @@ var rows = []row{
 			"ci": {messages: 600, times: 2}, "full": {messages: 100_000, times: 3},
 		},
 		allowed: tolerated(nil, nil),
+	},
+	{
+		id: "X26", name: "server's clock ahead or behind by a minute or an hour for 0.5 s", compositions: append(slices.Clone(onRedis), "postgres"),
+		clock: true, nemeses: shiftClock, counts: []string{"clock shifted"}, verdict: either,
+		soak: []string{"rich"},
+		sizes: map[string]size{
+			"ci": {messages: 600, times: 2, strikes: 4}, "soak": {messages: 3000, times: 3, strikes: 8}, "full": {messages: 10_000, times: 3, strikes: 40},
+		},
+		allowed: tolerated([]reason{byOutage, byClock}, nil),
 	},
 	{
 		id: "X29", name: "batches of up to 200 in any order", compositions: []string{"postgres batches", "mariadb batches"}, nemeses: deadlocks,

@@ -216,6 +216,8 @@ func (c *conductor) serve(needs need, common *servertest.Server) *servers {
 		switch {
 		case c.row.pair:
 			s.redis = servertest.Private(c.t, servertest.KindRedisPair)
+		case c.row.clock:
+			s.redis = servertest.Private(c.t, servertest.KindRedisClock)
 		case c.row.breaksRedis:
 			s.redis = servertest.Private(c.t, servertest.KindRedis)
 		}
@@ -240,7 +242,7 @@ func (c *conductor) serve(needs need, common *servertest.Server) *servers {
 		c.probes = append(c.probes, func(ctx context.Context) error { return s.client.Set(ctx, "probe", 1, time.Minute).Err() })
 	}
 	if needs&needPostgres != 0 {
-		if c.cfg.Postgres = servertest.Postgres(c.t); c.row.private {
+		if c.cfg.Postgres = servertest.Postgres(c.t); c.row.private || c.row.clock {
 			c.cfg.Postgres = c.ownPostgres(s)
 		}
 		c.migrate(onPostgres)

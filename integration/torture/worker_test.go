@@ -43,7 +43,7 @@ const (
 	childEnv  = "ONCEWARD_TORTURE_WORKER"
 	namespace = "torture"
 	patience  = 90 * time.Second // with servers, at the start
-	window    = time.Hour
+	window    = 24 * time.Hour
 	hold      = time.Hour
 )
 

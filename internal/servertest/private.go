@@ -3,6 +3,8 @@ package servertest
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -28,6 +30,9 @@ const (
 	KindRedisTLS Kind = "redis-tls"
 	// KindRedisSentinel has 1 primary, 2 replica, and 3 to 5 Sentinels, who call it "onceward".
 	KindRedisSentinel Kind = "redis-sentinel"
+	// KindRedisClock and KindPostgresClock are a Redis and a PostgreSQL whose wall clock Shift moves.
+	KindRedisClock    Kind = "redis-clock"
+	KindPostgresClock Kind = "postgres-clock"
 	KindPostgres      Kind = "postgres"
 	KindMariaDB       Kind = "mariadb"
 	KindKafka1        Kind = "kafka1"
@@ -148,6 +153,20 @@ func (s *Server) Cont(node int) {
 func (s *Server) Start(node int) {
 	s.t.Helper()
 	s.must("start", s.dir, strconv.Itoa(node))
+}
+
+// Shift moves the wall clock of a KindRedisClock or KindPostgresClock from the machine's: from now on, also after a
+// Start, it is by so much ahead, or behind. Its monotonic clocks go on as they are.
+func (s *Server) Shift(by time.Duration) {
+	s.t.Helper()
+	file, err := os.OpenFile(filepath.Join(s.dir, "shift"), os.O_WRONLY, 0) // in place: the server has it mapped
+	if err == nil {
+		_, err = file.Write(binary.NativeEndian.AppendUint64(nil, uint64(by)))
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 func (s *Server) down() {

@@ -52,6 +52,18 @@ spawn() {
   echo "$pid $(birth "$pid")" > "$nd/pid"
 }
 
+# clock_prepare DIR: what moves the wall clock of a server, by nothing yet. A server's user must be able to read both.
+clock_prepare() {
+  head -c 8 /dev/zero > "$1/shift"
+  cc -O2 -shared -fPIC -o "$1/clockshift.so" "$HERE/lib/clockshift.c" && chmod 644 "$1/shift" "$1/clockshift.so"
+}
+# shifted DIR COMMAND...: starts a server under it.
+shifted() {
+  local dir=$1
+  shift
+  (export CLOCKSHIFT=$dir/shift LD_PRELOAD=$dir/clockshift.so && "$@")
+}
+
 # signal_node DIR NODE SIG. PostgreSQL is a family of processes: freezing or killing the parent
 # alone would leave its backends answering. After KILL, and after QUIT, which is PostgreSQL's immediate
 # shutdown, it returns when the process is gone, so that `start` may follow at once.

@@ -5,10 +5,11 @@
 
 # What `down` sends: the data is thrown away, so nothing need be saved first.
 redis_stopsig=KILL redis_tls_stopsig=KILL redis_pair_stopsig=KILL redis_sentinel_stopsig=KILL
-redis_cluster_stopsig=KILL
+redis_cluster_stopsig=KILL redis_clock_stopsig=KILL
 
 redis_nodes=1 redis_span=1
 redis_tls_nodes=1 redis_tls_span=1
+redis_clock_nodes=1 redis_clock_span=1
 redis_pair_nodes=2 redis_pair_span=2
 redis_sentinel_nodes=5 redis_sentinel_span=5
 redis_cluster_nodes=6 redis_cluster_span=12 # six client ports, then six bus ports
@@ -39,6 +40,11 @@ redis_prepare() { :; }
 redis_launch() { redis_start "$1" "$2"; }
 redis_ready() { redis_answers "$1" "$2"; }
 redis_finish() { :; }
+
+redis_clock_prepare() { clock_prepare "$1"; }
+redis_clock_launch() { shifted "$1" redis_start "$1" "$2"; }
+redis_clock_ready() { redis_answers "$1" "$2"; }
+redis_clock_finish() { :; }
 
 redis_pair_prepare() { :; }
 redis_pair_launch() {

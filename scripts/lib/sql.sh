@@ -61,6 +61,13 @@ postgres_ready() { postgres_ask "$1" -d postgres -c 'SELECT 1' > /dev/null 2>&1;
 postgres_finish() { postgres_ask "$1" -d postgres -c 'CREATE DATABASE onceward'; }
 postgres_url() { echo "postgres://onceward@127.0.0.1:$(cat "$1/port")/onceward?sslmode=disable"; }
 
+postgres_clock_nodes=1 postgres_clock_span=1
+postgres_clock_stopsig=INT
+postgres_clock_prepare() { clock_prepare "$1" && postgres_prepare "$1"; }
+postgres_clock_launch() { shifted "$1" postgres_launch "$1" "$2"; }
+postgres_clock_ready() { postgres_ready "$1"; }
+postgres_clock_finish() { postgres_finish "$1"; }
+
 mariadb_nodes=1 mariadb_span=1
 mariadb_stopsig=TERM
 
