@@ -79,6 +79,21 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 	return page, nil
 }
 
+// Keys is [Store.List] for package console, which knows of stores no more than package dedup: it calls
+// each for the keys of a page, and returns the cursor of the next one, empty when this was the last, and
+// how many rows could not be read. limit is ListOptions.Limit. Errors are those of List; each has not
+// been called then.
+func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []dedup.State, each func(dedup.ID, dedup.Record)) (next string, foreign int, err error) {
+	page, err := s.List(ctx, ListOptions{Cursor: cursor, Limit: limit, States: states})
+	if err != nil {
+		return "", 0, err
+	}
+	for i := range page.Entries {
+		each(page.Entries[i].ID, page.Entries[i].Record)
+	}
+	return page.Cursor, page.Foreign, nil
+}
+
 func (s *Store) list(ctx context.Context, opts ListOptions, after dedup.ID) (page Page, err error) {
 	var rows []*claimRow
 	var now int64
