@@ -120,6 +120,7 @@ var table = map[string]rule{
 	"httpadapter/internal/problem": {},
 	"grpcadapter":                  {imports: []string{"dedup", "httpadapter", "internal/detached", "internal/quota", "internal/sealed", grpcGo, protobuf, genproto}},
 	"watermilladapter":             {imports: []string{"dedup", watermill}},
+	"console":                      {imports: []string{"dedup"}},
 	"retry":                        {imports: []string{"internal/backoff"}, tests: []string{"dedup", "httpadapter"}},
 
 	"telemetry": {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// threats is how many docs/security.md has: S-1 to S-21.
-const threats = 21
+// threats is how many docs/security.md has: S-1 to S-22.
+const threats = 22
 
 var (
 	threatRow  = regexp.MustCompile(`^\| S-(\d+) \|`)
@@ -104,7 +104,8 @@ func TestFaultsOfThePageAreSeen(t *testing.T) {
 // unsafeCodecs make values, or code, of bytes that somebody else may have written.
 var unsafeCodecs = []string{"encoding/gob", "encoding/xml", "net/rpc", "plugin", "text/template", "html/template"}
 
-// S-12: what is stored is bytes of a format of our own, or JSON.
+// S-12: what is stored is bytes of a format of our own, or JSON. The console's templates are embedded, and
+// what is stored comes into them as data.
 func TestS12NoUnsafeCodecs(t *testing.T) {
 	for _, p := range shippedPackages(t) {
 		name, _ := rel(p.ImportPath)
@@ -112,7 +113,7 @@ func TestS12NoUnsafeCodecs(t *testing.T) {
 			continue
 		}
 		for _, imp := range p.Imports {
-			if slices.Contains(unsafeCodecs, imp) {
+			if slices.Contains(unsafeCodecs, imp) && (name != "console" || imp != "html/template") {
 				t.Errorf("%s imports %s", name, imp)
 			}
 		}

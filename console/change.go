@@ -1,0 +1,280 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// What people may do to a key.
+const (
+	doDone     = "done"     // an uncertain key: its effect has happened
+	doReleased = "released" // an uncertain key: it has not, and may run again
+	doForget   = "forget"
+)
+
+// question is what is asked before a change.
+type question struct {
+	Key                 record
+	Do, Ask, Yes, Means string
+	Window              string // empty where none is wanted
+	WantsWindow         bool
+	Token, Who          string
+	Fence               string
+	Fault               string
+}
+
+// words of a question, and what has come of it.
+var words = map[string]struct{ ask, yes, means, log string }{
+	doDone: {
+		"Has its effect happened?", "Yes, record it as done",
+		"Ask the downstream first. The key becomes succeeded, without a result, and duplicates are skipped from now on.", "resolved as done",
+	},
+	doReleased: {
+		"Has its effect not happened, and may it run again?", "Yes, let it run again",
+		"Ask the downstream first. The next message with this key runs its effect: a second one, if the first has happened after all.", "resolved as released",
+	},
+	doForget: {
+		"Forget this key, so that its effect may run again?", "Yes, forget it",
+		"The next message with this key runs its effect once more. A result that is stored is gone.", "forgotten",
+	},
+}
+
+// change asks, by GET, and does what was confirmed, by POST.
+func (c *Console) change(w http.ResponseWriter, r *http.Request) error {
+	if !c.options.AllowChanges {
+		c.refused(r, "", "read only")
+		return &refusal{http.StatusForbidden, "This console is read only", "The program that serves it allows no changes."}
+	}
+	who, err := c.who(r)
+	if err != nil {
+		return err
+	}
+	if r.Method != http.MethodPost {
+		return c.ask(w, r, who)
+	}
+	// Where the request comes from, before anything it says.
+	if err := c.cross.Check(r); err != nil {
+		return c.foreign(r, err)
+	}
+	if err := readForm(w, r); err != nil {
+		return err
+	}
+	return c.confirmed(w, r, who)
+}
+
+func (c *Console) who(r *http.Request) (string, error) {
+	if c.options.Authorize == nil {
+		return "", nil
+	}
+	who, err := c.options.Authorize(r)
+	if err != nil {
+		c.refused(r, who, "not authorized", "error", err)
+		return "", &refusal{http.StatusForbidden, "You may not change keys here", "Ask whoever runs this program for the right to."}
+	}
+	return who, nil
+}
+
+// foreign refuses a form that another site has sent.
+func (c *Console) foreign(r *http.Request, err error) error {
+	c.refused(r, "", "another site's form", "error", err)
+	return &refusal{http.StatusForbidden, "This came from another site", "Nothing was changed. Use the pages of this console alone."}
+}
+
+func (c *Console) refused(r *http.Request, who, why string, more ...any) {
+	c.options.Logger.WarnContext(r.Context(), "console: refused", append([]any{"why", why, "who", who, "remote", r.RemoteAddr, "method", r.Method}, more...)...)
+}
+
+// ask is the page with the question.
+func (c *Console) ask(w http.ResponseWriter, r *http.Request, who string) error {
+	query := r.URL.Query()
+	id, err := parseID(query.Get("id"))
+	if err != nil {
+		return err
+	}
+	return c.question(w, r, http.StatusOK, id, query.Get("do"), who, "")
+}
+
+// question shows the key as it stands, and binds the answer to that.
+func (c *Console) question(w http.ResponseWriter, r *http.Request, status int, id dedup.ID, do, who, fault string) error {
+	found, err := c.look(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	if err := fits(do, &found); err != nil {
+		return err
+	}
+	q := question{
+		Key: c.view(id, &found), Do: do, Ask: words[do].ask, Yes: words[do].yes, Means: words[do].means, Who: who,
+		WantsWindow: do == doDone, Fence: strconv.FormatUint(found.Fence, 10), Fault: fault,
+	}
+	q.Key.Text = "" // a question needs no result
+	if q.WantsWindow {
+		q.Window = r.PostFormValue("window")
+		if q.Window == "" && c.options.Window > 0 {
+			q.Window = c.options.Window.String()
+		}
+	}
+	q.Token = c.token(time.Now(), c.session(w, r), who, do, q.Key.ID, found.State.String(), q.Fence)
+	return c.write(w, r, status, "change", words[do].ask, q)
+}
+
+// fits refuses what cannot be done to a key in this state.
+func fits(do string, r *dedup.Record) error {
+	switch {
+	case words[do].ask == "":
+		return &refusal{http.StatusBadRequest, "This cannot be done", "A key is resolved as done or released, or forgotten."}
+	case r.State == dedup.StateAbsent:
+		return &refusal{http.StatusNotFound, "There is no record of this key", "It was never seen, is forgotten, or its window is over."}
+	case do == doForget && r.State == dedup.StateInProgress && r.Remaining > 0:
+		return &refusal{http.StatusConflict, "The key is in flight", "Somebody works on it. It is left as it is."}
+	case do != doForget && r.State != dedup.StateUncertain:
+		return &refusal{http.StatusConflict, "The key is not uncertain", "It is " + r.State.String() + ", and left as it is."}
+	}
+	return nil
+}
+
+// confirmed does what a page of ours has asked for.
+func (c *Console) confirmed(w http.ResponseWriter, r *http.Request, who string) error {
+	form := r.PostForm
+	do, state, fence := form.Get("do"), form.Get("state"), form.Get("fence")
+	id, err := parseID(form.Get("id"))
+	if err != nil {
+		return err
+	}
+	name := hex.EncodeToString(id[:])
+	session := sessionOf(r)
+	genuine, fresh := c.genuine(time.Now(), form.Get("token"), session, who, do, name, state, fence)
+	switch {
+	case session == "" || !genuine:
+		c.refused(r, who, "no genuine token", "id", name)
+		return &refusal{http.StatusForbidden, "The form was not given to this browser", "Nothing was changed. Open the key again; cookies are needed."}
+	case !fresh:
+		c.refused(r, who, "an old token", "id", name)
+		return &refusal{http.StatusForbidden, "The question was asked too long ago", "Nothing was changed. Open the key again."}
+	}
+	window, err := windowOf(do, form.Get("window"))
+	if err != nil {
+		return c.question(w, r, http.StatusBadRequest, id, do, who, err.Error())
+	}
+	found, err := c.look(r.Context(), id)
+	switch {
+	case err != nil:
+		return err
+	case found.State.String() != state || strconv.FormatUint(found.Fence, 10) != fence:
+		return errMoved
+	}
+	if err := fits(do, &found); err != nil {
+		return err
+	}
+	return c.carryOut(w, r, change{id: id, do: do, who: who, window: window, was: found})
+}
+
+// errMoved: somebody was faster.
+var errMoved = &refusal{http.StatusConflict, "The key has changed meanwhile", "Nothing was changed. Open it again and look."}
+
+// maxWindow is far above every window that means something.
+const maxWindow = 10 * 365 * day
+
+func windowOf(do, text string) (time.Duration, error) {
+	if do != doDone {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		return 0, errors.New("The time must be written as 72h or 90m.") //nolint:revive,staticcheck // a sentence of the page
+	case d <= 0 || d > maxWindow:
+		return 0, fmt.Errorf("The time must be positive, and at most %v.", maxWindow) //nolint:revive,staticcheck // a sentence of the page
+	}
+	return d, nil
+}
+
+// change is one that was confirmed.
+type change struct {
+	id     dedup.ID
+	do     string
+	who    string
+	window time.Duration
+	was    dedup.Record
+}
+
+// outcome is the page that says what was done.
+type outcome struct{ ID, Was, Is, Done string }
+
+// carryOut makes the change to its end, even if the browser leaves, and logs it.
+func (c *Console) carryOut(w http.ResponseWriter, r *http.Request, ch change) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), c.options.Timeout)
+	defer cancel()
+	var err error
+	is := dedup.StateAbsent
+	switch ch.do {
+	case doForget:
+		if err = c.options.Store.Forget(ctx, []dedup.ID{ch.id}, c.options.Hold)[0]; errors.Is(err, dedup.ErrInFlight) {
+			err = errMoved
+		}
+	case doDone:
+		is, err = dedup.StateSucceeded, c.settle(ctx, &ch)
+	case doReleased:
+		is, err = dedup.StateReleased, c.settle(ctx, &ch)
+	}
+	name := hex.EncodeToString(ch.id[:])
+	log := []any{"who", ch.who, "do", ch.do, "id", name, "was", ch.was.State.String(), "remote", r.RemoteAddr}
+	if err != nil {
+		c.options.Logger.WarnContext(ctx, "console: not changed, or not known whether", append(log, "error", err)...)
+		return err
+	}
+	c.options.Logger.InfoContext(ctx, "console: changed", append(log, "is", is.String())...)
+	return c.write(w, r, http.StatusOK, "changed", "Changed", outcome{name, ch.was.State.String(), is.String(), words[ch.do].log})
+}
+
+// settleLease is for how long an uncertain key is held to settle it. Should this process die in between,
+// the key is uncertain again after it.
+const settleLease = 10 * time.Second
+
+// settle takes the uncertain key, as one that finds out about it does, and ends the claim. Between a look
+// and a write alone somebody else might have resolved the key, and a worker be at it again: its claim, or
+// its record, would be written over.
+func (c *Console) settle(ctx context.Context, ch *change) error {
+	req := dedup.ClaimRequest{
+		ID: ch.id, Lease: settleLease, Hold: c.options.Hold, TakeUncertain: true,
+		Origin: ch.was.Origin, Label: ch.was.Label, Fingerprint: ch.was.Fingerprint,
+	}
+	_, _ = rand.Read(req.Token[:]) // never fails
+	a := c.options.Store.Claim(ctx, []dedup.ClaimRequest{req})[0]
+	switch {
+	case a.Err != nil:
+		return a.Err
+	case a.Outcome != dedup.Acquired:
+		return errMoved
+	}
+	end := dedup.Change{
+		ID: ch.id, Token: req.Token, Fence: a.Record.Fence, Attempt: a.Record.Attempt, Hold: c.options.Hold, Window: cmp.Or(ch.window, c.options.Window, day),
+		Origin: req.Origin, Label: req.Label, Fingerprint: req.Fingerprint, State: dedup.StateReleased,
+	}
+	uncertain := a.Record.Danger // a claim that was won without it was free, and is given back
+	switch {
+	case !uncertain:
+		end.Unused = true
+	case ch.do == doDone:
+		end.State, end.Landed = dedup.StateSucceeded, true
+	default:
+		end.NotBegun = true
+	}
+	b := c.options.Store.Finish(ctx, []dedup.Change{end})[0]
+	switch {
+	case b.Err != nil:
+		return b.Err
+	case !uncertain || !b.Written:
+		return errMoved
+	}
+	return nil
+}

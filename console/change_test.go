@@ -1,0 +1,259 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+func TestChanges(t *testing.T) {
+	for _, test := range []struct {
+		do, key string
+		window  string
+		is      dedup.State
+	}{
+		{doDone, "doubtful", "24h", dedup.StateSucceeded},
+		{doReleased, "doubtful", "", dedup.StateReleased},
+		{doForget, "done", "", dedup.StateAbsent},
+		{doForget, "failed", "", dedup.StateAbsent},
+	} {
+		t.Run(test.do+" "+test.key, func(t *testing.T) {
+			r := newRig(t, Options{AllowChanges: true, Authorize: func(q *http.Request) (string, error) { return "ann", nil }})
+			was := r.state(test.key).String()
+			form := r.question(test.do, test.key)
+			if test.window != "" {
+				form.Set("window", test.window)
+			}
+			if r.state(test.key).String() != was {
+				t.Fatal("a question has changed the key")
+			}
+			compare(t, "POST", r.do(http.MethodPost, "/change", form), 200, "it was", was, test.is.String())
+			if got := r.state(test.key); got != test.is {
+				t.Errorf("the key is %v, want %v", got, test.is)
+			}
+			for _, part := range []string{"console: changed", "who=ann", "do=" + test.do, "id=" + hexOf(test.key), "was=" + was, "is=" + test.is.String()} {
+				if !strings.Contains(r.log.String(), part) {
+					t.Errorf("the log has no %q: %s", part, r.log)
+				}
+			}
+			before := r.store.written()
+			if w := r.do(http.MethodPost, "/change", form); w.Code < 400 || r.store.written() != before {
+				t.Errorf("the same form again: status %d, %d writes", w.Code, r.store.written()-before)
+			}
+			if test.is == dedup.StateSucceeded {
+				rec := r.store.Lookup(t.Context(), []dedup.ID{idOf(test.key)})[0].Record
+				if rec.Remaining > 24*time.Hour || rec.Remaining < 23*time.Hour {
+					t.Errorf("remembered for %v", rec.Remaining)
+				}
+			}
+			if test.is == dedup.StateReleased {
+				if c, err := r.deduper.Claim(t.Context(), test.key); err != nil || c.Outcome != dedup.Acquired || c.Attempt < 2 {
+					t.Errorf("after a release: %+v, %v", c, err)
+				}
+			}
+		})
+	}
+}
+
+// A change that was not asked for by a page of ours, in this browser, by this person, now, of the key as
+// it stands, changes nothing.
+func TestForgeries(t *testing.T) {
+	header := func(name, value string) func(*http.Request) {
+		return func(q *http.Request) { q.Header.Set(name, value) }
+	}
+	for name, test := range map[string]struct {
+		form   func(*rig, url.Values)
+		edit   []func(*http.Request)
+		status int
+		part   string
+	}{
+		"no token":          {form: func(_ *rig, f url.Values) { f.Del("token") }, status: 403, part: "not given to this browser"},
+		"an invented token": {form: func(_ *rig, f url.Values) { f.Set("token", strings.Repeat("A", 54)) }, status: 403, part: "not given to this browser"},
+		"no base64":         {form: func(_ *rig, f url.Values) { f.Set("token", "%%") }, status: 403, part: "not given to this browser"},
+		"a changed token":   {form: func(_ *rig, f url.Values) { f.Set("token", "B"+f.Get("token")[1:]) }, status: 403, part: "not given to this browser"},
+		"another session":   {form: func(r *rig, _ url.Values) { r.cookies[0].Value = strings.Repeat("A", 26) }, status: 403, part: "not given to this browser"},
+		"no session":        {form: func(r *rig, _ url.Values) { r.cookies = nil }, status: 403, part: "cookies are needed"},
+		"a foreign token": {form: func(r *rig, f url.Values) {
+			f.Set("token", newRig(r.t, Options{AllowChanges: true}).question(doDone, "doubtful").Get("token"))
+		}, status: 403, part: "not given to this browser"},
+		"of another key":       {form: func(r *rig, f url.Values) { f.Set("id", hexOf("done")) }, status: 403, part: "not given to this browser"},
+		"of another change":    {form: func(r *rig, f url.Values) { f.Set("do", doReleased) }, status: 403, part: "not given to this browser"},
+		"another state":        {form: func(r *rig, f url.Values) { f.Set("state", "succeeded") }, status: 403, part: "not given to this browser"},
+		"another fence":        {form: func(r *rig, f url.Values) { f.Set("fence", "1") }, status: 403, part: "not given to this browser"},
+		"cross-site":           {edit: []func(*http.Request){header("Sec-Fetch-Site", "cross-site")}, status: 403, part: "another site"},
+		"same-site, no origin": {edit: []func(*http.Request){header("Sec-Fetch-Site", "same-site")}, status: 403, part: "another site"},
+		"another origin": {edit: []func(*http.Request){func(q *http.Request) {
+			q.Header.Del("Sec-Fetch-Site")
+			q.Header.Set("Origin", "https://evil.example")
+		}}, status: 403, part: "another site"},
+		"in the query": {form: func(r *rig, f url.Values) { clear(f) }, status: 400, part: "no ID"},
+		"no window":    {form: func(r *rig, f url.Values) { f.Del("window") }, status: 400, part: "72h or 90m"},
+		"window zero":  {form: func(r *rig, f url.Values) { f.Set("window", "0s") }, status: 400, part: "must be positive"},
+		"window huge":  {form: func(r *rig, f url.Values) { f.Set("window", "2000000h") }, status: 400, part: "at most"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Options{AllowChanges: true, Window: testWindow})
+			form := r.question(doDone, "doubtful")
+			target := "/change?" + form.Encode()
+			if form.Get("window") != testWindow.String() {
+				form.Set("window", testWindow.String())
+			}
+			if test.form != nil {
+				test.form(r, form)
+			}
+			before := r.store.written()
+			compare(t, "POST", r.do(http.MethodPost, target, form, test.edit...), test.status, test.part)
+			if n := r.store.written() - before; n != 0 || r.state("doubtful") != dedup.StateUncertain {
+				t.Errorf("%d writes; the key is %v", n, r.state("doubtful"))
+			}
+			if test.status == 403 && !strings.Contains(r.log.String(), "console: refused") {
+				t.Errorf("not logged: %s", r.log)
+			}
+		})
+	}
+}
+
+// A question that nobody has answered in time is asked again.
+func TestOldToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Options{AllowChanges: true, Window: testWindow})
+		form := r.question(doDone, "doubtful")
+		form.Set("window", "1h")
+		time.Sleep(tokenLife)
+		compare(t, "POST", r.do(http.MethodPost, "/change", form), 403, "too long ago")
+		if r.state("doubtful") != dedup.StateUncertain {
+			t.Errorf("the key is %v", r.state("doubtful"))
+		}
+	})
+}
+
+func TestReadOnly(t *testing.T) {
+	open := newRig(t, Options{AllowChanges: true, Window: testWindow, Secret: []byte("0123456789abcdef")})
+	form := open.question(doForget, "done")
+	r := newRig(t, Options{Window: testWindow, Secret: []byte("0123456789abcdef")})
+	r.cookies = open.cookies
+	before := r.store.written()
+	for _, do := range []string{doDone, doReleased, doForget} {
+		r.shows("/change?do="+do+"&id="+hexOf("done"), 403, "read only")
+	}
+	compare(t, "POST", r.do(http.MethodPost, "/change", form), 403, "read only")
+	if n := r.store.written() - before; n != 0 || r.state("done") != dedup.StateSucceeded {
+		t.Errorf("%d writes; the key is %v", n, r.state("done"))
+	}
+	r.shows("/key?id="+hexOf("done"), 200, "!change?do")
+}
+
+func TestAuthorize(t *testing.T) {
+	who, denied := "ann", error(nil)
+	r := newRig(t, Options{AllowChanges: true, Authorize: func(*http.Request) (string, error) { return who, denied }})
+	form := r.question(doForget, "done")
+	who = "bob"
+	compare(t, "another person", r.do(http.MethodPost, "/change", form), 403, "not given to this browser")
+	who, denied = "ann", errors.New("on leave since may")
+	compare(t, "without the right", r.do(http.MethodPost, "/change", form), 403, "You may not", "!leave")
+	r.shows("/change?do=forget&id="+hexOf("done"), 403, "You may not", "!leave")
+	if !strings.Contains(r.log.String(), "on leave since may") || r.state("done") != dedup.StateSucceeded {
+		t.Errorf("the key is %v; the log has %s", r.state("done"), r.log)
+	}
+	denied = nil
+	compare(t, "with it", r.do(http.MethodPost, "/change", form), 200)
+}
+
+func TestWhatDoesNotFit(t *testing.T) {
+	r := newRig(t, Options{AllowChanges: true})
+	for _, test := range []struct {
+		do, key string
+		status  int
+		part    string
+	}{
+		{doDone, "done", 409, "not uncertain"},
+		{doReleased, "flying", 409, "not uncertain"},
+		{doForget, "flying", 409, "in flight"},
+		{doForget, "never", 404, "no record"},
+		{"explode", "done", 400, "cannot be done"},
+	} {
+		r.shows("/change?do="+test.do+"&id="+hexOf(test.key), test.status, test.part)
+	}
+}
+
+// Between the last look and the write somebody else resolves the key. What is there then stays: a
+// record, a claim of a worker, and a free key with its count of attempts.
+func TestSomebodyIsFaster(t *testing.T) {
+	for name, test := range map[string]struct {
+		faster func(*rig)
+		want   dedup.State
+	}{
+		"resolved":  {func(r *rig) { finish(r, dedup.StateSucceeded) }, dedup.StateSucceeded},
+		"released":  {func(r *rig) { finish(r, dedup.StateReleased) }, dedup.StateReleased},
+		"forgotten": {func(r *rig) { r.store.Store.Forget(context.Background(), []dedup.ID{idOf("doubtful")}, time.Hour) }, dedup.StateReleased},
+		"released and in use": {func(r *rig) {
+			finish(r, dedup.StateReleased)
+			r.store.Store.Claim(context.Background(), []dedup.ClaimRequest{{ID: idOf("doubtful"), Token: dedup.Token{9}, Lease: time.Minute, Hold: time.Hour}})
+		}, dedup.StateInProgress},
+	} {
+		for _, do := range []string{doDone, doReleased} {
+			t.Run(name+", "+do, func(t *testing.T) {
+				r := newRig(t, Options{AllowChanges: true, Window: testWindow})
+				form := r.question(do, "doubtful")
+				form.Set("window", "1h")
+				attempt := 0
+				r.store.before = func(*dedup.ID) {
+					test.faster(r)
+					attempt = r.store.Store.Lookup(context.Background(), []dedup.ID{idOf("doubtful")})[0].Record.Attempt
+				}
+				compare(t, "POST", r.do(http.MethodPost, "/change", form), 409, "changed meanwhile")
+				rec := r.store.Store.Lookup(t.Context(), []dedup.ID{idOf("doubtful")})[0].Record
+				if rec.State != test.want || rec.Attempt != attempt {
+					t.Errorf("the key is %v at attempt %d, want %v at %d", rec.State, rec.Attempt, test.want, attempt)
+				}
+			})
+		}
+	}
+}
+
+// finish ends an uncertain key as a resolver does.
+func finish(r *rig, state dedup.State) {
+	id := idOf("doubtful")
+	a := r.store.Store.Claim(context.Background(), []dedup.ClaimRequest{{ID: id, Token: dedup.Token{8}, Lease: time.Minute, Hold: time.Hour, TakeUncertain: true}})[0]
+	c := dedup.Change{ID: id, Token: dedup.Token{8}, Fence: a.Record.Fence, Attempt: a.Record.Attempt, Hold: time.Hour, Window: time.Hour, State: state, NotBegun: state == dedup.StateReleased}
+	if b := r.store.Store.Finish(context.Background(), []dedup.Change{c})[0]; b.Err != nil || !b.Written {
+		r.t.Errorf("%+v", b)
+	}
+}
+
+// The browser leaves before the answer: what was begun is ended.
+func TestBrowserLeaves(t *testing.T) {
+	r := newRig(t, Options{AllowChanges: true, Window: testWindow})
+	form := r.question(doDone, "doubtful")
+	form.Set("window", "1h")
+	ctx, cancel := context.WithCancel(t.Context())
+	r.store.before = func(*dedup.ID) { cancel() }
+	r.do(http.MethodPost, "/change", form, func(q *http.Request) { *q = *q.WithContext(ctx) })
+	if ctx.Err() == nil || r.state("doubtful") != dedup.StateSucceeded {
+		t.Errorf("the key is %v", r.state("doubtful"))
+	}
+}
+
+func TestCookie(t *testing.T) {
+	r := newRig(t, Options{AllowChanges: true, SecureCookie: true})
+	if r.do(http.MethodGet, "/", nil); r.cookies != nil {
+		t.Errorf("a page without a form sets %v", r.cookies)
+	}
+	r.question(doForget, "done")
+	c := r.cookies[0]
+	if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || !c.Secure || c.Path != "" || len(c.Value) < 26 {
+		t.Errorf("%+v", c)
+	}
+	first := c.Value
+	r.question(doForget, "failed")
+	if r.cookies[0].Value != first {
+		t.Error("a second question makes a second session")
+	}
+}

@@ -1,0 +1,229 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"path"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+//go:embed page
+var files embed.FS
+
+var (
+	pages = template.Must(template.ParseFS(files, "page/*.html"))
+	style = func() []byte {
+		b, err := files.ReadFile("page/style.css")
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		return b
+	}()
+	styleVersion = func() string {
+		sum := sha256.Sum256(style)
+		return hex.EncodeToString(sum[:6])
+	}()
+)
+
+// Lister is a [dedup.Store] that can list its keys. Those of redisadapter and sqladapter are.
+type Lister interface {
+	// Keys calls each for keys that are in one of states, without their results, and returns where the
+	// next page begins: the empty string after the last one. cursor is empty for the first page. It does
+	// a bounded amount of work, so a page may be empty and not the last; a page may have a few hundred
+	// more than limit. foreign counts what it could not read. It returns soon after ctx has ended.
+	Keys(ctx context.Context, cursor string, limit int, states []dedup.State, each func(dedup.ID, dedup.Record)) (next string, foreign int, err error)
+}
+
+// Console is an http.Handler. Its pages link to each other by relative names, so it works at / and, with
+// http.StripPrefix, below any path that ends with a slash. Make one with [New]. It needs no Close.
+type Console struct {
+	options Options
+	start   time.Time
+	cross   *http.CrossOriginProtection
+
+	mu      sync.Mutex
+	sources []*source // at most maxSources
+	others  *source
+}
+
+// New returns a Console. It asks the store nothing. Errors are [*dedup.InputError] and name the option.
+func New(o Options) (*Console, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	return &Console{options: o, start: time.Now(), cross: http.NewCrossOriginProtection()}, nil
+}
+
+// route is a page by its name below the console. All are asked for by GET, and those with a form by POST.
+type route struct {
+	form  bool
+	serve func(c *Console, w http.ResponseWriter, r *http.Request) error
+}
+
+var routes = map[string]route{
+	"": {serve: (*Console).overview},
+	"inflight": {serve: func(c *Console, w http.ResponseWriter, r *http.Request) error {
+		return c.list(w, r, dedup.StateInProgress)
+	}},
+	"uncertain": {serve: func(c *Console, w http.ResponseWriter, r *http.Request) error {
+		return c.list(w, r, dedup.StateUncertain)
+	}},
+	"search":    {form: true, serve: (*Console).search},
+	"key":       {serve: (*Console).key},
+	"change":    {form: true, serve: (*Console).change},
+	"style.css": {serve: (*Console).style},
+}
+
+// ServeHTTP answers with a page. It asks the store for at most Options.Timeout, and stops when the client
+// has gone. A store that fails makes a page with status 502, one that does not answer in time 503.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	headers(w.Header())
+	defer c.rescue(w, r)
+	ctx, cancel := context.WithTimeout(r.Context(), c.options.Timeout)
+	defer cancel()
+	r = r.WithContext(ctx)
+	name, ok := strings.CutPrefix(r.URL.Path, "/")
+	if !ok && name == "" {
+		c.addSlash(w, r)
+		return
+	}
+	at, ok := routes[name]
+	if !ok || strings.Contains(name, "/") {
+		c.fail(w, r, &refusal{http.StatusNotFound, "There is no such page", "The pages are named above."})
+		return
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead && (r.Method != http.MethodPost || !at.form) {
+		allow := "GET, HEAD"
+		if at.form {
+			allow += ", POST"
+		}
+		w.Header().Set("Allow", allow)
+		c.fail(w, r, &refusal{http.StatusMethodNotAllowed, "This page is not asked so", "It knows the methods " + allow + "."})
+		return
+	}
+	if err := at.serve(c, w, r); err != nil {
+		c.fail(w, r, err)
+	}
+}
+
+// addSlash sends who asked for the console without the slash behind its path to where relative names
+// work. The prefix has been stripped, but for what the client has sent.
+func (c *Console) addSlash(w http.ResponseWriter, r *http.Request) {
+	asked, _, _ := strings.Cut(r.RequestURI, "?")
+	w.Header().Set("Location", "./"+path.Base(asked)+"/")
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// rescue makes a page of a panic, as of Options.ShowResult: nothing has been written by then.
+func (c *Console) rescue(w http.ResponseWriter, r *http.Request) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if v == http.ErrAbortHandler { //nolint:errorlint // a value of recover, compared as net/http does
+		panic(v)
+	}
+	c.options.Logger.ErrorContext(r.Context(), "console: panic", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	c.fail(w, r, &refusal{http.StatusInternalServerError, "The page could not be made", "The log of the program says why."})
+}
+
+// headers keep the page from being kept, framed, or made to do what it does not.
+func headers(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("X-Content-Type-Options", "nosniff")
+	// Not no-referrer: with that a form's Origin is null, which is nobody's.
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+func (c *Console) style(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "text/css; charset=utf-8")
+	w.Header().Set("Cache-Control", "private, max-age=86400") // its name has its version
+	_, _ = w.Write(style)                                     // the client has gone
+	return nil
+}
+
+// page is what every page has.
+type page struct {
+	Console, Title, Here string
+	Version              string
+	Changes              bool
+	Refresh              int
+	At                   string
+	Body                 any
+}
+
+// write makes the page before it sends any of it.
+func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name, title string, body any) error {
+	p := page{
+		Console: c.options.Name, Title: title, Here: strings.TrimPrefix(r.URL.Path, "/"), Version: styleVersion, Changes: c.options.AllowChanges,
+		At: time.Now().UTC().Format(instant), Body: body,
+	}
+	if s, err := strconv.Atoi(r.URL.Query().Get("refresh")); err == nil && s == refreshSeconds && r.Method == http.MethodGet && status < 400 {
+		p.Refresh = s
+	}
+	var b bytes.Buffer
+	if err := pages.ExecuteTemplate(&b, name+".html", p); err != nil {
+		return fmt.Errorf("console: page %s: %w", name, err)
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // the client has gone
+	return nil
+}
+
+// refreshSeconds is how often a page is asked for again, if wanted.
+const refreshSeconds = 10
+
+// refusal is an answer that is no page of data.
+type refusal struct {
+	status      int
+	title, text string
+}
+
+func (r *refusal) Error() string { return r.title + ": " + r.text }
+
+// failure is what the page of an error shows.
+type failure struct{ Title, Text, Cause string }
+
+func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
+	f := failure{Title: "The store could not answer"}
+	status := statusOf(err)
+	var no *refusal
+	if errors.As(err, &no) {
+		status, f.Title, f.Text = no.status, no.title, no.text
+	} else {
+		f.Text = "Nothing is known of what was asked. The cause:"
+		f.Cause = c.options.ShowError(err)
+		if status == http.StatusServiceUnavailable {
+			f.Text = fmt.Sprintf("It had %v. The cause:", c.options.Timeout)
+		}
+	}
+	if err := c.write(w, r, status, "error", f.Title, f); err != nil {
+		http.Error(w, http.StatusText(status), status)
+	}
+}
+
+// statusOf tells a store that fails from one that is too slow.
+func statusOf(err error) int {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusBadGateway
+}

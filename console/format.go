@@ -1,0 +1,55 @@
+package console
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// instant is how moments are written.
+const instant = "2006-01-02 15:04:05 UTC"
+
+const day = 24 * time.Hour
+
+// short is a duration with the two units that people want.
+func short(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + short(-d)
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return without(d.Round(time.Second).String(), "0s")
+	case d < 2*day:
+		return without(strings.TrimSuffix(d.Round(time.Minute).String(), "0s"), "0m")
+	}
+	d = d.Round(time.Hour)
+	if hours := d % day / time.Hour; hours > 0 {
+		return fmt.Sprintf("%dd%dh", d/day, hours)
+	}
+	return fmt.Sprintf("%dd", d/day)
+}
+
+// without drops a unit of zero: 5m0s is 5m, but 10s stays.
+func without(s, zero string) string {
+	if i := len(s) - len(zero); i > 0 && s[i:] == zero && (s[i-1] < '0' || s[i-1] > '9') {
+		return s[:i]
+	}
+	return s
+}
+
+// fenceTicks are to the millisecond: the fence of a claim is the store's clock when it was won, or a
+// little more. The stores of this module keep to it.
+const fenceTicks = 1024
+
+// claimedAt is when the claim with a fence was won, by the store's clock; false where a fence is none
+// of those, or none at all.
+func claimedAt(fence uint64) (time.Time, bool) {
+	at := time.UnixMilli(int64(fence / fenceTicks)) //nolint:gosec // a quotient by 1024 fits
+	return at, at.Year() >= 2000 && time.Until(at) < day
+}
+
+// ago is how long ago something was, seen from this machine's clock.
+func ago(at time.Time) string { return short(max(time.Since(at), 0)) + " ago" }

@@ -1,0 +1,224 @@
+package console
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// maxShown is how much of a text of Options.ShowResult is shown, in bytes.
+const maxShown = 4 << 10
+
+// record is what a page shows of a key.
+type record struct {
+	ID, State string
+	// Key, Namespace and Scope are there for who has just typed them in.
+	Key, Namespace, Scope string
+	Rows                  []field
+	Text                  string // of ShowResult
+	Cut                   bool
+	// Uncertain and Forgettable tell what may be done.
+	Uncertain, Forgettable bool
+}
+
+// field is one line about a key.
+type field struct{ Name, Value, Note string }
+
+// look asks the store about one key.
+func (c *Console) look(ctx context.Context, id dedup.ID) (dedup.Record, error) {
+	a := c.options.Store.Lookup(ctx, []dedup.ID{id})[0]
+	return a.Record, a.Err
+}
+
+// view is what is shown of a record.
+func (c *Console) view(id dedup.ID, r *dedup.Record) record {
+	v := record{ID: hex.EncodeToString(id[:]), State: r.State.String()}
+	if r.State == dedup.StateAbsent {
+		return v
+	}
+	v.Uncertain = r.State == dedup.StateUncertain
+	v.Forgettable = !v.Uncertain && (r.State != dedup.StateInProgress || r.Remaining <= 0)
+	add := func(name, value, note string) { v.Rows = append(v.Rows, field{name, value, note}) }
+	if r.State == dedup.StateSucceeded && r.Fence == 0 && r.Age == 0 { // with a claim, or an age, there is more
+		add("remembered for", short(r.Remaining), "")
+		add("everything else", "not kept", "the layout of the store remembers only that the key is done")
+		return v
+	}
+	v.claim(r)
+	switch {
+	case r.State == dedup.StateInProgress:
+		add("lease", lease(r), "")
+	case r.Age > 0:
+		add("done", short(r.Age)+" ago", "by the store's clock")
+		fallthrough
+	default:
+		add("remembered for", short(r.Remaining), "")
+	}
+	if r.Danger && !v.Uncertain {
+		add("danger", "the irreversible part may have begun", "")
+	}
+	if n := len(r.Steps); n > 0 {
+		add("steps", grouped(uint64(n))+" bytes", "sub-effects that a rerun skips")
+	}
+	if r.Fingerprint != (dedup.Fingerprint{}) {
+		add("fingerprint", hex.EncodeToString(r.Fingerprint[:]), "")
+	}
+	if r.Label != "" {
+		add("label", strconv.Quote(r.Label), "")
+	}
+	c.result(&v, id, r)
+	return v
+}
+
+// claim tells of the newest claim.
+func (v *record) claim(r *dedup.Record) {
+	add := func(name, value, note string) { v.Rows = append(v.Rows, field{name, value, note}) }
+	add("attempt", strconv.Itoa(r.Attempt), "claims so far")
+	if at, ok := claimedAt(r.Fence); ok {
+		add("claimed", at.UTC().Format(instant), ago(at)+", the newest claim")
+		add("fence", strconv.FormatUint(r.Fence, 10), "")
+	} else if r.Fence == 0 {
+		add("fence", "none", "recorded without a claim")
+	} else {
+		add("fence", strconv.FormatUint(r.Fence, 10), "")
+	}
+	if r.Origin != (dedup.Origin{}) {
+		add("owner", owner(r), "the message of the newest claim")
+	}
+}
+
+func owner(r *dedup.Record) string {
+	if r.Origin == (dedup.Origin{}) {
+		return "not told"
+	}
+	return fmt.Sprintf("source %016x, partition %d, offset %d, generation %d", r.Origin.Digest(), r.Origin.Partition, r.Origin.Offset, r.Origin.Generation)
+}
+
+func lease(r *dedup.Record) string {
+	if r.Remaining <= 0 {
+		return "lapsed " + short(-r.Remaining) + " ago"
+	}
+	return short(r.Remaining) + " left"
+}
+
+// result tells of a result no more than ShowResult does, or its length.
+func (c *Console) result(v *record, id dedup.ID, r *dedup.Record) {
+	name := "result"
+	if r.State == dedup.StateFailed {
+		name = "error"
+	}
+	add := func(value, note string) { v.Rows = append(v.Rows, field{name, value, note}) }
+	switch {
+	case r.NoResult:
+		add("not kept", "there was one, too large or of no encoding")
+	case r.Result == nil:
+		if r.State == dedup.StateSucceeded || r.State == dedup.StateFailed {
+			add("none", "")
+		}
+	case c.options.ShowResult == nil:
+		add(grouped(uint64(len(r.Result)))+" bytes", "not shown here")
+	default:
+		add(grouped(uint64(len(r.Result)))+" bytes", "shown below as the program allows")
+		v.Text, v.Cut = cut(c.options.ShowResult(id, r.Result))
+	}
+}
+
+// cut ends a text where a character ends, and leaves out what is none.
+func cut(s string) (string, bool) {
+	s = strings.ToValidUTF8(s, string(utf8.RuneError))
+	if len(s) <= maxShown {
+		return s, false
+	}
+	end := maxShown
+	for !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end], true
+}
+
+// key shows a record by its ID.
+func (c *Console) key(w http.ResponseWriter, r *http.Request) error {
+	id, err := parseID(r.URL.Query().Get("id"))
+	if err != nil {
+		return err
+	}
+	return c.show(w, r, id, record{})
+}
+
+// show writes the page of a key, with what was typed in.
+func (c *Console) show(w http.ResponseWriter, r *http.Request, id dedup.ID, typed record) error {
+	found, err := c.look(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	v := c.view(id, &found)
+	v.Key, v.Namespace, v.Scope = typed.Key, typed.Namespace, typed.Scope
+	status := http.StatusOK
+	if found.State == dedup.StateAbsent {
+		status = http.StatusNotFound
+	}
+	return c.write(w, r, status, "record", "Key", v)
+}
+
+func parseID(text string) (dedup.ID, error) {
+	b, err := hex.DecodeString(text)
+	if err != nil || len(b) != len(dedup.ID{}) {
+		return dedup.ID{}, &refusal{http.StatusBadRequest, "This is no ID", "An ID has 32 hex digits."}
+	}
+	return dedup.ID(b), nil
+}
+
+// form is the search as it was typed in.
+type form struct {
+	Namespace, Scope, Key, ID string
+	Fault, Field              string
+}
+
+// maxForm bounds the body of a form, in bytes.
+const maxForm = 16 << 10
+
+// search shows the form, and answers it: by POST, so that a key is in no address, history or log of a
+// server.
+func (c *Console) search(w http.ResponseWriter, r *http.Request) error {
+	f := form{Namespace: c.options.Namespace}
+	if r.Method != http.MethodPost {
+		return c.write(w, r, http.StatusOK, "search", "Search", f)
+	}
+	if err := c.cross.Check(r); err != nil {
+		return c.foreign(r, err)
+	}
+	if err := readForm(w, r); err != nil {
+		return err
+	}
+	f = form{Namespace: r.PostForm.Get("namespace"), Scope: r.PostForm.Get("scope"), Key: r.PostForm.Get("key"), ID: strings.TrimSpace(r.PostForm.Get("id"))}
+	if f.ID != "" {
+		id, err := parseID(f.ID)
+		if err != nil {
+			f.Fault, f.Field = "An ID has 32 hex digits.", "id"
+			return c.write(w, r, http.StatusBadRequest, "search", "Search", f)
+		}
+		return c.show(w, r, id, record{})
+	}
+	id, err := dedup.NewID(f.Namespace, f.Scope, f.Key)
+	var input *dedup.InputError
+	if errors.As(err, &input) {
+		f.Fault, f.Field = "The "+input.Field+" "+input.Reason+".", input.Field
+		return c.write(w, r, http.StatusBadRequest, "search", "Search", f)
+	}
+	return c.show(w, r, id, record{Key: f.Key, Namespace: f.Namespace, Scope: f.Scope})
+}
+
+func readForm(w http.ResponseWriter, r *http.Request) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		return &refusal{http.StatusBadRequest, "The form could not be read", "Go back, and send it again."}
+	}
+	return nil
+}

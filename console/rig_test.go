@@ -1,0 +1,261 @@
+package console
+
+import (
+	"context"
+	"encoding/hex"
+	"html"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+const testWindow = 72 * time.Hour
+
+// listed is a store in memory that lists what was claimed, and fails when told to.
+type listedStore struct {
+	dedup.Store
+
+	mu      sync.Mutex
+	ids     []dedup.ID
+	err     error
+	foreign int
+	writes  int             // of any kind
+	before  func(*dedup.ID) // a Claim, once
+}
+
+func newStore() *listedStore { return &listedStore{Store: dedup.Memory(1000)} }
+
+func (s *listedStore) fail(err error) { s.mu.Lock(); defer s.mu.Unlock(); s.err = err }
+
+func (s *listedStore) written() int { s.mu.Lock(); defer s.mu.Unlock(); return s.writes }
+
+func (s *listedStore) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	s.mu.Lock()
+	s.writes++
+	before := s.before
+	s.before = nil
+	for i := range reqs {
+		s.ids = append(s.ids, reqs[i].ID)
+	}
+	s.mu.Unlock()
+	if before != nil {
+		before(&reqs[0].ID)
+	}
+	return s.Store.Claim(ctx, reqs)
+}
+
+func (s *listedStore) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	s.mu.Lock()
+	s.writes++
+	s.mu.Unlock()
+	return s.Store.Finish(ctx, changes)
+}
+
+func (s *listedStore) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+	s.mu.Lock()
+	s.writes++
+	s.mu.Unlock()
+	return s.Store.Forget(ctx, ids, hold)
+}
+
+func (s *listedStore) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+	s.mu.Lock()
+	err := s.err
+	s.mu.Unlock()
+	if err != nil {
+		return []dedup.Answer{{Err: err}}
+	}
+	return s.Store.Lookup(ctx, ids)
+}
+
+func (s *listedStore) Keys(ctx context.Context, cursor string, limit int, states []dedup.State, each func(dedup.ID, dedup.Record)) (string, int, error) {
+	s.mu.Lock()
+	ids, err, foreign := s.ids, s.err, s.foreign
+	s.mu.Unlock()
+	if err != nil {
+		return "", 0, err
+	}
+	n := 0
+	for _, id := range ids {
+		name := hex.EncodeToString(id[:])
+		if cursor != "" {
+			if name == cursor {
+				cursor = ""
+			}
+			continue
+		}
+		r := s.Store.Lookup(ctx, []dedup.ID{id})[0].Record
+		for _, state := range states {
+			if r.State == state {
+				r.Result = nil
+				each(id, r)
+				n++
+			}
+		}
+		if n == limit {
+			return name, foreign, nil
+		}
+	}
+	return "", foreign, nil
+}
+
+// rig is a console over a store with keys of namespace shop: done, failed, flying, doubtful.
+type rig struct {
+	t       *testing.T
+	store   *listedStore
+	console *Console
+	deduper *dedup.Deduper
+	log     *strings.Builder
+	cookies []*http.Cookie
+}
+
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+func newRig(t *testing.T, o Options) *rig {
+	t.Helper()
+	r := &rig{t: t, store: newStore(), log: &strings.Builder{}}
+	o.Store, o.Logger = r.store, slog.New(slog.NewTextHandler(&lockedWriter{w: r.log}, nil))
+	c, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.console = c
+	observer, err := c.Observer("shop", testWindow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.deduper, err = dedup.New(r.store, dedup.Config{Namespace: "shop", Window: testWindow, LeaseTTL: time.Minute, KeepLabels: true, Observer: observer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.end("done", func(c *dedup.Claim) error { return c.Complete(t.Context(), []byte("secret <b>result</b>")) })
+	r.end("failed", func(c *dedup.Claim) error { return c.Fail(t.Context(), dedup.Permanent(io.ErrUnexpectedEOF)) })
+	r.end("flying", func(*dedup.Claim) error { return nil }, dedup.WithLabel("<script>alert(1)</script>"),
+		dedup.WithOrigin(dedup.Origin{Source: "orders", Partition: 3, Offset: 77, Generation: 5}))
+	r.doubt("doubtful")
+	return r
+}
+
+func (r *rig) end(key string, end func(*dedup.Claim) error, opts ...dedup.Option) {
+	r.t.Helper()
+	c, err := r.deduper.Claim(r.t.Context(), key, opts...)
+	if err != nil || c.Outcome != dedup.Acquired {
+		r.t.Fatal(err, c)
+	}
+	if err := end(c); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// doubt leaves a key uncertain.
+func (r *rig) doubt(key string) {
+	r.t.Helper()
+	_, err := dedup.Do(r.t.Context(), r.deduper, key, func(ctx context.Context) (int, error) {
+		if err := dedup.Danger(ctx); err != nil {
+			return 0, err
+		}
+		return 0, io.ErrUnexpectedEOF
+	})
+	if err == nil || r.state(key) != dedup.StateUncertain {
+		r.t.Fatalf("%q is %v after %v", key, r.state(key), err)
+	}
+}
+
+func idOf(key string) dedup.ID {
+	id, err := dedup.NewID("shop", "", key)
+	if err != nil {
+		panic(err)
+	}
+	return id
+}
+
+func hexOf(key string) string { id := idOf(key); return hex.EncodeToString(id[:]) }
+
+func (r *rig) state(key string) dedup.State {
+	return r.store.Store.Lookup(context.Background(), []dedup.ID{idOf(key)})[0].Record.State
+}
+
+// do sends a request with the rig's cookies, and keeps what it is given.
+func (r *rig) do(method, target string, form url.Values, edit ...func(*http.Request)) *httptest.ResponseRecorder {
+	r.t.Helper()
+	var body io.Reader
+	if form != nil {
+		body = strings.NewReader(form.Encode())
+	}
+	req := httptest.NewRequestWithContext(r.t.Context(), method, target, body)
+	if form != nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req.Header.Set("Sec-Fetch-Site", "same-origin")
+	}
+	for _, c := range r.cookies {
+		req.AddCookie(c)
+	}
+	for _, e := range edit {
+		e(req)
+	}
+	w := httptest.NewRecorder()
+	r.console.ServeHTTP(w, req)
+	if got := w.Result().Cookies(); len(got) > 0 {
+		r.cookies = got
+	}
+	return w
+}
+
+// shows asks for a page and compares its status and what must be in it, and must not.
+func (r *rig) shows(target string, status int, parts ...string) string {
+	r.t.Helper()
+	w := r.do(http.MethodGet, target, nil)
+	return compare(r.t, "GET "+target, w, status, parts...)
+}
+
+func compare(t *testing.T, what string, w *httptest.ResponseRecorder, status int, parts ...string) string {
+	t.Helper()
+	body := w.Body.String()
+	if w.Code != status {
+		t.Errorf("%s: status %d, want %d\n%s", what, w.Code, status, text(body))
+	}
+	for _, p := range parts {
+		p, not := strings.CutPrefix(p, "!")
+		if strings.Contains(body, p) == not {
+			t.Errorf("%s: %q is there: %v, in\n%s", what, p, not, body)
+		}
+	}
+	return body
+}
+
+var tag = regexp.MustCompile(`<[^>]*>`)
+
+func text(page string) string {
+	return strings.Join(strings.Fields(html.UnescapeString(tag.ReplaceAllString(page, " "))), " ")
+}
+
+var hiddenField = regexp.MustCompile(`name="(\w+)" value="([^"]*)"`)
+
+// question opens the page that asks, and returns the form that it would send.
+func (r *rig) question(do, key string) url.Values {
+	r.t.Helper()
+	page := r.shows("/change?do="+do+"&id="+hexOf(key), http.StatusOK, `name="token"`)
+	form := url.Values{}
+	for _, m := range hiddenField.FindAllStringSubmatch(page, -1) {
+		form.Set(m[1], html.UnescapeString(m[2]))
+	}
+	return form
+}

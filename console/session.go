@@ -1,0 +1,65 @@
+package console
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"net/http"
+	"time"
+)
+
+const (
+	cookieName = "onceward_console"
+	// tokenLife is for how long a question may be answered.
+	tokenLife = 10 * time.Minute
+)
+
+// session is what the browser was given, or is given now. It says nothing of who uses it: a token is
+// good only in the browser that has been given the page with it.
+func (c *Console) session(w http.ResponseWriter, r *http.Request) string {
+	if s := sessionOf(r); s != "" {
+		return s
+	}
+	s := rand.Text()
+	http.SetCookie(w, &http.Cookie{
+		Name: cookieName, Value: s, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil || c.options.SecureCookie,
+	})
+	return s
+}
+
+func sessionOf(r *http.Request) string {
+	cookie, err := r.Cookie(cookieName)
+	if err != nil || len(cookie.Value) != len(rand.Text()) {
+		return ""
+	}
+	return cookie.Value
+}
+
+// token is for one change of one key as it stood, by one person in one session, from now on.
+func (c *Console) token(now time.Time, parts ...string) string {
+	b := binary.BigEndian.AppendUint64(nil, uint64(now.UnixMilli())) //nolint:gosec // after 1970
+	return base64.RawURLEncoding.EncodeToString(append(b, c.sign(b, parts)...))
+}
+
+func (c *Console) sign(stamp []byte, parts []string) []byte {
+	mac := hmac.New(sha256.New, c.options.Secret)
+	mac.Write(stamp)
+	for _, p := range parts {
+		mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(p)))) //nolint:gosec // a form's field
+		mac.Write([]byte(p))
+	}
+	return mac.Sum(nil)
+}
+
+// genuine reports whether a token is of these parts, and fresh whether its time is not over.
+func (c *Console) genuine(now time.Time, token string, parts ...string) (genuine, fresh bool) {
+	b, err := base64.RawURLEncoding.DecodeString(token)
+	const stamp = 8
+	if err != nil || len(b) != stamp+sha256.Size || !hmac.Equal(b[stamp:], c.sign(b[:stamp], parts)) {
+		return false, false
+	}
+	age := now.Sub(time.UnixMilli(int64(binary.BigEndian.Uint64(b)))) //nolint:gosec // made by token
+	return true, age >= 0 && age < tokenLife
+}
