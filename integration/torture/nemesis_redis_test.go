@@ -65,7 +65,7 @@ func restart(c *conductor, s *servers, times int) []*nemesis {
 // has answered and not written.
 func restartEverysec(_ *conductor, s *servers, times int) []*nemesis {
 	return []*nemesis{{
-		name: "killed", code: strikeAmnesia, times: times,
+		name: "killed", code: strikeAmnesia, times: times, echo: dialing,
 		begin: func(*conductor) { s.redis.Kill(1) }, end: func(*conductor) { s.redis.Start(1) },
 	}}
 }
@@ -75,7 +75,7 @@ func restartEmpty(c *conductor, s *servers, times int) []*nemesis {
 	keepNothing := func() { c.must(s.client.ConfigSet(context.Background(), "appendonly", "no").Err()) }
 	keepNothing()
 	return []*nemesis{{
-		name: "killed", code: strikeAmnesia, times: times,
+		name: "killed", code: strikeAmnesia, times: times, echo: dialing,
 		begin: func(*conductor) { s.redis.Kill(1) },
 		end:   func(*conductor) { s.redis.Start(1); keepNothing() },
 	}}
