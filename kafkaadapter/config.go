@@ -20,6 +20,10 @@ type Message struct {
 	// Attempt counts the claims of this id, from 1. In the Unclaimed composition it
 	// counts the runs in this process since the partition was assigned.
 	Attempt int
+	// Label that Config.Label gave the message, and Found, the one that the record of its ID
+	// had when it was met: as a duplicate, in flight elsewhere, uncertain, or after another's
+	// attempt. Empty where there is none.
+	Label, Found string
 
 	topicID string // as of the assignment; only for a RangeHandler
 }
@@ -100,6 +104,13 @@ type Config struct {
 	// Fingerprint binds an id to its payload: the same id with another value is then a
 	// mismatch, which goes to Park. A tombstone differs from an empty value. Default false.
 	Fingerprint bool
+
+	// Label is what claims keep of a message in clear, with the Deduper's Config.KeepLabels: at
+	// most 64 bytes of printable UTF-8, or it is left out. It is asked once for a message, when
+	// it is claimed first; a later claim of the id keeps the label of the first, where that is
+	// found. Package telemetry keeps the context of a trace in it. Never put personal data in
+	// it. It must return quickly. Default nil: none.
+	Label func(m *Message) string
 
 	// Park is given the messages that cannot be processed, with the reason, and must
 	// keep them durably before it returns nil; then their offset may be committed. See

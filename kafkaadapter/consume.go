@@ -28,6 +28,9 @@ func partitionConfig(c Config, retry backoff.Policy) *partition.Config {
 		Hooks: partitionHooks(c.Observer),
 	}
 	c.owning(out)
+	if c.Label != nil {
+		out.Label = func(m *partition.Message) string { return c.Label(native(m)) }
+	}
 	if c.BatchHandler != nil {
 		out.HandleBatch = func(ctx context.Context, ms []*partition.Message) []error { return c.BatchHandler(ctx, natives(ms)) }
 	}
@@ -53,6 +56,9 @@ func partitionHooks(o Observer) partition.Hooks {
 	if f := o.Waiting; f != nil {
 		hooks.Waiting = func(m *partition.Message) { f(native(m)) }
 	}
+	if f := o.Recorded; f != nil {
+		hooks.Recorded = func(m *partition.Message, took time.Duration) { f(native(m), took) }
+	}
 	if f := o.Unrecorded; f != nil {
 		hooks.Unrecorded = func(m *partition.Message, err error) { f(native(m), err) }
 	}
@@ -65,7 +71,7 @@ func partitionHooks(o Observer) partition.Hooks {
 // native is the message as users see it.
 func native(m *partition.Message) *Message {
 	out := m.Native.(*Message) //nolint:errcheck // receive has put it there
-	out.Attempt = m.Attempt
+	out.Attempt, out.Label, out.Found = m.Attempt, m.Label, m.Found
 	return out
 }
 

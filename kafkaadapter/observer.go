@@ -22,6 +22,8 @@ type Observer struct {
 	Handled func(m *Message, took time.Duration, err error)
 	// Waiting: the message is in flight elsewhere, and asked for again later.
 	Waiting func(m *Message)
+	// Recorded: the effect of the message is on record, took after its handler had returned.
+	Recorded func(m *Message, took time.Duration)
 	// Unrecorded: the handler has returned nil, and its record could not be confirmed before
 	// the claim was lost: the effect may happen again. A claim that is lost while the handler
 	// runs is told by the Deduper's Observer.

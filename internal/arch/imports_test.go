@@ -96,11 +96,12 @@ func intrusions(p pkg, own string, modules map[string]string) []string {
 	return found
 }
 
-// mayImport reports whether a module may import a nested one: a program, a library.
+// mayImport reports whether a module may import a nested one: a program any library, a library those
+// that it needs.
 func mayImport(own, other string) bool {
 	importer, _ := rel(own)
 	library, _ := rel(other)
-	return slices.Contains(importers, importer) && slices.Contains(libraries, library)
+	return slices.Contains(libraries, library) && (slices.Contains(importers, importer) || slices.Contains(needs[importer], library))
 }
 
 func allowed(imp string, list []string) bool {

@@ -21,6 +21,9 @@ const (
 	otel       = "go.opentelemetry.io/otel"
 	otelAPI    = "go.opentelemetry.io/otel/attribute"
 	otelMetric = "go.opentelemetry.io/otel/metric"
+	otelTrace  = "go.opentelemetry.io/otel/trace"
+	otelCodes  = "go.opentelemetry.io/otel/codes"
+	otelCarry  = "go.opentelemetry.io/otel/propagation"
 	prometheus = "github.com/prometheus"
 	yaml       = "go.yaml.in/yaml/v3"
 )
@@ -124,11 +127,15 @@ var table = map[string]rule{
 	"retry":                        {imports: []string{"internal/backoff"}, tests: []string{"dedup", "httpadapter"}},
 
 	"telemetry": {
-		imports: []string{"dedup", "outbox", "retry", "telemetry/internal/meter", otelAPI, otelMetric},
-		tests:   []string{"kafkaadapter", "redisadapter", "telemetry/redismetric", "telemetry/saramametric", otel, prometheus, yaml},
+		imports: []string{"dedup", "outbox", "retry", "telemetry/internal/meter", "telemetry/internal/span", otelAPI, otelMetric, otelTrace},
+		tests:   []string{"dedup/deduptest", "kafkaadapter", "redisadapter", "telemetry/redismetric", "telemetry/saramametric", "internal/servertest", goRedis, otel, prometheus, yaml},
 	},
 	"telemetry/redismetric":    {imports: []string{"redisadapter", "telemetry/internal/meter", otelAPI, otelMetric}, tests: []string{"internal/servertest", goRedis, otel}},
 	"telemetry/saramametric":   {imports: []string{"kafkaadapter", "telemetry/internal/meter", otelAPI, otelMetric, sarama}, tests: []string{otel}},
+	"telemetry/saramatrace":    {imports: []string{"dedup", "kafkaadapter", "telemetry/internal/span", otelCarry, otelTrace, sarama}, tests: []string{otel}},
+	"telemetry/franztrace":     {imports: []string{"dedup", "kafkaadapter/franz", "telemetry/internal/span", otelCarry, otelTrace, franzGo}, tests: []string{otel}},
+	"telemetry/httptrace":      {imports: []string{"dedup", "httpadapter", "telemetry", otelCarry}, tests: []string{otel}},
+	"telemetry/internal/span":  {imports: []string{"dedup", "telemetry/internal/meter", otelAPI, otelCarry, otelCodes, otelTrace}, tests: []string{otel}},
 	"telemetry/internal/meter": {imports: []string{otelAPI, otelMetric}},
 
 	"internal/backoff":     {},
@@ -150,8 +157,11 @@ var table = map[string]rule{
 }
 
 // libraries are nested modules that users import. They keep the rules of the table; programs and
-// tests may import them, and no other library.
+// tests may import them, and no other library but those of needs.
 var libraries = []string{"grpcadapter", "kafkaadapter/franz", "outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub", "sqladapter/pgxv5", "telemetry", "watermilladapter"}
+
+// needs are the libraries that another one imports: telemetry measures and traces what they do.
+var needs = map[string][]string{"telemetry": {"kafkaadapter/franz"}}
 
 // importers are the nested modules that import libraries.
 var importers = []string{"bench", "cmd", "examples", "integration"}

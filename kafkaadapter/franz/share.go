@@ -31,6 +31,9 @@ type ShareConfig struct {
 	Scope       string
 	Fingerprint bool
 
+	// Label is that of [Config]. Default nil: none.
+	Label func(m *Message) string
+
 	// Park is given the messages that cannot be processed, as Config.Park is; once it has
 	// returned nil they are accepted. Default nil: such a message stops Run with an
 	// *UnprocessableError and is released. What that costs is said of Deliveries.

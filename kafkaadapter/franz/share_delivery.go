@@ -21,10 +21,13 @@ type delivery struct {
 	msg    Message     // has a copy, so that nobody else acknowledges it
 	bad    error       // why the message must not run at all
 	began  time.Time
+	landed time.Time     // when the handler had returned nil
 	lock   time.Duration // that the broker gave when it was polled
 	asked  bool          // an answer is on its way
 	answer chan answer
 	over   bool // it is acknowledged
+
+	labelled bool // Config.Label was asked
 }
 
 type answer struct {
@@ -87,6 +90,11 @@ func (d *delivery) turn() error {
 		return err
 	case err != nil:
 		return err
+	}
+	if found := partition.Found(c); d.s.cfg.Label != nil && found != "" {
+		d.msg.Found = found
+	}
+	switch {
 	case c.Outcome == dedup.Acquired:
 		return d.run(c)
 	case c.Outcome == dedup.Duplicate && d.unparked(c):
@@ -125,7 +133,21 @@ func (d *delivery) request() dedup.Request {
 	if d.s.cfg.Fingerprint {
 		r.Fingerprint = dedup.FingerprintOf(d.msg.Value)
 	}
+	if d.s.cfg.Label != nil {
+		r.Label = d.label()
+	}
 	return r
+}
+
+// label is what the claim keeps: what the first one of the id has kept, where that was found.
+func (d *delivery) label() string {
+	if d.msg.Found != "" {
+		return d.msg.Found
+	}
+	if !d.labelled {
+		d.msg.Label, d.labelled = partition.Label(d.s.cfg.Label(&d.msg)), true
+	}
+	return d.msg.Label
 }
 
 func (d *delivery) origin() dedup.Origin {
@@ -174,6 +196,7 @@ func (d *delivery) handled(run context.Context, c *dedup.Claim, err error) error
 	inTime := run.Err() == nil
 	switch {
 	case err == nil:
+		d.landed = time.Now()
 		return d.record(c, inTime || errors.Is(context.Cause(run), flow.ErrDrained))
 	case dedup.IsPermanent(err) && inTime:
 		d.bad = err
@@ -191,6 +214,9 @@ var errCancelled = errors.New("franz: handler was cancelled")
 func (d *delivery) record(c *dedup.Claim, inTime bool) error {
 	err := d.end(dedup.Completion{Claim: c, InTime: inTime})
 	if err == nil {
+		if hook := d.s.cfg.Observer.Recorded; hook != nil {
+			hook(&d.msg, time.Since(d.landed))
+		}
 		d.ack(kgo.AckAccept)
 		return nil
 	}

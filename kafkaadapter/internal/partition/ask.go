@@ -56,6 +56,7 @@ func (p *Partition) giveBackLate(batch []task) {
 func (p *Partition) asked(it *item, c *dedup.Claim) flow.Verdict {
 	next := flow.RetryAfter(0)
 	left := p.left(it, c)
+	p.cfg.meet(&it.msg, c)
 	if c.Outcome != dedup.InFlight || left {
 		it.busy = time.Time{}
 	}
@@ -128,6 +129,9 @@ func (p *Partition) findOut(ctx context.Context, t task) {
 
 // foundOut is what became of finding out.
 func (p *Partition) foundOut(it *item, c *dedup.Claim, err error) flow.Verdict {
+	if err == nil {
+		p.cfg.meet(&it.msg, c)
+	}
 	switch {
 	case errors.Is(err, dedup.ErrClosed):
 		return flow.Stop(err)

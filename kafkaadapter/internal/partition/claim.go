@@ -79,6 +79,7 @@ func (p *Partition) claimSome(ctx context.Context, items []*item) (unknown error
 		return err
 	}
 	for i, c := range answers {
+		p.cfg.meet(&items[i].msg, c)
 		switch {
 		case c.Outcome == dedup.Uncertain:
 			items[i].answer = c
@@ -159,7 +160,7 @@ func (p *Partition) request(it *item) dedup.Request {
 	it.under = p.handlers()
 	r := dedup.Request{
 		Key: it.msg.ID, Scope: p.cfg.Scope, Origin: p.origin(it), TakeOverOlderGeneration: p.takesOver(it),
-		FirstOnly: p.unknown(it),
+		FirstOnly: p.unknown(it), Label: p.cfg.label(&it.msg),
 	}
 	if p.cfg.Fingerprint {
 		r.Fingerprint = dedup.FingerprintOf(it.msg.Value)

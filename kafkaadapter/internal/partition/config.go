@@ -31,6 +31,11 @@ type Message struct {
 	// Attempt counts the claims of the ID, or the runs in this process where nothing is
 	// claimed. It is set before Native is given to anybody.
 	Attempt int
+	// Label that Config.Label gave the message, and Found, the one that the record of its ID
+	// had when it was met. They are set before Native is given to anybody, too.
+	Label, Found string
+
+	labelled bool
 }
 
 // Config is what the partitions of one adapter share. The adapter has checked it, and has
@@ -53,6 +58,8 @@ type Config struct {
 	TakeOver    bool
 	Logger      *slog.Logger
 
+	// Label is what a claim keeps in clear; it is asked once for a message. Nil: nothing.
+	Label func(*Message) string
 	// Handle has the effect of a message.
 	Handle func(context.Context, *Message) error
 	// HandleBatch, if set, is used in its place. It returns an error per message, or nil.
@@ -90,6 +97,8 @@ type Hooks struct {
 	Handled func(m *Message, took time.Duration, err error)
 	Waiting func(m *Message)
 	Parked  func(m *Message, reason error)
+	// Recorded: an effect is on record, took after its handler had returned.
+	Recorded func(m *Message, took time.Duration)
 	// Unrecorded: an effect has happened, and is not known to be on record.
 	Unrecorded func(m *Message, err error)
 	Revoked    func(topic string, partition int32, returned, abandoned int)

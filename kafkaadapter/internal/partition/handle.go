@@ -177,6 +177,9 @@ func (p *Partition) handled(ctx context.Context, t task, inTime bool, err error)
 
 // landed records an effect.
 func (p *Partition) landed(t task) {
+	if t.Item.landedAt.IsZero() {
+		t.Item.landedAt = time.Now()
+	}
 	p.ends.Add(ending{task: t, how: dedup.Completion{Claim: t.Item.claim, InTime: t.Item.landed}})
 }
 

@@ -69,6 +69,7 @@ type item struct {
 	over      atomic.Bool   // it holds no claim any more
 	begun     bool          // the handler was called under the claim that is held
 	landed    bool          // the effect has happened, and is not known to be on record
+	landedAt  time.Time     // when its handler had returned
 	tries     int           // failures in a row, for the backoff
 	polls     int           // questions in a row that did not win the claim, likewise
 	waiting   time.Time     // since when

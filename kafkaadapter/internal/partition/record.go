@@ -98,6 +98,9 @@ func (p *Partition) ended(e ending, err error) flow.Verdict {
 	if e.how.Unused && isInput(err) {
 		p.letGo(it) // its irreversible part may have begun: that counts
 	}
+	if hook := p.cfg.Hooks.Recorded; hook != nil && !e.parked && e.how.Err == nil && err == nil {
+		hook(&it.msg, time.Since(it.landedAt))
+	}
 	switch {
 	case e.parked, e.how.Err == nil && err == nil:
 		p.done(it)

@@ -35,15 +35,25 @@ type Maker struct {
 
 // New checks who is measured, and by whom; pkg is the package that its error names.
 func New(pkg string, provider metric.MeterProvider, who string) (*Maker, error) {
-	switch {
-	case provider == nil:
+	if provider == nil {
 		return nil, fmt.Errorf("%s: the meter provider is nil", pkg)
-	case who == "":
-		return nil, fmt.Errorf("%s: Name is empty", pkg)
-	case len(who) > maxName || !utf8.ValidString(who):
-		return nil, fmt.Errorf("%s: Name has more than %d bytes, or is no UTF-8", pkg, maxName)
 	}
-	return &Maker{meter: provider.Meter(Scope), name: name.String(who), stops: map[string]metric.Registration{}}, nil
+	named, err := Name(pkg, who)
+	if err != nil {
+		return nil, err
+	}
+	return &Maker{meter: provider.Meter(Scope), name: named, stops: map[string]metric.Registration{}}, nil
+}
+
+// Name is the attribute that says who it is.
+func Name(pkg, who string) (attribute.KeyValue, error) {
+	switch {
+	case who == "":
+		return attribute.KeyValue{}, fmt.Errorf("%s: Name is empty", pkg)
+	case len(who) > maxName || !utf8.ValidString(who):
+		return attribute.KeyValue{}, fmt.Errorf("%s: Name has more than %d bytes, or is no UTF-8", pkg, maxName)
+	}
+	return name.String(who), nil
 }
 
 // Err is the first error of an instrument.
