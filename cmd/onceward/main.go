@@ -9,6 +9,7 @@
 //	onceward resolve KEY      says how an uncertain key has ended
 //	onceward forget KEY       makes a key claimable again
 //	onceward doctor           what loses claims, records or effects here
+//	onceward completion SHELL what bash, zsh or fish needs to complete commands and flags
 //	onceward help             what there is
 //
 // In the demo, with record and effect in one SQL transaction each effect comes out once; with Redis
@@ -25,31 +26,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/onceward/onceward/cmd/internal/demo"
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
-	"github.com/onceward/onceward/cmd/internal/doctor"
-	"github.com/onceward/onceward/cmd/internal/keys"
-	"github.com/onceward/onceward/cmd/internal/plan"
-	"github.com/onceward/onceward/cmd/internal/replay"
 )
 
-const help = `Usage: onceward <command> [flags]
-
-Commands:
-  demo       duplicates and crashes go in; the effects are counted
-  replay     dead letters go back to their topics, under the ids they had
-  plan       memory, rows and odds for a rate and a window
-  inspect    what a store knows of a key
-  inflight   the keys in flight
-  uncertain  the keys of which somebody has to find out whether their effect has happened
-  resolve    says how an uncertain key has ended
-  forget     makes a key claimable again
-  doctor     what loses claims, records or effects in this Redis, database or Kafka
-  help       this text
-
+const (
+	head = "Usage: onceward <command> [flags]\n\nCommands:\n"
+	tail = `
 "onceward COMMAND -h" has the flags and the exit codes of a command. All have 0 for success, 2 for
 wrong usage or a server that cannot be used, and 130 when they are interrupted. docs/command.md
 has examples.
@@ -57,39 +41,38 @@ has examples.
 In the demo, with record and effect in one SQL transaction each effect comes out once; with Redis
 nothing is lost, and every double is traced to the kill that caused it.
 `
+)
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
+// help writes what there is.
+func help(_ context.Context, _ []string, out, _ io.Writer) int {
+	fmt.Fprint(out, head)
+	for _, c := range commands() {
+		fmt.Fprintf(out, "  %-10s %s\n", c.name, c.text)
+	}
+	fmt.Fprint(out, tail)
+	return 0
+}
+
 func run(args []string, out, errOut io.Writer) int {
 	if len(args) == 0 {
-		fmt.Fprint(errOut, help)
+		help(context.Background(), nil, errOut, nil)
 		return 2
 	}
-	switch args[0] {
-	case "demo":
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		return demo.Main(ctx, args[1:], out, errOut)
-	case "replay":
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		return replay.Main(ctx, args[1:], out, errOut)
-	case "plan":
-		return plan.Main(args[1:], out, errOut)
-	case "doctor":
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		return doctor.Main(ctx, args[1:], out, errOut)
-	case "inspect", "inflight", "uncertain", "resolve", "forget":
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		return keys.Main(ctx, args[0], args[1:], os.Stdin, out, errOut)
+	name := args[0]
+	switch name {
 	case demo.WorkerCommand:
 		return worker.Main(os.Stdin, out, errOut)
-	case "help", "-h", "-help", "--help":
-		fmt.Fprint(out, help)
-		return 0
+	case "-h", "-help", "--help":
+		name = "help"
 	}
-	fmt.Fprintf(errOut, "onceward: unknown command %q\n\n%s", args[0], help)
+	for _, c := range commands() {
+		if c.name == name {
+			return c.interrupted(args[1:], out, errOut)
+		}
+	}
+	fmt.Fprintf(errOut, "onceward: unknown command %q\n\n", name)
+	help(context.Background(), nil, errOut, nil)
 	return 2
 }

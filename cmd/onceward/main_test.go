@@ -27,6 +27,10 @@ func TestRun(t *testing.T) {
 		{"inflight", 2, "", "onceward inflight: -redis or -sql is missing"},
 		{"doctor", 2, "", "onceward doctor: -redis, -sql, -brokers or -kafka-config is missing"},
 		{"doctor -h", 0, "Exit code", ""},
+		{"completion", 2, "", "one of bash, zsh, fish is wanted"},
+		{"completion bash", 0, "'doctor -kafka-config')", ""},
+		{"completion bash", 0, "'inspect -namespace') return", ""},
+		{"completion fish", 0, "-a uncertain -d 'the keys of which", ""},
 		{"dance", 2, "", `unknown command "dance"`},
 	} {
 		var out, errOut bytes.Buffer

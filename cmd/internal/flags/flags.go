@@ -14,9 +14,7 @@ func Parse(f *flag.FlagSet, args []string, usage string, out io.Writer) error {
 	f.SetOutput(io.Discard)
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(out, usage)
-			f.SetOutput(out)
-			f.PrintDefaults()
+			Help(f, usage, out)
 		}
 		return err
 	}
@@ -24,4 +22,19 @@ func Parse(f *flag.FlagSet, args []string, usage string, out io.Writer) error {
 		return fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	return nil
+}
+
+// Taker is an output that wants the flags themselves, in place of a text about them: that of
+// completion, which asks every command for help.
+type Taker interface{ Take(f *flag.FlagSet) }
+
+// Help writes usage and the flags to out.
+func Help(f *flag.FlagSet, usage string, out io.Writer) {
+	if t, ok := out.(Taker); ok {
+		t.Take(f)
+		return
+	}
+	fmt.Fprint(out, usage)
+	f.SetOutput(out)
+	f.PrintDefaults()
 }

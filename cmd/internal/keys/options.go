@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceward/onceward/cmd/internal/flags"
 	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/redisadapter"
@@ -111,9 +112,7 @@ func ParseOptions(command string, args []string, out io.Writer) (Options, error)
 	for rest := args; ; {
 		if err := f.Parse(rest); err != nil {
 			if errors.Is(err, flag.ErrHelp) {
-				fmt.Fprint(out, usages[command], "\nFlags:\n")
-				f.SetOutput(out)
-				f.PrintDefaults()
+				flags.Help(f, usages[command]+"\nFlags:\n", out)
 			}
 			return o, err
 		}
