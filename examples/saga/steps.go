@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// window is longer than any workflow runs, or is reset and run again.
+const window = 30 * 24 * time.Hour
+
+// Steps are the activities. Each has its effect once for a workflow, however often the engine runs it.
+type Steps struct {
+	db      *sql.DB
+	marks   *sqladapter.Marks // of effects that are rows of db
+	once    *dedup.Deduper    // of effects elsewhere
+	bank    *bank
+	airline *airline
+}
+
+func newSteps(ctx context.Context, db *sql.DB, b *bank, a *airline) (*Steps, error) {
+	s := &Steps{db: db, bank: b, airline: a}
+	var err error
+	s.marks, err = sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "trips", Window: window})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.marks.Migrate(ctx, db); err != nil {
+		return nil, err
+	}
+	store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: sqladapter.SQLite})
+	if err != nil {
+		return nil, err
+	}
+	if err := store.Migrate(ctx); err != nil {
+		return nil, err
+	}
+	s.once, err = dedup.New(store, dedup.Config{
+		Namespace: "trips",
+		Window:    window,
+		LeaseTTL:  10 * time.Second, // after a worker has died, its activity goes on elsewhere
+		Resolve:   s.resolve,
+	})
+	return s, err
+}
+
+// key names a step of a workflow. Not the run, of which a reset makes another, nor the attempt. A workflow that takes a step
+// twice on purpose numbers them.
+func key(ctx context.Context, step string) string {
+	return activity.GetInfo(ctx).WorkflowExecution.ID + "/" + step
+}
+
+// verdict tells the engine which errors it need not try again.
+func verdict(err error) error {
+	if dedup.IsPermanent(err) && !errors.Is(err, dedup.ErrLeaseLost) {
+		return temporal.NewNonRetryableApplicationError(err.Error(), "refused", err)
+	}
+	return err // also "in flight elsewhere", and what is not known: ask again
+}
+
+// errUndone is what a step finds of a trip that was undone: it has not happened, or no more, and will not.
+var errUndone = errors.New("the trip was undone")
+
+// Reserve takes a seat. It is level Atomic: seat and record are one transaction.
+func (s *Steps) Reserve(ctx context.Context, trip Trip) error {
+	// Who starts a workflow again under its old ID, after it was undone, has no seat to find.
+	if _, undone, err := s.marks.Lookup(ctx, s.db, key(ctx, "release")); err != nil || undone {
+		return verdict(errors.Join(err, dedup.Permanent(errUndone)))
+	}
+	_, err := s.marks.Do(ctx, s.db, key(ctx, "reserve"), func(ctx context.Context, tx *sql.Tx) error {
+		res, err := tx.ExecContext(ctx, `UPDATE flight SET free = free - 1 WHERE id = ? AND free > 0`, trip.Flight)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 1 {
+			return err
+		}
+		return dedup.Permanent(errors.New("sold out"))
+	})
+	return verdict(err)
+}
+
+// Release gives the seat back, if there is one. The record of Reserve is written if it is not there: a Reserve that comes
+// later, from a worker that was given up, finds it and takes no seat.
+func (s *Steps) Release(ctx context.Context, trip Trip) error {
+	_, err := s.marks.Do(ctx, s.db, key(ctx, "release"), func(ctx context.Context, tx *sql.Tx) error {
+		reserve, err := s.marks.MarkTx(ctx, tx, key(ctx, "reserve"))
+		if err != nil || reserve.First() {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `UPDATE flight SET free = free + 1 WHERE id = ?`, trip.Flight)
+		return err
+	})
+	return verdict(err)
+}
+
+// Charge takes the money. It is level Asked: when nobody knows how an attempt has ended, the bank is asked before anything
+// runs again.
+func (s *Steps) Charge(ctx context.Context, trip Trip) error {
+	_, err := dedup.Do(ctx, s.once, key(ctx, "charge"), func(ctx context.Context) (string, error) {
+		attempt, _ := dedup.FromContext(ctx)
+		if err := dedup.Danger(ctx); err != nil {
+			return "", dedup.NotBegun(err)
+		}
+		receipt, err := s.bank.charge(ctx, attempt.DownstreamKey("bank"), trip.Amount)
+		if errors.Is(err, errDeclined) {
+			return "", dedup.Permanent(err) // nothing was taken, and the next try would be declined as well
+		}
+		return receipt, err
+	})
+	return verdict(err)
+}
+
+// resolve finds out about a charge of which nobody knows.
+func (s *Steps) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.State, []byte, error) {
+	attempt, _ := dedup.FromContext(ctx)
+	receipt, found, err := s.bank.find(ctx, attempt.DownstreamKey("bank"))
+	switch {
+	case err != nil:
+		return dedup.StateUncertain, nil, err
+	case found:
+		return dedup.StateSucceeded, []byte(receipt), nil
+	}
+	return dedup.StateReleased, nil, nil
+}
+
+// Refund gives the money back, if it was taken. It ends the charge first: either that is on record as done, or it is put on
+// record as failed, and then a Charge that comes later finds that. One that runs at the moment is waited for, by asking again.
+func (s *Steps) Refund(ctx context.Context, _ Trip) error {
+	charge, err := dedup.Do(ctx, s.once, key(ctx, "charge"), func(context.Context) (string, error) {
+		return "", dedup.Permanent(errUndone)
+	})
+	switch {
+	case dedup.IsPermanent(err) && !errors.Is(err, dedup.ErrLeaseLost):
+		return nil // declined, or never begun: there is nothing to give back
+	case err != nil:
+		return err
+	}
+	_, err = dedup.Do(ctx, s.once, key(ctx, "refund"), func(ctx context.Context) (struct{}, error) {
+		attempt, _ := dedup.FromContext(ctx)
+		return struct{}{}, s.bank.refund(ctx, attempt.DownstreamKey("bank"), charge.Value)
+	})
+	return verdict(err)
+}
+
+// Issue has the ticket issued. It is level Claimed, and the airline has one effect for a key: a crash between its effect and
+// our record asks it once more, and gets the same ticket.
+func (s *Steps) Issue(ctx context.Context, trip Trip) (string, error) {
+	ticket, err := dedup.Do(ctx, s.once, key(ctx, "issue"), func(ctx context.Context) (string, error) {
+		attempt, _ := dedup.FromContext(ctx)
+		ticket, err := s.airline.issue(ctx, attempt.DownstreamKey("airline"), trip.Flight)
+		if errors.Is(err, errRefused) {
+			return "", dedup.Permanent(err)
+		}
+		return ticket, err
+	})
+	return ticket.Value, verdict(err)
+}
