@@ -35,6 +35,10 @@ torture-others: ## what else people use against duplicates through the same faul
 model: ## have spin check the model of one key's life, and find the faults planted in it; installs spin; minutes
 	@scripts/model.sh check
 
+.PHONY: alerts
+alerts: ## have Prometheus's promtool see each alert rule fire, and stay silent; installs it
+	@scripts/servers.sh install && ONCEWARD_REQUIRE_SERVERS=1 go -C telemetry test -count=1 -timeout 2m -v -run 'Alerts|Troubles' .
+
 .PHONY: fuzz
 fuzz: ## give every fuzz target inputs of its own making, in turns (FUZZTIME=30s, FUZZ=part of a name)
 	@scripts/fuzz.sh $(FUZZ)

@@ -9,6 +9,7 @@ package servertest
 
 import (
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -76,6 +77,16 @@ func Kafka(t testing.TB) []string {
 func Kafka3(t testing.TB) []string {
 	t.Helper()
 	return strings.Split(need(t, EnvKafka3), ",")
+}
+
+// Program returns the path of a program that `scripts/servers.sh install` brings along.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		leaveOut(t, name+" is not installed")
+	}
+	return path
 }
 
 // Required reports whether a missing server is a failure rather than a skip.

@@ -34,6 +34,21 @@ func endingOf(t *testing.T, f func(testing.TB)) *ending {
 	return e
 }
 
+// A program that there is not is left out, or fails.
+func TestProgram(t *testing.T) {
+	t.Setenv(EnvRequire, "")
+	if path := Program(t, "go"); path == "" {
+		t.Error("go is nowhere")
+	}
+	if e := endingOf(t, func(t testing.TB) { Program(t, "no-such-program") }); e.skipped == "" {
+		t.Error("what is not there was not left out")
+	}
+	t.Setenv(EnvRequire, "1")
+	if e := endingOf(t, func(t testing.TB) { Program(t, "no-such-program") }); e.failed == "" {
+		t.Error("what is required was left out")
+	}
+}
+
 // getters are all the ways to ask for a shared server, by the variable that each needs first.
 var getters = map[string]func(testing.TB){
 	EnvRedis:        func(t testing.TB) { Redis(t) },
