@@ -21,6 +21,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/retry"
 	"github.com/onceward/onceward/telemetry"
+	"github.com/onceward/onceward/telemetry/internal/metrictest"
 )
 
 func TestNewMetricsRefuses(t *testing.T) {
@@ -128,7 +129,7 @@ func TestHooks(t *testing.T) {
 			o := m.Observer()
 			c.tell(&o)
 			c.want["onceward.dedup.window"] = window.Seconds()
-			want(t, collect(t, reader), "onceward.", c.want)
+			metrictest.Want(t, metrictest.Collect(t, reader), "onceward.", c.want)
 		})
 	}
 }
@@ -152,7 +153,7 @@ func TestEveryOutcomeCauseAndStateHasItsValue(t *testing.T) {
 	if next := dedup.StateUncertain + 1; next.String() != "absent" {
 		t.Errorf("package dedup has another state, %v", next)
 	}
-	got := collect(t, reader)
+	got := metrictest.Collect(t, reader)
 	for name, value := range got {
 		if value > 1 && name != "onceward.dedup.window" || strings.Contains(name, "other") {
 			t.Errorf("%s is %v: two values are counted as one", name, value)
@@ -168,7 +169,7 @@ func TestEveryOutcomeCauseAndStateHasItsValue(t *testing.T) {
 // that appears with its first event.
 func TestSeriesOfWhatShouldNotHappenBeginAtZero(t *testing.T) {
 	_, reader := newMetrics(t)
-	got := collect(t, reader)
+	got := metrictest.Collect(t, reader)
 	for _, name := range []string{
 		"uncertain{found=claim}", "uncertain{found=resolve}", "uncertain{found=end}", "store.errors{retryable=true}",
 		"store.errors{retryable=false}", "lease.lost", "failed_open", "claims{cached=false,cause=none,outcome=unknown}",
@@ -199,8 +200,8 @@ func TestDuplicatesOfADeduper(t *testing.T) {
 			time.Sleep(after)
 			deliver()
 		}
-		got := collect(t, reader)
-		want(t, got, "onceward.", map[string]float64{
+		got := metrictest.Collect(t, reader)
+		metrictest.Want(t, got, "onceward.", map[string]float64{
 			"onceward.dedup.window": window.Seconds(),
 			"onceward.dedup.claims{cached=false,cause=none,outcome=acquired}":            1,
 			"onceward.dedup.claims{cached=false,cause=producer_retry,outcome=duplicate}": 2,
@@ -290,11 +291,11 @@ func TestSeriesAreBounded(t *testing.T) {
 	for i := range 100 {
 		tell(i)
 	}
-	before := len(collect(t, reader))
+	before := len(metrictest.Collect(t, reader))
 	for i := range 10_000 {
 		tell(i)
 	}
-	if after := len(collect(t, reader)); after != before {
+	if after := len(metrictest.Collect(t, reader)); after != before {
 		t.Errorf("%d series after 100 events of each hook, %d after 10,000 more", before, after)
 	}
 }
@@ -317,7 +318,7 @@ func TestClose(t *testing.T) {
 	m, reader := newMetrics(t)
 	o := m.Observer()
 	o.FilterState(dedup.Event{Fill: 0.5})
-	if n := len(collect(t, reader)); n < 4 {
+	if n := len(metrictest.Collect(t, reader)); n < 4 {
 		t.Fatalf("%d series before Close", n)
 	}
 	for range 2 {
@@ -326,7 +327,7 @@ func TestClose(t *testing.T) {
 		}
 	}
 	o.LeaseLost(dedup.Event{})
-	want(t, collect(t, reader), "onceward.", map[string]float64{"onceward.dedup.lease.lost": 1})
+	metrictest.Want(t, metrictest.Collect(t, reader), "onceward.", map[string]float64{"onceward.dedup.lease.lost": 1})
 }
 
 // Hooks are called concurrently, while somebody collects.
@@ -343,10 +344,10 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	for range 20 {
-		collect(t, reader)
+		metrictest.Collect(t, reader)
 	}
 	all.Wait()
-	if got := collect(t, reader)["onceward.dedup.claims{cached=false,cause=none,outcome=acquired}"]; got != 2000 {
+	if got := metrictest.Collect(t, reader)["onceward.dedup.claims{cached=false,cause=none,outcome=acquired}"]; got != 2000 {
 		t.Errorf("%v claims, want 2000", got)
 	}
 }

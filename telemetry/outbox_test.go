@@ -6,38 +6,18 @@ import (
 	"testing"
 	"time"
 
-	sdk "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/telemetry/internal/metrictest"
 )
 
-// observed returns metrics, and a function that collects them by name; none of them has attributes.
 func observed(t *testing.T) (*Metrics, func() map[string]float64) {
 	t.Helper()
-	reader := sdk.NewManualReader()
-	m, err := NewMetrics(sdk.NewMeterProvider(sdk.WithReader(reader)), Config{Name: "orders"})
+	provider, collect := metrictest.New(t)
+	m, err := NewMetrics(provider, Config{Name: metrictest.Name})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m, func() map[string]float64 {
-		var all metricdata.ResourceMetrics
-		if err := reader.Collect(t.Context(), &all); err != nil {
-			t.Fatal(err)
-		}
-		values := map[string]float64{}
-		for _, scope := range all.ScopeMetrics {
-			for _, m := range scope.Metrics {
-				switch data := m.Data.(type) {
-				case metricdata.Sum[int64]:
-					values[m.Name] = float64(data.DataPoints[0].Value)
-				case metricdata.Gauge[float64]:
-					values[m.Name] = data.DataPoints[0].Value
-				}
-			}
-		}
-		return values
-	}
+	return m, collect
 }
 
 func TestOutboxLag(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/retry"
+	"github.com/onceward/onceward/telemetry/internal/metrictest"
 )
 
 func TestRetries(t *testing.T) {
@@ -31,7 +32,7 @@ func TestRetries(t *testing.T) {
 	m.OnRetry(retry.Event{Wait: true})
 	m.OnRetry(retry.Event{Wait: true, GaveUp: retry.WaitedTooLong})
 	m.OnRetry(retry.Event{GaveUp: 200})
-	want(t, collect(t, reader), "onceward.retry", map[string]float64{
+	metrictest.Want(t, metrictest.Collect(t, reader), "onceward.retry", map[string]float64{
 		"onceward.retry.repeats{retry.kind=retry}":              3,
 		"onceward.retry.repeats{retry.kind=hedge}":              1,
 		"onceward.retry.repeats{retry.kind=wait}":               1,
@@ -57,7 +58,7 @@ func TestEveryReasonToGiveUpHasItsValue(t *testing.T) {
 	if next := retry.ContextEnded + 1; !strings.HasPrefix(next.String(), "Reason(") {
 		t.Errorf("package retry has another reason, %q", next)
 	}
-	got := collect(t, reader)
+	got := metrictest.Collect(t, reader)
 	maps.DeleteFunc(got, func(name string, _ float64) bool { return !strings.HasPrefix(name, "onceward.retry") })
 	if len(got) != n || got["onceward.retry.given_up{retry.reason=other}"] != 0 {
 		t.Errorf("%d reasons are counted as %v", n, got)
@@ -72,7 +73,7 @@ func TestBudgetsThatAreNotObserved(t *testing.T) {
 	if err := m.ObserveBudget(retry.Unlimited()); err != nil {
 		t.Fatal(err)
 	}
-	want(t, collect(t, reader), "onceward.retry", nil)
+	metrictest.Want(t, metrictest.Collect(t, reader), "onceward.retry", nil)
 	if err := m.ObserveBudget(retry.Unlimited()); err == nil {
 		t.Error("a second budget is no error: two values of one series")
 	}

@@ -8,48 +8,21 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.opentelemetry.io/otel/attribute"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/telemetry/internal/metrictest"
 )
 
 func observed(t *testing.T) (*Metrics, func() map[string]float64) {
 	t.Helper()
-	reader := sdk.NewManualReader()
-	m, err := New(sdk.NewMeterProvider(sdk.WithReader(reader)), "payments")
+	provider, collect := metrictest.New(t)
+	m, err := New(provider, metrictest.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m, func() map[string]float64 {
-		var all metricdata.ResourceMetrics
-		if err := reader.Collect(t.Context(), &all); err != nil {
-			t.Fatal(err)
-		}
-		values := map[string]float64{}
-		for _, scope := range all.ScopeMetrics {
-			for _, m := range scope.Metrics {
-				switch data := m.Data.(type) {
-				case metricdata.Sum[int64]:
-					for _, p := range data.DataPoints {
-						values[m.Name+value(p.Attributes, codeKey)+value(p.Attributes, severityKey)] = float64(p.Value)
-					}
-				case metricdata.Gauge[float64]:
-					values[m.Name] = data.DataPoints[0].Value
-				}
-			}
-		}
-		return values
-	}
-}
-
-func value(set attribute.Set, key attribute.Key) string {
-	if v, is := set.Value(key); is {
-		return " " + v.AsString()
-	}
-	return ""
+	return m, collect
 }
 
 func TestFindings(t *testing.T) {
@@ -59,8 +32,8 @@ func TestFindings(t *testing.T) {
 	m.OnFinding(redisadapter.Finding{Code: redisadapter.CodeEvicted, Severity: redisadapter.Warning, Detail: "4 keys"})
 	m.OnFinding(redisadapter.Finding{Code: "made_up", Severity: 9})
 	got := collect()
-	if len(got) != 3 || got["onceward.redis.findings amnesia fatal"] != 1 || got["onceward.redis.findings evicted_keys warning"] != 2 ||
-		got["onceward.redis.findings other fatal"] != 1 {
+	if len(got) != 3 || got["onceward.redis.findings{redis.code=amnesia,redis.severity=fatal}"] != 1 || got["onceward.redis.findings{redis.code=evicted_keys,redis.severity=warning}"] != 2 ||
+		got["onceward.redis.findings{redis.code=other,redis.severity=fatal}"] != 1 {
 		t.Errorf("found %v", got)
 	}
 }
@@ -108,7 +81,7 @@ func TestHealth(t *testing.T) {
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got = collect(); len(got) != 1 || got["onceward.redis.findings evicted_keys warning"] != 0 {
+	if got = collect(); len(got) != 1 || got["onceward.redis.findings{redis.code=evicted_keys,redis.severity=warning}"] != 0 {
 		t.Errorf("after Close there is %v", got)
 	}
 }
