@@ -9,6 +9,7 @@
 //	onceward resolve KEY      says how an uncertain key has ended
 //	onceward forget KEY       makes a key claimable again
 //	onceward doctor           what loses claims, records or effects here
+//	onceward watch [flags]    live rates, of processes and of a server
 //	onceward completion SHELL what bash, zsh or fish needs to complete commands and flags
 //	onceward help             what there is
 //

@@ -27,6 +27,8 @@ func TestRun(t *testing.T) {
 		{"inflight", 2, "", "onceward inflight: -redis or -sql is missing"},
 		{"doctor", 2, "", "onceward doctor: -redis, -sql, -brokers or -kafka-config is missing"},
 		{"doctor -h", 0, "Exit code", ""},
+		{"watch", 2, "", "onceward watch: -metrics, -redis or -sql is missing"},
+		{"watch -h", 0, "Exit code", ""},
 		{"completion", 2, "", "one of bash, zsh, fish is wanted"},
 		{"completion bash", 0, "'doctor -kafka-config')", ""},
 		{"completion bash", 0, "'inspect -namespace') return", ""},
