@@ -229,8 +229,15 @@ func address(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// post sends a request, again while nobody listens yet, and returns the answer with its body read.
-func post(t *testing.T, url, body string, header http.Header) (*http.Response, string) {
+// answer is one of HTTP.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// post sends a request, again while nobody listens yet.
+func post(t *testing.T, url, body string, header http.Header) answer {
 	t.Helper()
 	for late := time.Now().Add(time.Minute); ; {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
@@ -250,7 +257,7 @@ func post(t *testing.T, url, body string, header http.Header) (*http.Response, s
 		if err != nil {
 			t.Fatal(err)
 		}
-		return resp, string(text)
+		return answer{resp.StatusCode, resp.Header, string(text)}
 	}
 }
 
@@ -268,8 +275,8 @@ func TestWebhooksGuide(t *testing.T) {
 		if want == http.StatusUnauthorized {
 			body += " "
 		}
-		if resp, text := post(t, "http://"+listen+"/hooks/billing", body, h); resp.StatusCode != want {
-			t.Errorf("%s: %s %s; want %d", id, resp.Status, text, want)
+		if got := post(t, "http://"+listen+"/hooks/billing", body, h); got.status != want {
+			t.Errorf("%s: %d %s; want %d", id, got.status, got.body, want)
 		}
 	}
 	const invoice = `{"type":"invoice.paid","number":"7"}`
@@ -288,8 +295,8 @@ func TestHTTPGuide(t *testing.T) {
 	files, listen := programs(t, "docs/guides/http-api.md", 1), address(t)
 	p := start(t, files[0], "LISTEN="+listen, "DATABASE_URL="+dsn)
 	pay := func(key, body string) (int, string, bool) {
-		resp, text := post(t, "http://"+listen+"/payments", body, http.Header{"X-Account": {"alice"}, "Idempotency-Key": {key}})
-		return resp.StatusCode, text, resp.Header.Get("Idempotent-Replayed") == "true"
+		got := post(t, "http://"+listen+"/payments", body, http.Header{"X-Account": {"alice"}, "Idempotency-Key": {key}})
+		return got.status, got.body, got.header.Get("Idempotent-Replayed") == "true"
 	}
 	var all sync.WaitGroup
 	for range 20 {
@@ -465,8 +472,8 @@ func TestOperatingGuide(t *testing.T) {
 	p := start(t, files[0], "LISTEN="+listen, "REDIS_ADDR="+server.Addr(), "GATEWAY="+gateway.URL)
 	charge := func(id string, want int, text string) {
 		t.Helper()
-		if resp, got := post(t, "http://"+listen+"/charges/"+id, "", nil); resp.StatusCode != want || !strings.Contains(got, text) {
-			t.Errorf("%s: %s %q; want %d with %q", id, resp.Status, got, want, text)
+		if got := post(t, "http://"+listen+"/charges/"+id, "", nil); got.status != want || !strings.Contains(got.body, text) {
+			t.Errorf("%s: %d %q; want %d with %q", id, got.status, got.body, want, text)
 		}
 	}
 	charge("order-7", 503, "")
@@ -484,4 +491,22 @@ func TestOperatingGuide(t *testing.T) {
 		t.Errorf("the gateway was asked %d times; want 3", charged)
 	}
 	each(t, p.stop())
+}
+
+// TestNewcomer: the first handler charges once, and the command tells what became of its key.
+func TestNewcomer(t *testing.T) {
+	file, server := programs(t, "docs/newcomer.md", 1)[0], miniredis.RunT(t)
+	run := func(want ...string) {
+		t.Helper()
+		out, err := func() ([]byte, error) {
+			c := exec.CommandContext(t.Context(), file, "evt_1")
+			c.Env = append(os.Environ(), "REDIS_ADDR="+server.Addr())
+			return c.Output()
+		}()
+		if err != nil || string(out) != strings.Join(want, "\n")+"\n" {
+			t.Errorf("%q, %v; want %q", out, err, want)
+		}
+	}
+	run("charging for evt_1", "acquired R-1")
+	run("duplicate R-1")
 }
