@@ -3,15 +3,14 @@ package kafkaadapter
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/setting"
 )
 
 // WindowError says that messages of a topic may come again when their records are forgotten.
@@ -86,6 +85,22 @@ func CheckWindow(admin sarama.ClusterAdmin, window time.Duration, group string, 
 	return exceeded, nil
 }
 
+// Retentions is how long topics keep messages, negative without limit: for so long a replay, or a
+// group that is behind, may bring one back. A topic that is only compacted keeps without limit. It
+// costs one round trip, and its retries, and is the rule of thumb that [CheckWindow] is.
+//
+// The error is an [*dedup.InputError] for a nil admin and for no topics, or why the brokers did not
+// answer.
+func Retentions(admin sarama.ClusterAdmin, topics ...string) (map[string]time.Duration, error) {
+	switch {
+	case admin == nil:
+		return nil, &dedup.InputError{Field: "Admin", Reason: "is nil"}
+	case len(topics) == 0:
+		return nil, &dedup.InputError{Field: "Topics", Reason: "is empty"}
+	}
+	return retentionsOf(admin, topics)
+}
+
 // retentionsOf is how long topics keep messages, negative without limit.
 func retentionsOf(admin sarama.ClusterAdmin, topics []string) (map[string]time.Duration, error) {
 	asked := make([]*sarama.ConfigResource, len(topics))
@@ -113,25 +128,13 @@ func retentionsOf(admin sarama.ClusterAdmin, topics []string) (map[string]time.D
 	return found, nil
 }
 
-// retentionIn reads a topic's configuration. Only a policy that deletes has a retention.
+// retentionIn reads a topic's configuration.
 func retentionIn(entries []sarama.ConfigEntry) (time.Duration, error) {
-	retention, policy := "", "delete"
+	values := map[string]string{}
 	for _, e := range entries {
-		switch e.Name {
-		case "retention.ms":
-			retention = e.Value
-		case "cleanup.policy":
-			policy = e.Value
-		}
+		values[e.Name] = e.Value
 	}
-	ms, err := strconv.ParseInt(retention, 10, 64)
-	switch {
-	case err != nil:
-		return 0, fmt.Errorf("retention.ms is %q: %w", retention, err)
-	case ms < 0, ms > math.MaxInt64/int64(time.Millisecond), !strings.Contains(policy, "delete"):
-		return -1, nil
-	}
-	return time.Duration(ms) * time.Millisecond, nil
+	return setting.Retention(values)
 }
 
 // laggingIn are the partitions in which the group has not read everything from before.

@@ -195,3 +195,23 @@ func TestCheckWindowFails(t *testing.T) {
 		}
 	}
 }
+
+func TestRetentions(t *testing.T) {
+	admin := &fakeAdmin{configs: map[string]map[string]string{
+		"day": {"retention.ms": "86400000", "cleanup.policy": "delete"}, "compacted": {"retention.ms": "1000", "cleanup.policy": "compact"},
+	}}
+	got, err := Retentions(admin, "day", "compacted")
+	if err != nil || got["day"] != 24*time.Hour || got["compacted"] >= 0 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := Retentions(admin, "day", "nowhere"); err == nil {
+		t.Error("a topic that was not answered is no error")
+	}
+	var input *dedup.InputError
+	if _, err := Retentions(nil, "day"); !errors.As(err, &input) {
+		t.Errorf("no admin: %v", err)
+	}
+	if _, err := Retentions(admin); !errors.As(err, &input) {
+		t.Errorf("no topics: %v", err)
+	}
+}

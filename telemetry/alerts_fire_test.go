@@ -28,6 +28,7 @@ var quiet = map[string]string{
 	`onceward_dedup_duplicate_age_seconds_bucket{le="+Inf"}`:                       "0+6x2000",
 	`onceward_dedup_duplicate_age_seconds_count`:                                   "0+6x2000",
 	`onceward_dedup_window_seconds`:                                                "259200x2000",
+	`onceward_dedup_window_coverage_ratio{onceward_source="orders"}`:               "1.14x2000",
 	`onceward_dedup_uncertain_total{onceward_found="claim"}`:                       "0x2000",
 	`onceward_dedup_uncertain_total{onceward_found="resolve"}`:                     "0x2000",
 	`onceward_dedup_uncertain_total{onceward_found="end"}`:                         "0+1x2000",
@@ -62,6 +63,10 @@ var trouble = map[string]struct {
 		`onceward_dedup_duplicate_age_seconds_bucket{le="300"}`:    "0x2000",
 		`onceward_dedup_duplicate_age_seconds_bucket{le="129600"}`: "0x2000",
 	}, "80m", "20m", ""},
+	"OncewardWindowTooShort": {
+		map[string]string{`onceward_dedup_window_coverage_ratio{onceward_source="orders"}`: "0.5x1000"}, "20m", "10m",
+		"payments: orders can deliver again what the window has forgotten",
+	},
 	"OncewardUncertain":      {map[string]string{`onceward_dedup_uncertain_total{onceward_found="claim"}`: "0+1x2000"}, "60m", "20m", ""},
 	"OncewardOutcomeUnknown": {map[string]string{`onceward_dedup_claims_total{onceward_outcome="unknown"}`: "0x60 60+60x1000"}, "75m", "62m", ""},
 	"OncewardStoreErrors":    {map[string]string{`onceward_dedup_store_errors_total{onceward_retryable="true"}`: "0+1x2000"}, "30m", "10m", ""},
@@ -168,7 +173,7 @@ func TestAlertsFire(t *testing.T) {
 		}
 		story := day(rule.Alert, what.series)
 		story.Rules = []promRule{{At: what.before, Alert: rule.Alert}, {At: what.at, Alert: rule.Alert, Want: []promAlert{{
-			Labels:      map[string]string{"severity": rule.Labels["severity"], "onceward_name": "payments"},
+			Labels:      labelsOf(rule.Alert, rule.Labels["severity"]),
 			Annotations: map[string]string{"summary": summary, "runbook_url": rule.Annotations.RunbookURL},
 		}}}}
 		for _, another := range rules {
@@ -188,6 +193,15 @@ func TestAlertsFire(t *testing.T) {
 	if out, err := runPromtool(t, promtool, &file); err == nil {
 		t.Errorf("an alert that is not expected is fine:\n%s", out)
 	}
+}
+
+// labelsOf are those of an alert.
+func labelsOf(alert, severity string) map[string]string {
+	labels := map[string]string{"severity": severity, "onceward_name": "payments"}
+	if alert == "OncewardWindowTooShort" {
+		labels["onceward_source"] = "orders"
+	}
+	return labels
 }
 
 func runPromtool(t *testing.T, promtool string, file *promTest) ([]byte, error) {

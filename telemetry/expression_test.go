@@ -91,6 +91,9 @@ func exported(t *testing.T) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := m.NewAuditor(telemetry.AuditConfig{}); err != nil {
+		t.Fatal(err)
+	}
 	for _, err := range []error{
 		m.ObserveBudget(budget), m.ObserveOutbox(new(outbox.Outbox), new(sql.DB)), m.ObserveRelay(new(outbox.Relay)),
 		redis.ObserveStore(new(redisadapter.Store)), kafka.ObserveAdapter(new(kafkaadapter.Adapter)), // nobody collects
@@ -136,7 +139,7 @@ func values(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string][]string{"onceward_name": nil, "le": nil}
+	all := map[string][]string{"onceward_name": nil, "onceward_source": nil, "le": nil}
 	for _, row := range regexp.MustCompile("(?m)^\\| ((?:`onceward[a-z._]+`(?:, )?)+) \\| ([^|]*) \\|$").FindAllStringSubmatch(string(page), -1) {
 		for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
 			key := strings.ReplaceAll(name[1], ".", "_")

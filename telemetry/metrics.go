@@ -25,6 +25,7 @@ type Config struct {
 // [NewMetrics]. All methods are safe for concurrent use.
 type Metrics struct {
 	maker  *meter.Maker
+	window time.Duration
 	dedup  dedupMetrics
 	filter filterMetrics
 	retry  retryMetrics
@@ -41,7 +42,7 @@ func NewMetrics(provider metric.MeterProvider, cfg Config) (*Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Metrics{maker: maker}
+	m := &Metrics{maker: maker, window: cfg.Window}
 	m.dedup.make(maker)
 	m.filter.make(maker)
 	m.retry.make(maker)

@@ -85,7 +85,7 @@ func TestPrometheusShowsAServiceInTrouble(t *testing.T) {
 	}
 	wanted := []string{
 		"OncewardEvictions", "OncewardFailedOpen", "OncewardFilterFalsePositives", "OncewardFilterSaturated", "OncewardLeaseLost", "OncewardOutboxLag",
-		"OncewardOutboxParked", "OncewardOutcomeUnknown", "OncewardRetryBudgetExhausted", "OncewardStoreErrors", "OncewardStoreRefuses", "OncewardUncertain",
+		"OncewardOutboxParked", "OncewardOutcomeUnknown", "OncewardRetryBudgetExhausted", "OncewardStoreErrors", "OncewardStoreRefuses", "OncewardUncertain", "OncewardWindowTooShort",
 	}
 	p.until(func() error {
 		if firing := p.firing(); !slices.Equal(firing, wanted) {
@@ -144,6 +144,9 @@ func troubled(t *testing.T) (work func(i int), address string) {
 		return outbox.Stats{Published: n, Failures: n, Overtaken: n}
 	}
 	if err := errors.Join(payments.ObserveBudget(budget), payments.ObserveLag(lag), payments.ObserveStats(stats)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := payments.NewAuditor(telemetry.AuditConfig{Horizons: []telemetry.Horizon{{Source: "stripe", For: 30 * 24 * time.Hour}}}); err != nil {
 		t.Fatal(err)
 	}
 	inRedis := redisOf(t, provider)
