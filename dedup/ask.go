@@ -102,7 +102,7 @@ func (a *asked) note(ans *Answer) error {
 	}
 	var left *abandonedError
 	switch {
-	case errors.Is(ans.Err, errCrowded): // nothing was sent
+	case notSent(ans.Err): // an earlier send may have been executed all the same
 	case !errors.As(ans.Err, &left):
 		a.open = mayHaveExecuted(ans.Err)
 	case !left.queued:
@@ -111,10 +111,16 @@ func (a *asked) note(ans *Answer) error {
 	return ans.Err
 }
 
+// notSent reports whether err says that the store was not asked: see Answer.Err.
+func notSent(err error) bool {
+	var told interface{ NotSent() bool }
+	return errors.Is(err, errCrowded) || errors.As(err, &told) && told.NotSent()
+}
+
 // mayHaveExecuted reports whether a claim that was answered with err may be held in the
-// store all the same. It is not when the store looked and refused.
+// store all the same. It is not when the store looked and refused, or was not asked.
 func mayHaveExecuted(err error) bool {
-	if err == nil {
+	if err == nil || notSent(err) {
 		return false
 	}
 	var input *InputError
@@ -217,10 +223,14 @@ func (d *Deduper) releaseChange(req *ClaimRequest) Change {
 }
 
 // giveBack releases claims nobody works under, behind the caller's back: it is told
-// already. Nothing depends on it but the time until the key can be claimed again, so
-// one try is enough; what it misses lapses with its lease.
+// already. Nothing depends on it but the time until the key can be claimed again. While
+// the store does not answer, what there is to release gathers in orphans.
 func (d *Deduper) giveBack(changes []Change) {
 	if len(changes) == 0 {
+		return
+	}
+	if d.orphans.seeks() && !d.life.closed() {
+		d.keep(changes)
 		return
 	}
 	d.life.begin()
@@ -237,6 +247,10 @@ func (d *Deduper) giveBackLate(changes []Change) {
 	if len(changes) == 0 {
 		return
 	}
+	if d.orphans.seeks() && !d.life.closed() {
+		d.keep(changes)
+		return
+	}
 	d.life.begin()
 	go func() {
 		defer d.life.end()
@@ -247,7 +261,8 @@ func (d *Deduper) giveBackLate(changes []Change) {
 	}()
 }
 
-// release sends the releases and returns those that found nothing to release.
+// release sends the releases and returns those that found nothing to release. Those that
+// were not answered are kept.
 func (d *Deduper) release(changes []Change) (missed []Change) {
 	var answers []Answer
 	if len(changes) == 1 { // thousands of these may come at once
@@ -257,15 +272,20 @@ func (d *Deduper) release(changes []Change) (missed []Change) {
 	} else {
 		answers = d.sendChanges(context.Background(), changes)
 	}
+	var unanswered []Change
 	for i, ans := range answers {
 		switch {
 		case ans.Err != nil:
 			d.storeError(changes[i].ID, ans.Err)
+			if Retryable(ans.Err) {
+				unanswered = append(unanswered, changes[i])
+			}
 		case !ans.Written:
 			missed = append(missed, changes[i])
 		}
 		d.ended(changes[i].ID)
 	}
+	d.keep(unanswered)
 	return missed
 }
 

@@ -33,6 +33,7 @@ type Deduper struct {
 	waiters  waiters
 	cache    *cache
 	life     life
+	orphans  orphans
 }
 
 // New returns a Deduper over store. It starts no goroutine and sends nothing. A nil

@@ -16,6 +16,9 @@ type life struct {
 	state atomic.Uint64
 	over  sync.Once
 	idle  chan struct{} // closed when closed and nothing is under way
+
+	shut    sync.Once
+	closing chan struct{} // closed when calls are refused
 }
 
 const (
@@ -24,7 +27,7 @@ const (
 	lifeClosed = uint64(1) << 62
 )
 
-func (l *life) init() { l.idle = make(chan struct{}) }
+func (l *life) init() { l.idle, l.closing = make(chan struct{}), make(chan struct{}) }
 
 // enter begins a call, or refuses it after Close.
 func (l *life) enter() error {
@@ -62,6 +65,7 @@ func (l *life) behind() int { return int(l.state.Load() % lifeClosed / oneBehind
 // close refuses what comes, and returns how many calls are left when ctx ends first.
 func (l *life) close(ctx context.Context) (left int, drained bool) {
 	l.settle(l.state.Or(lifeClosed) | lifeClosed)
+	l.shut.Do(func() { close(l.closing) })
 	select {
 	case <-l.idle:
 		return 0, true

@@ -239,7 +239,9 @@ type Answer struct {
 	// Fence are those of the new claim.
 	Record Record
 	// Err tells why the item could not be learnt. Outcome is then Unknown and Held and
-	// Written are false, but the store may have executed the item.
+	// Written are false, but the store may have executed the item, unless there is an
+	// error in its tree with a method NotSent() bool that says true: a claim that was
+	// not sent need not be given back.
 	Err error
 }
 

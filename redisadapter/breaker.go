@@ -16,7 +16,15 @@ import (
 
 // ErrBreakerOpen: the last calls have not reached the server, so this one was not sent.
 // It is the error of an item, which is Unknown; asking again later is safe.
-var ErrBreakerOpen = errors.New("redisadapter: circuit breaker is open")
+var ErrBreakerOpen error = notSentError("redisadapter: circuit breaker is open")
+
+// notSentError is why the server was not asked.
+type notSentError string
+
+func (e notSentError) Error() string { return string(e) }
+
+// NotSent tells the core that there is nothing to give back: see dedup.Answer.
+func (notSentError) NotSent() bool { return true }
 
 const (
 	// DefaultMaxInFlight is the bound of pipelines under way.
@@ -152,7 +160,7 @@ func (s *Store) call(why purpose, do func(), errs func(yield func(error) bool)) 
 }
 
 // errNoRoom: Options.MaxInFlight batches were under way until the context ended.
-var errNoRoom = errors.New("too many batches are under way")
+var errNoRoom error = notSentError("too many batches are under way")
 
 // rooms bound how many pipelines are under way, those that were left behind when their
 // context ended included. Calls that begin work must also find room in the smaller one,

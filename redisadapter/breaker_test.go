@@ -96,6 +96,10 @@ func TestBreaker(t *testing.T) {
 			!dedup.Retryable(a.Err) || a.Outcome != dedup.Unknown {
 			t.Errorf("while it is open: %+v", a)
 		}
+		var told interface{ NotSent() bool }
+		if !errors.As(a.Err, &told) || !told.NotSent() {
+			t.Errorf("the core is not told that nothing was sent: %v", a.Err)
+		}
 	}
 	if err := m.store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0]; !errors.Is(err, redisadapter.ErrBreakerOpen) {
 		t.Errorf("Forget: %v", err)

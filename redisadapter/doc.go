@@ -131,6 +131,9 @@
 //     promoted. With its default timeouts of five seconds, a reload that happens to ask
 //     the hanging node first holds up all others for as long (measured: 11 s until every
 //     key was served again, in place of 5 s).
+//   - On one server, too, set ReadTimeout and DialTimeout to one second. When a server that
+//     hung wakes up, a dial that has waited for seconds goes on waiting: the kernel sends
+//     its next SYN after as long again.
 //   - Leave the client's retries on. Every item may be sent again: a claim whose reply
 //     was lost finds its own token, and a completion finds its own record.
 //   - While a server is down, go-redis dials again until the call's time is up and then

@@ -1,0 +1,163 @@
+package dedup_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// claimInVain claims keys of a store that answers nothing, from as many goroutines.
+func claimInVain(t *testing.T, d *dedup.Deduper, keys int) {
+	t.Helper()
+	var all sync.WaitGroup
+	for i := range keys {
+		all.Go(func() {
+			if c, err := d.Claim(context.Background(), fmt.Sprint("k", i)); !dedup.OutcomeUnknown(err) {
+				t.Errorf("%+v, %v", c, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A server that hangs for half a minute executes what waited in its sockets when it wakes up,
+// and the releases of those claims have failed long before. They must not hold their keys for
+// a lease from then on.
+func TestClaimsExecutedAfterAFreezeAreGivenBack(t *testing.T) {
+	for range 8 { // in some the releases come to the store before the claims
+		synctest.Test(t, afterAFreeze)
+	}
+}
+
+func afterAFreeze(t *testing.T) {
+	const keys = 50
+	store := hook()
+	store.prompt = true
+	d := newDeduper(t, store, func(c *dedup.Config) { c.LeaseTTL, c.StoreTimeout = 10*time.Minute, time.Second })
+	thaw := make(chan struct{})
+	store.setBefore(func(c call) error {
+		if c.method == "Claim" {
+			<-thaw
+			time.Sleep(900 * time.Millisecond)
+			return nil
+		}
+		select {
+		case <-thaw:
+			return nil
+		default:
+			return errNet
+		}
+	})
+	claimInVain(t, d, keys)
+	time.Sleep(30 * time.Second)
+	tries := store.count("Finish")
+	if most := 3*keys + 100; tries > most {
+		t.Errorf("%d releases were sent in half a minute", tries)
+	}
+	close(thaw)
+	time.Sleep(4 * time.Second)
+	store.setBefore(nil)
+	for i := range keys {
+		acquire(t, d, fmt.Sprint("k", i))
+	}
+	if n := store.count("Finish") - tries; n > 20 {
+		t.Errorf("%d releases were sent after it woke up", n)
+	}
+}
+
+// What is kept for a store that does not come back is bounded, and so is for how long.
+func TestOrphansAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys, most = 3000, 1024
+		store := hook()
+		d := newDeduper(t, store, func(c *dedup.Config) { c.LeaseTTL, c.StoreTimeout = time.Hour, time.Second })
+		store.setAfter(only("Claim", func(call) error { return errNet }))
+		store.setBefore(only("Finish", func(call) error { return errNet }))
+		for i := range keys / 100 {
+			var all sync.WaitGroup
+			for j := range 100 {
+				all.Go(func() { _, _ = d.Claim(context.Background(), fmt.Sprint("k", 100*i+j)) })
+			}
+			all.Wait()
+		}
+		store.setAfter(nil)
+		store.setBefore(nil)
+		time.Sleep(4 * time.Second)
+		free := 0
+		for i := range keys {
+			if c, err := d.Claim(t.Context(), fmt.Sprint("k", i)); err == nil && c.Outcome == dedup.Acquired {
+				free++
+			}
+		}
+		if free > most || free < most/2 {
+			t.Errorf("%d of %d keys are free, want %d", free, keys, most)
+		}
+
+		store.setAfter(only("Claim", func(call) error { return errNet }))
+		store.setBefore(only("Finish", func(call) error { return errNet }))
+		_, _ = d.Claim(context.Background(), "another")
+		time.Sleep(time.Hour)
+		store.forgetCalls()
+		time.Sleep(time.Hour)
+		if n := store.count("Finish"); n > 0 {
+			t.Errorf("%d releases were sent after an hour", n)
+		}
+	})
+}
+
+// Close has them sent a last time, and does not wait for a store that does not come back.
+func TestCloseEndsTheSearchForOrphans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		d := newDeduper(t, store, func(c *dedup.Config) { c.LeaseTTL, c.StoreTimeout = time.Hour, time.Second })
+		store.setAfter(only("Claim", func(call) error { return errNet }))
+		store.setBefore(only("Finish", func(call) error { return errNet }))
+		claimInVain(t, d, 10)
+		time.Sleep(10 * time.Second)
+		before, start := store.count("Finish"), time.Now()
+		if err := closeWithin(d, time.Minute); err != nil || time.Since(start) > time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		if n := store.count("Finish") - before; n != 1 {
+			t.Errorf("%d last tries", n)
+		}
+	})
+}
+
+// notSent is an error of a store that has not sent anything.
+type notSent struct{}
+
+func (notSent) Error() string { return "not sent" }
+func (notSent) NotSent() bool { return true }
+
+// A claim that was not sent is not given back; one that was is, whatever came of its later sends.
+func TestClaimsThatWereNotSentAreNotGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		d := newDeduper(t, store, func(c *dedup.Config) { c.LeaseTTL = time.Hour })
+		store.setBefore(only("Claim", func(call) error { return fmt.Errorf("wrapped: %w", errors.Join(errNet, notSent{})) }))
+		claimInVain(t, d, 100)
+		synctest.Wait()
+		if n := store.count("Finish"); n > 0 {
+			t.Errorf("%d releases of what was not sent", n)
+		}
+		var once sync.Once
+		store.setBefore(only("Claim", func(call) (err error) {
+			err = notSent{}
+			once.Do(func() { err = nil })
+			return err
+		}))
+		store.setAfter(only("Claim", func(call) error { return errNet }))
+		claimInVain(t, d, 1)
+		store.setBefore(nil)
+		store.setAfter(nil)
+		synctest.Wait()
+		acquire(t, d, "k0")
+	})
+}
