@@ -57,7 +57,7 @@ func (m *Metrics) add(to metric.Int64Counter, n int) {
 	to.Add(context.Background(), int64(n), m.named...)
 }
 
-// Handled: the handler ran for a message.
+// Handled counts a run of the handler for a message.
 func (m *Metrics) Handled(err error) {
 	if err != nil {
 		m.handled.Add(context.Background(), 1, m.failed...)
@@ -66,25 +66,25 @@ func (m *Metrics) Handled(err error) {
 	m.handled.Add(context.Background(), 1, m.ok...)
 }
 
-// MissingID: a message has no id.
+// MissingID counts a message without an id.
 func (m *Metrics) MissingID() { m.add(m.missingID, 1) }
 
-// Waiting: a message is in flight elsewhere.
+// Waiting counts a message that is in flight elsewhere.
 func (m *Metrics) Waiting() { m.add(m.waiting, 1) }
 
-// Unrecorded: an effect is not known to be on record.
+// Unrecorded counts an effect that is not known to be on record.
 func (m *Metrics) Unrecorded() { m.add(m.unrecorded, 1) }
 
-// Parked: a message was put aside.
+// Parked counts a message that was put aside.
 func (m *Metrics) Parked() { m.add(m.parked, 1) }
 
-// CommitFailed: an attempt to commit failed.
+// CommitFailed counts an attempt to commit that failed.
 func (m *Metrics) CommitFailed() { m.add(m.commitsFailed, 1) }
 
-// AckRefused: acknowledgements of a share group did not count.
+// AckRefused counts acknowledgements of a share group that did not count.
 func (m *Metrics) AckRefused() { m.add(m.acksRefused, 1) }
 
-// Revoked: a partition was given up while so many handlers ran.
+// Revoked counts the handlers that still ran when their partition was given up.
 func (m *Metrics) Revoked(abandoned int) { m.add(m.abandoned, abandoned) }
 
 // Progress is how far a partition is.
