@@ -43,7 +43,7 @@ type Lister interface {
 	// Keys calls each for keys that are in one of states, without their results, and returns where the
 	// next page begins: the empty string after the last one. cursor is empty for the first page. It does
 	// a bounded amount of work, so a page may be empty and not the last; a page may have a few hundred
-	// more than limit. foreign counts what it could not read. It returns soon after ctx has ended.
+	// more than limit, which is of the store's choice when it is zero. foreign counts what it could not read. It returns soon after ctx has ended.
 	Keys(ctx context.Context, cursor string, limit int, states []dedup.State, each func(dedup.ID, dedup.Record)) (next string, foreign int, err error)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/keys"
 	"github.com/onceward/onceward/cmd/internal/plan"
 	"github.com/onceward/onceward/cmd/internal/replay"
+	"github.com/onceward/onceward/cmd/internal/serve"
 	"github.com/onceward/onceward/cmd/internal/watch"
 )
 
@@ -42,6 +43,7 @@ func commands() []command {
 		{"uncertain", "the keys of which somebody has to find out whether their effect has happened", of("uncertain"), nil},
 		{"resolve", "says how an uncertain key has ended", of("resolve"), nil},
 		{"forget", "makes a key claimable again", of("forget"), nil},
+		{"console", "pages about what a store knows, for a browser on this machine", serve.Main, nil},
 		{"doctor", "what loses claims, records or effects in this Redis, database or Kafka", doctor.Main, nil},
 		{"watch", "live rates: claims by outcome, duplicates by cause and age, of processes and of a server", watch.Main, nil},
 		{"completion", "a script by which bash, zsh or fish completes commands and flags", complete, completion.Shells},

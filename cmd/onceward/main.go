@@ -8,6 +8,7 @@
 //	onceward uncertain        the keys of which somebody has to find out
 //	onceward resolve KEY      says how an uncertain key has ended
 //	onceward forget KEY       makes a key claimable again
+//	onceward console          pages about a store, for a browser on this machine
 //	onceward doctor           what loses claims, records or effects here
 //	onceward watch [flags]    live rates, of processes and of a server
 //	onceward completion SHELL what bash, zsh or fish needs to complete commands and flags

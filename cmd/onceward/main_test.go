@@ -33,6 +33,9 @@ func TestRun(t *testing.T) {
 		{"completion bash", 0, "'doctor -kafka-config')", ""},
 		{"completion bash", 0, "'inspect -namespace') return", ""},
 		{"completion fish", 0, "-a uncertain -d 'the keys of which", ""},
+		{"console", 2, "", "onceward console: -redis or -sql is missing"},
+		{"console -h", 0, "Exit code", ""},
+		{"console -redis redis://127.0.0.1:1 -listen 0.0.0.0:0", 2, "", "-remote allows it"},
 		{"dance", 2, "", `unknown command "dance"`},
 	} {
 		var out, errOut bytes.Buffer

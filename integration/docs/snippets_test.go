@@ -32,7 +32,7 @@ var packages = func() map[string]string {
 	}
 	for _, name := range []string{
 		"dedup", "dedup/deduptest", "redisadapter", "sqladapter", "sqladapter/pgxv5", "outbox", "outbox/saramapub", "outbox/franzpub", "outbox/pgxlisten",
-		"kafkaadapter", "kafkaadapter/txn", "kafkaadapter/franz", "httpadapter", "httpadapter/webhook", "grpcadapter", "lease", "bloom", "owned", "retry", "telemetry", "watermilladapter",
+		"kafkaadapter", "kafkaadapter/txn", "kafkaadapter/franz", "httpadapter", "httpadapter/webhook", "grpcadapter", "lease", "bloom", "owned", "retry", "telemetry", "watermilladapter", "console",
 	} {
 		all[name[strings.LastIndexByte(name, '/')+1:]] = "github.com/onceward/onceward/" + name
 	}

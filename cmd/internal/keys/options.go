@@ -6,31 +6,24 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/flags"
-	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/redisadapter"
 )
 
 // Options are the flags of the commands; not every command has all.
 type Options struct {
 	Command string
-	Server  server.Options
+	Place
 	// Key and ID name what a command is about; ID is that of Key, unless it was given itself.
 	Key string
 	ID  dedup.ID
 	// Namespace and Scope are those of the Deduper.
 	Namespace, Scope string
-	// Prefix and Secret are of the store in Redis.
-	Prefix string
-	Secret []byte
-	// Schema and Table are of the store in a database, Marks that it has marks.
-	Schema, Table string
-	Marks         bool
+	// Marks tells that the table has marks.
+	Marks bool
 	// Result shows a preview of the stored result.
 	Result bool
 	// Older and Limit choose what is listed.
@@ -98,7 +91,7 @@ flags, or a server that cannot be reached or refuses; 130 interrupted.
 }
 
 // raw are flags that need a second look.
-type raw struct{ id, secretEnv string }
+type raw struct{ id string }
 
 // ParseOptions reads the flags of a command, which may stand before and behind KEY. flag.ErrHelp is
 // returned after usage has been written to out; any other error names the flag.
@@ -124,18 +117,14 @@ func ParseOptions(command string, args []string, out io.Writer) (Options, error)
 	if err := o.name(operands, r); err != nil {
 		return o, err
 	}
-	return o, o.check(r)
+	return o, o.check()
 }
 
 // named reports whether the command is about one key.
 func (o *Options) named() bool { return o.Command != "inflight" && o.Command != "uncertain" }
 
 func (o *Options) flags(f *flag.FlagSet, r *raw) {
-	o.Server.Flags(f)
-	f.StringVar(&o.Prefix, "prefix", redisadapter.DefaultPrefix, "`prefix` of the keys in Redis")
-	f.StringVar(&r.secretEnv, "secret-env", "", "`variable` of the environment that holds the secret of a compact or mixed layout")
-	f.StringVar(&o.Schema, "schema", "", "`schema` of the table (default the connection's own)")
-	f.StringVar(&o.Table, "table", "", "`table` of the store (default onceward_claims, with -marks onceward_marks)")
+	o.Place.Flags(f)
 	f.BoolVar(&o.JSON, "json", false, "write JSON")
 	if !o.named() {
 		f.DurationVar(&o.Older, "older", 0, "list those alone whose claim is at least so `old`")
@@ -204,23 +193,13 @@ func (o *Options) name(operands []string, r raw) error {
 }
 
 // check finds the first flag that makes no sense.
-func (o *Options) check(r raw) error {
-	if err := o.Server.Check(); err != nil {
+func (o *Options) check() error {
+	if err := o.Place.Check(); err != nil {
 		return err
 	}
-	if r.secretEnv != "" {
-		secret := os.Getenv(r.secretEnv)
-		if secret == "" {
-			return fmt.Errorf("-secret-env: the environment has no %s", r.secretEnv)
-		}
-		o.Secret = []byte(secret)
-	}
-	inRedis := o.Server.Redis != ""
 	switch {
-	case inRedis && (o.Table != "" || o.Schema != "" || o.Marks):
-		return errors.New("-table, -schema and -marks need -sql")
-	case !inRedis && (o.Secret != nil || o.Prefix != redisadapter.DefaultPrefix):
-		return errors.New("-prefix and -secret-env need -redis")
+	case o.Marks && o.Server.Redis != "":
+		return errors.New("-marks needs -sql")
 	case !o.named() && o.Limit < 1:
 		return fmt.Errorf("-limit is %d; it must be positive", o.Limit)
 	case o.Older < 0:

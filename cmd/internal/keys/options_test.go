@@ -39,7 +39,7 @@ func TestParseOptionsRefuses(t *testing.T) {
 		"inspect -id 00112233445566778899aabbccddeeff -redis redis://r -namespace n": "leave -namespace and -scope out",
 		"inspect k -id 00112233445566778899aabbccddeeff -redis redis://r":            `unexpected argument "k"`,
 		"inspect -marks -id 00112233445566778899aabbccddeeff -sql u@tcp(h)/d":        "-marks needs KEY",
-		"inspect " + one + "-marks":                                                  "need -sql",
+		"inspect " + one + "-marks":                                                  "needs -sql",
 		"inspect " + one + "-table t":                                                "need -sql",
 		"inspect k -namespace n -sql u@tcp(h)/d -prefix x":                           "need -redis",
 		"inspect " + one + "-secret-env NOT_SET":                                     "-secret-env: the environment has no NOT_SET",

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/console"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
@@ -37,8 +38,6 @@ type store struct {
 	layout redisadapter.Layout
 	// window is the one for all keys, or zero.
 	window time.Duration
-	// list is a page.
-	list func(ctx context.Context, cursor string, state dedup.State) (page, error)
 	// now is its clock.
 	now   func(ctx context.Context) (time.Time, error)
 	marks *sqladapter.Marks // in place of Store
@@ -84,14 +83,6 @@ func openRedis(ctx context.Context, o *Options) (_ *store, err error) {
 	return &store{
 		Store: opened, name: "redis", layout: opts.Layout, window: opts.Window, close: func() { _ = client.Close() },
 		now: func(ctx context.Context) (time.Time, error) { return client.Time(ctx).Result() },
-		list: func(ctx context.Context, cursor string, state dedup.State) (page, error) {
-			p, err := opened.List(ctx, redisadapter.ListOptions{Cursor: cursor, States: []dedup.State{state}})
-			got := page{cursor: p.Cursor, foreign: p.Foreign}
-			for _, e := range p.Entries {
-				got.entries = append(got.entries, entry{e.ID, e.Record})
-			}
-			return got, err
-		},
 	}, nil
 }
 
@@ -186,15 +177,27 @@ func openSQL(ctx context.Context, o *Options) (_ *store, err error) {
 		return nil, fmt.Errorf("-sql: %w", err)
 	}
 	s.Store, s.name = opened, dialect.String()
-	s.list = func(ctx context.Context, cursor string, state dedup.State) (page, error) {
-		p, err := opened.List(ctx, sqladapter.ListOptions{Cursor: cursor, States: []dedup.State{state}})
-		got := page{cursor: p.Cursor, foreign: p.Foreign}
-		for _, e := range p.Entries {
-			got.entries = append(got.entries, entry{e.ID, e.Record})
-		}
-		return got, err
-	}
 	return s, nil
+}
+
+// list is a page.
+func (s *store) list(ctx context.Context, cursor string, state dedup.State) (p page, err error) {
+	lister, ok := s.Store.(console.Lister)
+	if !ok {
+		return p, fmt.Errorf("%s cannot be listed", s.name)
+	}
+	p.cursor, p.foreign, err = lister.Keys(ctx, cursor, 0, []dedup.State{state}, func(id dedup.ID, r dedup.Record) {
+		p.entries = append(p.entries, entry{id, r})
+	})
+	return p, err
+}
+
+// title says what the store is, with its layout.
+func (s *store) title() string {
+	if s.name == "redis" {
+		return s.name + " " + s.layout.String()
+	}
+	return s.name
 }
 
 // flagged names the flag of a bad field.

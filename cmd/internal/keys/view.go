@@ -67,12 +67,9 @@ const maxPreview = 200
 // view makes a View of a record. now is the store's clock.
 func (s *store) view(id dedup.ID, r *dedup.Record, now time.Time) View {
 	v := View{
-		ID: hex.EncodeToString(id[:]), Store: s.name, State: r.State.String(), Danger: r.Danger, Label: r.Label, StepsBytes: len(r.Steps),
+		ID: hex.EncodeToString(id[:]), Store: s.title(), State: r.State.String(), Danger: r.Danger, Label: r.Label, StepsBytes: len(r.Steps),
 		NoResult: r.NoResult, mark: s.marks != nil, layout: s.layout,
 		member: (s.layout == redisadapter.Compact || s.layout == redisadapter.Mixed) && r.State == dedup.StateSucceeded && r.Fence == 0,
-	}
-	if s.name == "redis" {
-		v.Store += " " + s.layout.String()
 	}
 	if r.State == dedup.StateAbsent {
 		return v

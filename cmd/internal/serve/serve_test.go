@@ -1,0 +1,389 @@
+package serve
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+const testWindow = 24 * time.Hour
+
+// command is one that runs.
+type command struct {
+	t      *testing.T
+	lines  chan string
+	cancel context.CancelFunc
+	ended  chan int
+	errOut *locked
+}
+
+type locked struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func start(t *testing.T, args ...string) *command {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	in, out := io.Pipe()
+	c := &command{t: t, lines: make(chan string, 10), cancel: cancel, ended: make(chan int, 1), errOut: &locked{}}
+	go func() {
+		for s := bufio.NewScanner(in); s.Scan(); {
+			c.lines <- s.Text()
+		}
+	}()
+	go func() {
+		c.ended <- Main(ctx, args, out, c.errOut)
+		_ = out.Close()
+	}()
+	t.Cleanup(func() { c.stop(ExitInterrupted) })
+	return c
+}
+
+// stop interrupts the command, once.
+func (c *command) stop(code int) {
+	c.t.Helper()
+	if c.ended == nil {
+		return
+	}
+	c.cancel()
+	if got := <-c.ended; got != code {
+		c.t.Errorf("exit code %d, want %d: %s", got, code, c.errOut)
+	}
+	c.ended = nil
+}
+
+// line is the next one that was printed.
+func (c *command) line() string {
+	c.t.Helper()
+	select {
+	case line := <-c.lines:
+		return line
+	case code := <-c.ended:
+		c.ended = nil
+		c.t.Fatalf("ended with %d: %s", code, c.errOut)
+	case <-time.After(30 * time.Second):
+		c.t.Fatal("nothing was printed")
+	}
+	return ""
+}
+
+func browser(t *testing.T) *http.Client {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &http.Client{Jar: jar, Timeout: 30 * time.Second}
+}
+
+func get(t *testing.T, client *http.Client, at string, edit ...func(*http.Request)) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range edit {
+		e(req)
+	}
+	response, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	page, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(page)
+}
+
+// inSQLite is a store with an uncertain key, and its flags.
+func inSQLite(t *testing.T) (dedup.Store, []string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "claims.db")
+	db, err := sqladapter.OpenSQLite("sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: sqladapter.SQLite})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, store)
+	return store, []string{"-sql", "sqlite:" + file, "-namespace", "shop"}
+}
+
+// fill leaves the key doubtful of namespace shop uncertain.
+func fill(t *testing.T, store dedup.Store) {
+	t.Helper()
+	layout, ok := store.(interface{ SeenOnly() bool })
+	d, err := dedup.New(store, dedup.Config{Namespace: "shop", Window: testWindow, LeaseTTL: time.Minute, SeenOnly: ok && layout.SeenOnly()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = dedup.Do(t.Context(), d, "doubtful", func(ctx context.Context) ([]byte, error) {
+		if err := dedup.Danger(ctx); err != nil {
+			return nil, err
+		}
+		return nil, errors.New("the downstream did not answer")
+	})
+	if state(t, store) != dedup.StateUncertain {
+		t.Fatal(err)
+	}
+}
+
+func doubtful() dedup.ID {
+	id, err := dedup.NewID("shop", "", "doubtful")
+	if err != nil {
+		panic(err)
+	}
+	return id
+}
+
+func state(t *testing.T, store dedup.Store) dedup.State {
+	t.Helper()
+	a := store.Lookup(t.Context(), []dedup.ID{doubtful()})[0]
+	if a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	return a.Record.State
+}
+
+var hidden = regexp.MustCompile(`name="(\w+)" value="([^"]*)"`)
+
+// resolve goes the way of a browser, from the printed address to a key that is done.
+func resolve(t *testing.T, c *command, store dedup.Store) {
+	t.Helper()
+	id := doubtful()
+	client := browser(t)
+	status, page := get(t, client, c.line())
+	if status != http.StatusOK || !strings.Contains(page, "No Deduper tells this console") || !strings.Contains(page, "1</span> uncertain") {
+		t.Fatalf("status %d\n%s", status, page)
+	}
+	next := c.line()
+	base, token, _ := strings.Cut(strings.TrimPrefix(next, "for another browser: "), "?token=")
+	if token == "" || !strings.HasPrefix(base, "http://127.0.0.1:") {
+		t.Fatalf("printed %q", next)
+	}
+	_, page = get(t, client, base+"uncertain")
+	if !strings.Contains(page, hex.EncodeToString(id[:])) {
+		t.Fatalf("not listed: %s", page)
+	}
+	_, page = get(t, client, base+"change?do=done&id="+hex.EncodeToString(id[:]))
+	form := url.Values{}
+	for _, m := range hidden.FindAllStringSubmatch(page, -1) {
+		form.Set(m[1], html.UnescapeString(m[2]))
+	}
+	response, err := client.PostForm(base+"change", form)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if got := state(t, store); response.StatusCode != http.StatusOK || got != dedup.StateSucceeded {
+		t.Errorf("status %d, the key is %v: %s", response.StatusCode, got, page)
+	}
+	if text := c.errOut.String(); !strings.Contains(text, "console: changed") || !strings.Contains(text, "do=done") || !strings.Contains(text, "who=") {
+		t.Errorf("the log has %q", text)
+	}
+}
+
+func TestSQLite(t *testing.T) {
+	store, flags := inSQLite(t)
+	c := start(t, append(flags, "-changes", "-window", "24h")...)
+	resolve(t, c, store)
+	c.stop(ExitInterrupted)
+	if !strings.Contains(c.errOut.String(), "onceward console: interrupted") {
+		t.Errorf("said %q", c.errOut)
+	}
+}
+
+func TestRedis(t *testing.T) {
+	for _, layout := range []redisadapter.Layout{redisadapter.Rich, redisadapter.Compact} {
+		t.Run(layout.String(), func(t *testing.T) {
+			addr := servertest.Redis(t)
+			client := redis.NewClient(&redis.Options{Addr: addr})
+			t.Cleanup(func() { _ = client.Close() })
+			opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout, OnFinding: func(redisadapter.Finding) {}}
+			flags := []string{"-redis", "redis://" + addr, "-prefix", opts.Prefix, "-changes", "-window", "24h"}
+			if layout == redisadapter.Compact {
+				t.Setenv("SECRET", "0123456789abcdef")
+				opts.Secret, opts.Window, opts.ExpectedKeys = []byte("0123456789abcdef"), testWindow, 1000
+				flags = append(flags[:len(flags)-2], "-secret-env", "SECRET") // the layout knows its window
+			}
+			store, err := redisadapter.New(t.Context(), client, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fill(t, store)
+			resolve(t, start(t, flags...), store)
+		})
+	}
+}
+
+// Without -changes nobody changes a thing.
+func TestReadOnly(t *testing.T) {
+	store, flags := inSQLite(t)
+	c := start(t, flags...)
+	client := browser(t)
+	at := c.line()
+	get(t, client, at)
+	base, _, _ := strings.Cut(at, "?")
+	id := doubtful()
+	if status, _ := get(t, client, base+"change?do=done&id="+hex.EncodeToString(id[:])); status != http.StatusForbidden || state(t, store) != dedup.StateUncertain {
+		t.Errorf("status %d", status)
+	}
+}
+
+// The address lets one browser in, once.
+func TestToken(t *testing.T) {
+	_, flags := inSQLite(t)
+	c := start(t, flags...)
+	at := c.line()
+	base, _, _ := strings.Cut(at, "?")
+	one, two := browser(t), browser(t)
+	for _, test := range []struct {
+		client *http.Client
+		at     string
+		status int
+		edit   []func(*http.Request)
+	}{
+		{one, base, 403, nil},
+		{one, base + "uncertain", 403, nil},
+		{one, base + "?token=" + strings.Repeat("A", 26), 403, nil},
+		{one, base + "uncertain?token=" + strings.Repeat("A", 26), 403, nil},
+		{one, at, 421, []func(*http.Request){func(r *http.Request) { r.Host = "evil.example" }}},
+		{one, at, 200, nil},
+		{one, base + "inflight", 200, nil},
+		{one, base + "inflight", 421, []func(*http.Request){func(r *http.Request) { r.Host = "evil.example:80" }}},
+		{two, at, 403, nil},
+		{two, base, 403, nil},
+		{two, base, 403, []func(*http.Request){func(r *http.Request) { r.AddCookie(&http.Cookie{Name: cookieName, Value: "guess"}) }}},
+	} {
+		if status, page := get(t, test.client, test.at, test.edit...); status != test.status || status != 200 && strings.Contains(page, "<main") {
+			t.Errorf("%s: status %d, want %d", test.at, status, test.status)
+		}
+	}
+	if status, _ := get(t, two, strings.TrimPrefix(c.line(), "for another browser: ")); status != 200 {
+		t.Errorf("the second address: status %d", status)
+	}
+}
+
+func TestPassesAreBounded(t *testing.T) {
+	token := ""
+	g := newGate(http.NotFoundHandler(), "", func(next string) { token = next })
+	for range 3 * maxPasses {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/?token="+token, nil)
+		r.Host = "localhost:1"
+		if g.ServeHTTP(w, r); w.Code != http.StatusSeeOther || !strings.Contains(w.Header().Get("Set-Cookie"), "HttpOnly; SameSite=Strict") {
+			t.Fatal(w.Code, w.Header())
+		}
+	}
+	if len(g.passes) != maxPasses {
+		t.Errorf("%d passes", len(g.passes))
+	}
+}
+
+func TestPassword(t *testing.T) {
+	const password = "correct horse battery"
+	t.Setenv("PASSWORD", password)
+	_, flags := inSQLite(t)
+	c := start(t, append(flags, "-remote", "-listen", "0.0.0.0:0", "-password-env", "PASSWORD")...)
+	base := strings.Replace(strings.Replace(c.line(), "0.0.0.0", "127.0.0.1", 1), "[::]", "127.0.0.1", 1)
+	with := func(password string) func(*http.Request) {
+		return func(r *http.Request) { r.SetBasicAuth("ann", password) }
+	}
+	client := browser(t)
+	if status, _ := get(t, client, base); status != 401 {
+		t.Errorf("without a password: %d", status)
+	}
+	if status, _ := get(t, client, base, with(password)); status != 200 {
+		t.Errorf("with it: %d", status)
+	}
+	for range maxWrong {
+		if status, _ := get(t, client, base, with("wrong")); status != 401 {
+			t.Errorf("with a wrong one: %d", status)
+		}
+	}
+	if status, _ := get(t, client, base, with(password)); status != 429 {
+		t.Errorf("after %d wrong ones: %d", maxWrong, status)
+	}
+	if text := c.errOut.String(); !strings.Contains(text, "go in clear") || strings.Contains(text, password) {
+		t.Errorf("said %q", text)
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	t.Setenv("SHORT", "short")
+	t.Setenv("PASSWORD", "correct horse battery")
+	_, flags := inSQLite(t)
+	sqlite := strings.Join(flags, " ")
+	for args, want := range map[string]string{
+		"":                                            "-redis or -sql is missing",
+		sqlite + " -listen 0.0.0.0:0":                 "-remote allows it",
+		sqlite + " -listen :0":                        "-remote allows it",
+		sqlite + " -listen example.com:80":            "-remote allows it",
+		sqlite + " -listen [::]:0 -remote":            "-remote needs -password-env",
+		sqlite + " -listen nowhere":                   "not host:port",
+		sqlite + " -password-env NOT_SET":             "the environment has no NOT_SET",
+		sqlite + " -password-env SHORT":               "at least 12",
+		sqlite + " -tls-cert x":                       "need each other",
+		sqlite + " -tls-cert x -tls-key y":            "-tls-cert, -tls-key",
+		sqlite + " -window -1s":                       "-window is -1s",
+		sqlite + " -hold -1s":                         "-hold is -1s",
+		sqlite + " -table nothing":                    "nothing",
+		sqlite + " -listen 127.0.0.1:99999":           "-listen",
+		"-redis redis://:hunter22@127.0.0.1:1":        "127.0.0.1:1",
+		"-sql sqlite:/nowhere/at/all":                 "no database",
+		sqlite + " more":                              `unexpected argument "more"`,
+		"-redis redis://x -table t -listen 0.0.0.0:0": "need -sql",
+	} {
+		var out, errOut bytes.Buffer
+		code := Main(t.Context(), strings.Fields(args), &out, &errOut)
+		if code != ExitUsage || !strings.Contains(errOut.String(), want) || strings.Contains(errOut.String(), "hunter22") {
+			t.Errorf("%s: exit code %d, %q; want %q", args, code, errOut.String(), want)
+		}
+	}
+	if code := Main(t.Context(), []string{"-h"}, io.Discard, io.Discard); code != ExitDone {
+		t.Error(fmt.Sprint("-h: exit code ", code))
+	}
+}
