@@ -39,6 +39,10 @@ model: ## have spin check the model of one key's life, and find the faults plant
 alerts: ## have Prometheus's promtool see each alert rule fire, and stay silent; installs it
 	@scripts/servers.sh install && ONCEWARD_REQUIRE_SERVERS=1 go -C telemetry test -count=1 -timeout 2m -v -run 'Alerts|Troubles' .
 
+.PHONY: console-shots
+console-shots: ## the console's pages in headless Chromium, which is installed if missing, and their pictures into docs/console; a minute
+	@scripts/browser.sh shots
+
 .PHONY: fuzz
 fuzz: ## give every fuzz target inputs of its own making, in turns (FUZZTIME=30s, FUZZ=part of a name)
 	@scripts/fuzz.sh $(FUZZ)
@@ -69,7 +73,7 @@ fmt-check: ## fail if a Go file is not formatted
 
 .PHONY: vet
 vet: ## go vet in every module, long tests included
-	@. scripts/lib/phase.sh && go vet -tags long $$(modules | sed 's,$$,/...,')
+	@. scripts/lib/phase.sh && go vet -tags long,browser $$(modules | sed 's,$$,/...,')
 
 .PHONY: arch
 arch: ## check the import table, the core's size and its documentation

@@ -13,7 +13,7 @@ const (
 	chartHeight = 190
 	plotLeft    = 40
 	plotRight   = chartWidth - 6
-	plotTop     = 8
+	plotTop     = 12
 	plotBottom  = chartHeight - 28
 )
 
@@ -34,8 +34,7 @@ type chart struct {
 // series is one colour.
 type series struct {
 	Class, Label string
-	Total        uint64
-	Share        string
+	Total, Share string
 }
 
 type bar struct {
@@ -93,14 +92,17 @@ func (c *chart) stack(columns [][]uint64) {
 			if n == 0 {
 				continue
 			}
-			h := float64(n) * scale
+			h := max(float64(n)*scale, least) // what is there is to be seen
 			y -= h
 			c.Bars = append(c.Bars, bar{
-				Class: c.Series[s].Class, X: unit(plotLeft + slot*(float64(i)+0.08)), Y: unit(y), Width: unit(slot * 0.84), Height: unit(max(h, 0.6)),
+				Class: c.Series[s].Class, X: unit(plotLeft + slot*(float64(i)+0.08)), Y: unit(y), Width: unit(slot * 0.84), Height: unit(h),
 			})
 		}
 	}
 }
+
+// least is how high a bar is at least.
+const least = 2
 
 // niceStep is a step of 1, 2 or 5 with zeros that makes two to five ticks.
 func niceStep(top uint64) uint64 {

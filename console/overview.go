@@ -153,7 +153,7 @@ func outcomeChart(h *hour) *chart {
 	c := &chart{Name: "outcomes", Title: "Claims, by outcome", Unit: "claims a minute", Empty: "No claim in the last hour."}
 	for _, o := range outcomeOrder {
 		n := h.total.outcome[o]
-		c.Series = append(c.Series, series{Class: "o-" + o.String(), Label: outcomeNames[o], Total: n, Share: percent(n, h.claims())})
+		c.Series = append(c.Series, series{Class: "o-" + o.String(), Label: outcomeNames[o], Total: grouped(n), Share: percent(n, h.claims())})
 	}
 	c.overTime(h, func(m *minute) (counts []uint64) {
 		for _, o := range outcomeOrder {
@@ -168,13 +168,13 @@ func outcomeChart(h *hour) *chart {
 
 func causeChart(h *hour) *chart {
 	all := sum(h.total.cause[:])
-	c := &chart{Name: "causes", Title: "What was no first, by cause", Unit: "a minute", Empty: "No duplicate in the last hour."}
+	c := &chart{Name: "causes", Title: "Not the first of its key, by cause", Unit: "claims a minute", Empty: "No duplicate in the last hour."}
 	for i, text := range causeTexts {
 		n := h.total.cause[i]
 		if i == causes-1 && n == 0 {
 			continue
 		}
-		c.Series = append(c.Series, series{Class: "c-" + causeNames[i], Label: text, Total: n, Share: percent(n, all)})
+		c.Series = append(c.Series, series{Class: "c-" + causeNames[i], Label: text, Total: grouped(n), Share: percent(n, all)})
 	}
 	c.overTime(h, func(m *minute) []uint64 { return m.cause[:len(c.Series)] })
 	c.Summary = fmt.Sprintf("Stacked bars, one a minute of the last hour: %s claims that met a key done, in flight or of another payload.", grouped(all))
@@ -233,9 +233,9 @@ func ageChart(h *hour) *chart {
 	c := &chart{
 		Name: "ages", Title: "Age of duplicates, against the window", Unit: "duplicates in the last hour", Empty: "No duplicate with an age in the last hour.",
 		Series: []series{
-			{Class: "a-early", Label: "first half of the window", Total: all - late, Share: percent(all-late, all)},
-			{Class: "a-late", Label: "second half", Total: late - end, Share: percent(late-end, all)},
-			{Class: "a-end", Label: "last tenth, or beyond", Total: end, Share: percent(end, all)},
+			{Class: "a-early", Label: "first half of the window", Total: grouped(all - late), Share: percent(all-late, all)},
+			{Class: "a-late", Label: "second half", Total: grouped(late - end), Share: percent(late-end, all)},
+			{Class: "a-end", Label: "last tenth, or beyond", Total: grouped(end), Share: percent(end, all)},
 		},
 		Summary: fmt.Sprintf("Bars, one for each twentieth of the window: %s duplicates, of them %s older than half of it and %s in its last tenth or beyond.",
 			grouped(all), grouped(late), grouped(end)),
@@ -263,7 +263,11 @@ func ageChart(h *hour) *chart {
 	slot := float64(plotRight-plotLeft) / (ageBins + 1)
 	for _, bin := range []int{0, 5, 10, 15, ageBins} {
 		at := plotLeft + slot*float64(bin)
-		c.Marks = append(c.Marks, tick{At: unit(at), Label: fmt.Sprintf("%d %%", bin*100/ageBins), Anchor: "middle"})
+		t := tick{At: unit(at), Label: fmt.Sprintf("%d %%", bin*100/ageBins), Anchor: "middle"}
+		if bin == 0 {
+			t.Anchor = "start"
+		}
+		c.Marks = append(c.Marks, t)
 	}
 	if all > 0 {
 		c.Lines = []line{{X: unit(plotLeft + slot*lateBin)}, {X: unit(plotLeft + slot*ageBins)}}
