@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -249,7 +248,7 @@ func (b *browser) quiet() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, f := range b.faults {
-		b.t.Error(fmt.Sprintf("the browser's console: %.600s", f))
+		b.t.Errorf("the browser's console: %.600s", f)
 	}
 	b.faults = nil
 }

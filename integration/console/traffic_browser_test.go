@@ -106,8 +106,8 @@ func (tr *traffic) consume(o order) {
 }
 
 // run lets some hours pass.
-func (tr *traffic) run(hours time.Duration) {
-	end := time.Now().Add(hours * time.Hour)
+func (tr *traffic) run(hours int) {
+	end := time.Now().Add(time.Duration(hours) * time.Hour)
 	var webhook, message, crash func()
 	n := 0
 	webhook = func() {

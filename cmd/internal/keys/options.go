@@ -124,7 +124,7 @@ func ParseOptions(command string, args []string, out io.Writer) (Options, error)
 func (o *Options) named() bool { return o.Command != "inflight" && o.Command != "uncertain" }
 
 func (o *Options) flags(f *flag.FlagSet, r *raw) {
-	o.Place.Flags(f)
+	o.Flags(f)
 	f.BoolVar(&o.JSON, "json", false, "write JSON")
 	if !o.named() {
 		f.DurationVar(&o.Older, "older", 0, "list those alone whose claim is at least so `old`")
@@ -194,7 +194,7 @@ func (o *Options) name(operands []string, r raw) error {
 
 // check finds the first flag that makes no sense.
 func (o *Options) check() error {
-	if err := o.Place.Check(); err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
 	switch {

@@ -57,7 +57,7 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	var o Options
 	var passwordEnv string
 	f := flag.NewFlagSet("console", flag.ContinueOnError)
-	o.Place.Flags(f)
+	o.Flags(f)
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:0", "`host:port` to serve on; port 0 is a free one")
 	f.BoolVar(&o.Remote, "remote", false, "serve other machines, too; needs -password-env")
 	f.StringVar(&passwordEnv, "password-env", "", "`variable` of the environment that holds the password to ask browsers for, of 12 bytes at least")
