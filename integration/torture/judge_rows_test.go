@@ -375,6 +375,32 @@ var judgeRows = []struct {
 		s.op(1, opFinish, 1, 20, 80, saidUnknown, 0)
 		s.good(2, 2, 120)
 	}, judged{doubled: 1}},
+	{"a lease beside the end of a late owner who was killed", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.pauses(1, 13, 200)
+		s.op(1, opFinish, 1, 14, 201, saidUnknown, flagLanded)
+		s.dies(1, 203)
+		s.op(2, opClaim, 2, 190, 191, saidAcquired, 0)
+		s.op(2, opClaim, 3, 205, 206, saidDuplicate, 0)
+		s.op(2, opRenew, 2, 210, 211, saidEnded, flagHeld)
+		s.runs(2, 212)
+		s.op(2, opFinish, 2, 215, 216, saidEnded, flagHeld|flagWritten)
+		s.op(2, opClaim, 4, 220, 221, saidDuplicate, 0)
+		s.acks(2, 222)
+	}, judged{explained: 1}},
+	{"the same, of one who did not say that the effect has happened", func(s *tale) {
+		s.claims(1, 1, 10)
+		s.runs(1, 12)
+		s.pauses(1, 13, 200)
+		s.op(1, opFinish, 1, 14, 201, saidUnknown, 0)
+		s.dies(1, 203)
+		s.op(2, opClaim, 2, 190, 191, saidAcquired, 0)
+		s.op(2, opClaim, 3, 205, 206, saidDuplicate, 0)
+		s.runs(2, 212)
+		s.marks(2, 2, 215)
+		s.acks(2, 222)
+	}, judged{explained: 1, illegal: true}},
 	{"a claim past danger", func(s *tale) {
 		s.claims(1, 1, 10)
 		s.op(1, opRenew, 1, 12, 13, saidEnded, flagHeld|flagDanger)

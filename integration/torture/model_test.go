@@ -25,6 +25,9 @@ type keyState struct {
 	danger   bool   // of a key that is not done
 	token    uint64 // of the owner, or of the one that ended it
 	expiry   int64  // the earliest
+	// beside is whose lease lies beside another's end (compact): a late owner has added the member, and was killed
+	// before it looked at the lease. Others are told "done", which is true: an effect has landed.
+	beside uint64
 }
 
 // operation is one item of a call, from its being sent to its answer.
@@ -94,7 +97,7 @@ func claimed1(s keyState, o *operation) []keyState {
 	lapsed := s.mayLapse(o)
 	switch o.code {
 	case saidAcquired:
-		won := keyState{held, s.danger, o.token, o.call + o.lease}
+		won := keyState{standing: held, danger: s.danger, token: o.token, expiry: o.call + o.lease}
 		switch {
 		case s.standing == held && s.token == o.token:
 			if o.said&flagMine != 0 {
@@ -125,6 +128,9 @@ func claimed1(s keyState, o *operation) []keyState {
 	return nil
 }
 
+// lies reports whether the lease of the operation lies beside another's end.
+func (s keyState) lies(o *operation) bool { return s.beside != 0 && s.beside == o.token }
+
 // changed is a renewal or an end that was answered.
 func changed(s keyState, o *operation) []keyState {
 	ours := s.standing == held && s.token == o.token
@@ -139,12 +145,17 @@ func changed(s keyState, o *operation) []keyState {
 		if !isHeld && (!ours || s.mayLapse(o)) {
 			return []keyState{s}
 		}
-		if isHeld && s.standing == done && s.token == o.token { // compact: the lease is dropped after the member is added
+		if isHeld && s.standing == done && (s.token == o.token || s.lies(o)) { // compact: the lease is dropped after the member is added
 			return []keyState{s}
 		}
 	case opFinish:
 		ended := keyState{standing: done, token: o.token}
+		if !ours && s.standing == held && !isHeld {
+			ended.beside = s.token
+		}
 		switch {
+		case isHeld && s.standing == done && s.lies(o):
+			return []keyState{ended}
 		case written && isHeld && ours, written && s.standing == done && s.token == o.token,
 			written && !isHeld && o.asked&flagLanded != 0 && s.standing != done:
 			return []keyState{ended}
@@ -161,6 +172,8 @@ func changed(s keyState, o *operation) []keyState {
 		switch {
 		case isHeld && ours:
 			return []keyState{released}
+		case isHeld && s.standing == done && s.lies(o):
+			return []keyState{s}
 		case isHeld && (s.standing == free || s.standing == uncertain) && s.token == o.token: // sent again
 			return []keyState{s}
 		case !isHeld && (!ours || s.mayLapse(o)):
