@@ -152,6 +152,6 @@ func (o *Options) serve(ctx context.Context, l net.Listener, pages http.Handler,
 	if err := server.Shutdown(ending); err != nil {
 		_ = server.Close() // whoever is left has had the time
 	}
-	_ = <-served // it was shut down
+	<-served // it was shut down
 	return context.Cause(ctx)
 }
