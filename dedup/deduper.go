@@ -192,6 +192,10 @@ func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error 
 // much that was: those claims lapse, and their keys run again elsewhere. Claims that
 // are already held can be completed and released until then, and after. Close is
 // idempotent and may be called concurrently.
+//
+// A Deduper whose store has not answered asks it, in one goroutine and for ten minutes at
+// most, to release claims whose callers have gone. Close has them asked for once more and
+// ends that; tests that look for goroutines left behind should call it.
 func (d *Deduper) Close(ctx context.Context) error {
 	if err := d.check(ctx); err != nil {
 		return err

@@ -92,6 +92,11 @@ func (r *rig) over(store dedup.Store, resolve func(context.Context, string, dedu
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.t.Cleanup(func() { // also of a process that died, or whose lost claims it would look for
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_ = d.Close(ctx)
+	})
 	return d
 }
 

@@ -76,6 +76,7 @@ func newDeduper(t testing.TB, store dedup.Store) *dedup.Deduper {
 	t.Helper()
 	d, err := dedup.New(store, dedup.Config{Namespace: "moving", Window: time.Hour, LeaseTTL: 2 * time.Second, Hold: time.Minute})
 	must(t, err)
+	t.Cleanup(func() { must(t, d.Close(context.Background())) }) // also of a process that died: it goes on asking
 	return d
 }
 

@@ -254,6 +254,9 @@ func (s *shop) everyTurn(t *testing.T, p *turns, open func() *sql.DB, w way, fau
 		return 0
 	}
 	turns := life(0, 0, nothing)
+	for range 4 { // on a busy machine one request may come in two parts, which are two turns
+		turns = min(turns, life(0, 0, nothing))
+	}
 	if turns < 4 {
 		t.Fatalf("a life of %d turns: what connects, and what marks, has effects and commits is more", turns)
 	}
