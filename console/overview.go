@@ -113,7 +113,10 @@ func rowOf(s *source, shown string) sourceRow {
 	return row
 }
 
-// standing asks the store for one page of what is in flight or uncertain.
+// standingTime bounds how long the overview looks for keys in a store that holds many others.
+const standingTime = 500 * time.Millisecond
+
+// standing asks the store for what is in flight or uncertain: a page's worth of keys, or for a while.
 func (c *Console) standing(ctx context.Context) (standing, error) {
 	s := standing{OldestInFlight: "-", OldestDoubt: "-"}
 	lister, ok := c.options.Store.(Lister)
@@ -127,7 +130,7 @@ func (c *Console) standing(ctx context.Context) (standing, error) {
 			*t = at
 		}
 	}
-	next, _, err := lister.Keys(ctx, "", maxListLimit, []dedup.State{dedup.StateInProgress, dedup.StateUncertain}, func(_ dedup.ID, r dedup.Record) {
+	each := func(_ dedup.ID, r dedup.Record) {
 		if r.State == dedup.StateUncertain {
 			s.Uncertain++
 			oldest(&doubt, &r)
@@ -138,7 +141,12 @@ func (c *Console) standing(ctx context.Context) (standing, error) {
 		if r.Remaining <= 0 {
 			s.Lapsed++
 		}
-	})
+	}
+	next, began := "", time.Now()
+	var err error
+	for more := true; more; more = err == nil && next != "" && s.InFlight+s.Uncertain < maxListLimit && time.Since(began) < standingTime {
+		next, _, err = lister.Keys(ctx, next, maxListLimit, []dedup.State{dedup.StateInProgress, dedup.StateUncertain}, each)
+	}
 	s.More = next != ""
 	if !first.IsZero() {
 		s.OldestInFlight = ago(first)

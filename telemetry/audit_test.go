@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,15 +43,23 @@ func TestAuditor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, reader := newMetrics(t)
 		var log bytes.Buffer
+		var mu sync.Mutex // of what follows
 		var answer []telemetry.Horizon
 		var failure error
 		asked := 0
+		answers := func(horizons []telemetry.Horizon, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			answer, failure = horizons, err
+		}
 		a, err := m.NewAuditor(telemetry.AuditConfig{
 			Horizons: []telemetry.Horizon{{"stripe", 30 * 24 * time.Hour}, {"clients", 24 * time.Hour}, {"nothing", 0}},
 			Ask: func(ctx context.Context) ([]telemetry.Horizon, error) {
 				if deadline, is := ctx.Deadline(); !is || time.Until(deadline) > telemetry.DefaultAuditTimeout {
 					t.Error("a question has no end")
 				}
+				mu.Lock()
+				defer mu.Unlock()
 				asked++
 				return answer, failure
 			},
@@ -70,19 +79,19 @@ func TestAuditor(t *testing.T) {
 
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		answer = append(telemetry.Horizons(map[string]time.Duration{"orders": 6 * 24 * time.Hour, "compacted": -1}),
-			telemetry.Horizon{"orders", time.Hour}, telemetry.Horizon{"compacted", time.Hour}) // shorter ones change nothing
+		answers(append(telemetry.Horizons(map[string]time.Duration{"orders": 6 * 24 * time.Hour, "compacted": -1}),
+			telemetry.Horizon{"orders", time.Hour}, telemetry.Horizon{"compacted", time.Hour}), nil) // shorter ones change nothing
 		go func() { ended <- a.Run(ctx) }()
 		synctest.Wait()
 		fixed["horizon{source=orders}"], fixed["coverage{source=orders}"], fixed["coverage{source=compacted}"] = 6*86400, 0.5, 0
 		wantAudited(t, metrictest.Collect(t, reader), fixed)
 
-		failure = errors.New("no broker")
+		answers(nil, errors.New("no broker"))
 		time.Sleep(telemetry.DefaultAuditEvery + time.Second)
 		fixed["audit.errors"] = 1
 		wantAudited(t, metrictest.Collect(t, reader), fixed)
 
-		failure, answer = nil, []telemetry.Horizon{{"orders", 24 * time.Hour}}
+		answers([]telemetry.Horizon{{"orders", 24 * time.Hour}}, nil)
 		time.Sleep(telemetry.DefaultAuditEvery)
 		fixed["horizon{source=orders}"], fixed["coverage{source=orders}"] = 86400, 3
 		delete(fixed, "coverage{source=compacted}")

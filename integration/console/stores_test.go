@@ -54,7 +54,7 @@ var stores = map[string]func(t *testing.T) dedup.Store{
 
 func onRedis(t *testing.T, layout redisadapter.Layout) *redisadapter.Store {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: servertest.Redis(t)})
+	client := redis.NewClient(&redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
 	t.Cleanup(func() { _ = client.Close() })
 	opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout, OnFinding: func(redisadapter.Finding) {}}
 	if layout == redisadapter.Compact {

@@ -152,6 +152,8 @@ func (o *Options) serve(ctx context.Context, l net.Listener, pages http.Handler,
 	if err := server.Shutdown(ending); err != nil {
 		_ = server.Close() // whoever is left has had the time
 	}
-	<-served // it was shut down
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
 	return context.Cause(ctx)
 }

@@ -239,7 +239,7 @@ func TestSQLite(t *testing.T) {
 func TestRedis(t *testing.T) {
 	for _, layout := range []redisadapter.Layout{redisadapter.Rich, redisadapter.Compact} {
 		t.Run(layout.String(), func(t *testing.T) {
-			addr := servertest.Redis(t)
+			addr := servertest.Private(t, servertest.KindRedis).Addr
 			client := redis.NewClient(&redis.Options{Addr: addr})
 			t.Cleanup(func() { _ = client.Close() })
 			opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout, OnFinding: func(redisadapter.Finding) {}}
