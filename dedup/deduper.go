@@ -193,13 +193,19 @@ func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error 
 // are already held can be completed and released until then, and after. Close is
 // idempotent and may be called concurrently.
 //
-// A Deduper whose store has not answered asks it, in one goroutine and for ten minutes at
+// A Deduper whose store has not answered asks it again, every second and for ten minutes at
 // most, to release claims whose callers have gone. Close has them asked for once more and
-// ends that; tests that look for goroutines left behind should call it.
+// ends that.
 func (d *Deduper) Close(ctx context.Context) error {
 	if err := d.check(ctx); err != nil {
 		return err
 	}
+	d.life.begin()
+	go func() {
+		defer d.life.end()
+		<-d.life.closing
+		d.seekLast()
+	}()
 	left, drained := d.life.close(ctx)
 	if drained {
 		return nil

@@ -19,11 +19,14 @@ const (
 // orphans are claims that nobody works under, and whose release the store has not answered.
 // They are sent again until it does: a server that hangs executes what waits in its sockets
 // when it wakes up, and each of those claims would hold its key for a whole lease from then on.
-// One goroutine, which exists only while there are some, does it for all.
+// One try at a time does it for all, and between two tries there is a timer and no goroutine.
 type orphans struct {
-	mu     sync.Mutex
-	list   []orphan
-	sought bool // by a goroutine
+	mu      sync.Mutex
+	list    []orphan
+	next    *time.Timer // the next try; nil while one is under way
+	tries   int         // in vain, in a row
+	seeking bool        // there is a next try, or one is under way
+	over    bool        // the Deduper is closed
 }
 
 type orphan struct {
@@ -37,72 +40,94 @@ type orphan struct {
 func (o *orphans) seeks() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.sought
-}
-
-// take empties the list. Of nothing it notes that the goroutine ends.
-func (o *orphans) take() []orphan {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	all := o.list
-	o.list = nil
-	o.sought = len(all) > 0
-	return all
-}
-
-// put adds to the list, and reports whether nobody looks after it.
-func (o *orphans) put(all []orphan) (alone bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.list = append(o.list, all...)
-	if most := len(o.list) - mostOrphans; most > 0 {
-		o.list = append([]orphan(nil), o.list[most:]...)
-	}
-	alone = !o.sought && len(o.list) > 0
-	o.sought = o.sought || alone
-	return alone
+	return o.seeking && !o.over
 }
 
 // keep has releases sent until they are answered.
 func (d *Deduper) keep(changes []Change) {
-	if len(changes) == 0 || d.life.closed() {
+	if len(changes) == 0 {
 		return
 	}
 	all := make([]orphan, len(changes))
 	for i, change := range changes {
 		all[i] = orphan{change: change, until: d.clock() + orphansFor}
 	}
-	if !d.orphans.put(all) {
-		return
+	o := &d.orphans
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.add(all); !o.seeking && !o.over {
+		d.seekAfter(orphanBase)
 	}
-	d.life.begin()
-	go func() {
-		defer d.life.end()
-		d.seek()
-	}()
 }
 
-// seek sends the releases until there are none left, or the Deduper is closed: then once more.
+// add is called with the lock held.
+func (o *orphans) add(all []orphan) {
+	o.list = append(o.list, all...)
+	if most := len(o.list) - mostOrphans; most > 0 {
+		o.list = append([]orphan(nil), o.list[most:]...)
+	}
+}
+
+// seekAfter has the next try made after a time. It is called with the lock held.
+func (d *Deduper) seekAfter(wait time.Duration) {
+	d.orphans.seeking = true
+	d.orphans.next = time.AfterFunc(wait, func() {
+		if d.takeTurn() {
+			defer d.life.end()
+			d.seek()
+		}
+	})
+}
+
+// takeTurn begins the try whose time has come, unless Close has made it.
+func (d *Deduper) takeTurn() bool {
+	o := &d.orphans
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.next == nil {
+		return false
+	}
+	o.next = nil
+	d.life.begin()
+	return true
+}
+
+// seekLast is for Close: what is still to be released is sent once more, and then no more.
+func (d *Deduper) seekLast() {
+	o := &d.orphans
+	o.mu.Lock()
+	pending := o.next
+	o.next, o.over = nil, true
+	o.mu.Unlock()
+	if pending != nil {
+		pending.Stop()
+		d.seek()
+	}
+}
+
+// seek sends the releases once, and sees to the next try if there is anything left.
 func (d *Deduper) seek() {
-	wait := orphanBase
-	for try := 0; ; try++ {
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-d.life.closing:
-			timer.Stop()
-		}
-		all := d.orphans.take()
-		if len(all) == 0 {
-			return
-		}
-		left, answers := d.releaseAgain(all)
-		if wait = orphanBase + jitter(orphanBase, orphanAtMost, try); answers {
-			try, wait = 0, d.cfg.StoreTimeout // by when a claim on its way has arrived
-		}
-		if !d.life.closed() {
-			d.orphans.put(left)
-		}
+	o := &d.orphans
+	o.mu.Lock()
+	all := o.list
+	o.list = nil
+	o.mu.Unlock()
+	left, answers := d.releaseAgain(all)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	came := o.list
+	o.list = nil
+	o.add(left)
+	o.add(came)
+	switch {
+	case o.over, len(o.list) == 0:
+		o.list, o.tries, o.seeking = nil, 0, false
+	case answers:
+		o.tries = 0
+		d.seekAfter(d.cfg.StoreTimeout) // by when a claim on its way has arrived
+	default:
+		d.seekAfter(orphanBase + jitter(orphanBase, orphanAtMost, o.tries))
+		o.tries++
 	}
 }
 

@@ -159,9 +159,9 @@ func (r *row) sentence(t *testing.T, c *conductor, h *history, v *verdict) {
 		c.faults(h), v.explained, v.operations, v.took.Round(time.Millisecond), v.linear, c.refused)
 }
 
-// met insists on the points that somebody must have come to. In smoke two or three deliveries are sent to each,
-// and each of them may find that another one has the message: what nobody meets there is told, and is at most
-// half of them.
+// met insists on the points that somebody must have come to. In smoke two or three deliveries are sent to each, and
+// in ci three or four, and each of them may find that another one has the message: what nobody meets there is told,
+// and is at most half, or a third, of them.
 func (r *row) met(t *testing.T, h *history) {
 	t.Helper()
 	var wanted, missed []point
@@ -177,7 +177,7 @@ func (r *row) met(t *testing.T, h *history) {
 	if len(missed) == 0 {
 		return
 	}
-	if profile != "smoke" || 2*len(missed) > len(wanted) {
+	if len(missed) > map[string]int{"smoke": len(wanted) / 2, "ci": len(wanted) / 3}[profile] {
 		t.Errorf("nobody has met %v", missed)
 		return
 	}
