@@ -204,7 +204,7 @@ func TestOwnSetsEnd(t *testing.T) {
 		ends := func(key string, g int64) {
 			t.Helper()
 			at := p.client.PExpireTime(t.Context(), key).Val()
-			if diff := at - end(g); diff > time.Millisecond || diff < -time.Millisecond { // miniredis rounds
+			if diff := at - end(g); diff.Abs() > 100*time.Millisecond { // miniredis keeps what is left of it, and its clock runs on
 				t.Errorf("%s ends at %v, want %v", key, at, end(g))
 			}
 		}
