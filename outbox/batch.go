@@ -22,13 +22,14 @@ type lane struct{ topic, key string }
 func (r *row) lane() lane { return lane{r.Topic, string(r.Key)} }
 
 // read takes the oldest messages of the shard. Where most of them wait, others behind them
-// are looked for.
-func (r *Relay) read(ctx context.Context, l *locked, no int, s *shard) (rows []row, full bool, err error) {
+// are looked for, and left says that those were left out.
+func (r *Relay) read(ctx context.Context, l *locked, no int, s *shard) (rows []row, full, left bool, err error) {
 	rows, full, err = r.query(ctx, l, r.statements.read, no, s)
 	if err != nil || !full || free(rows) > len(rows)/2 {
-		return rows, full, err
+		return rows, full, false, err
 	}
-	return r.query(ctx, l, r.statements.readFree, no, s)
+	rows, full, err = r.query(ctx, l, r.statements.readFree, no, s)
+	return rows, full, true, err
 }
 
 // free counts those that pick would send.
@@ -109,7 +110,7 @@ type batch struct {
 	rows     []*row
 	messages []Message
 	refused  []failure // before they were sent
-	rest     bool      // there is nothing but what waits
+	left     bool      // there are others, which wait
 }
 
 func (b *batch) empty() bool { return len(b.rows) == 0 && len(b.refused) == 0 }

@@ -154,6 +154,9 @@ func (c RelayConfig) check() error {
 	return nil
 }
 
+// least is how long what has failed waits at the least, also where polls are rarer.
+func (c RelayConfig) least() time.Duration { return min(c.PollMin, c.RetryMin) }
+
 func (c RelayConfig) retry() backoff.Policy { return backoff.Policy{Base: c.RetryMin, Cap: c.RetryMax} }
 
 func isNil(v any) bool {

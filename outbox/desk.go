@@ -15,9 +15,11 @@ type desk struct {
 	shards []shard
 	queue  []int // in hand, but not yet a worker's
 
-	polled time.Time // when the database was last asked
-	found  time.Time // when there was last something to publish
-	errors int       // of polls, in a row
+	timer  *time.Timer // of the next poll
+	next   time.Time   // when that is
+	polled time.Time   // when the database was last asked
+	found  time.Time   // when there was last something to publish
+	errors int         // of polls, in a row
 }
 
 // shard is what a running relay keeps of one. But for the last two the fields are of who has it in
@@ -37,6 +39,7 @@ type report struct {
 	shard int
 	found bool // messages were published
 	more  bool // there are likely more
+	rests bool // it is to wait, until shard.until
 }
 
 func newDesk(r *Relay) *desk {
@@ -51,8 +54,8 @@ func newDesk(r *Relay) *desk {
 func (d *desk) run(ctx context.Context) {
 	wake, stop := d.relay.box.relays.add()
 	defer stop()
-	poll := time.NewTimer(0)
-	defer poll.Stop()
+	d.timer, d.next = time.NewTimer(0), time.Now()
+	defer d.timer.Stop()
 	for {
 		var jobs chan<- int
 		next := -1
@@ -67,12 +70,28 @@ func (d *desk) run(ctx context.Context) {
 		case r := <-d.done:
 			d.back(r)
 		case <-wake:
-			if d.errors == 0 {
-				poll.Reset(max(0, pollGap-time.Since(d.polled)))
-			}
-		case <-poll.C:
-			poll.Reset(d.poll(ctx))
+			d.pollBy(time.Now())
+		case <-d.timer.C:
+			d.pollAt(time.Now().Add(d.poll(ctx)))
 		}
+	}
+}
+
+func (d *desk) pollAt(next time.Time) {
+	d.next = next
+	d.timer.Reset(time.Until(next))
+}
+
+// pollBy has the database asked at that time, unless it is asked before, or does not answer.
+func (d *desk) pollBy(at time.Time) {
+	if d.errors > 0 {
+		return
+	}
+	if least := d.polled.Add(pollGap); at.Before(least) {
+		at = least
+	}
+	if at.Before(d.next) {
+		d.pollAt(at)
 	}
 }
 
@@ -82,7 +101,10 @@ func (d *desk) back(r report) {
 	if r.found {
 		d.found = time.Now()
 	}
-	if r.more || r.found && s.again {
+	switch {
+	case r.rests:
+		d.pollBy(s.until)
+	case r.more, s.again: // also when nothing was found: it may have come after the turn had looked
 		d.take(r.shard)
 	}
 	s.again = false
@@ -104,9 +126,10 @@ func (d *desk) poll(ctx context.Context) time.Duration {
 			d.relay.cfg.OnError(err)
 		}
 		// No longer than at other times: when the database is back nobody tells.
-		return min(max(d.relay.cfg.PollMin, d.relay.cfg.retry().Delay(d.errors-1, 0, nil)), d.relay.cfg.PollMax)
+		return min(max(d.relay.cfg.least(), d.relay.cfg.retry().Delay(d.errors-1, 0, nil)), d.relay.cfg.PollMax)
 	}
 	d.errors = 0
+	wait := min(max(d.polled.Sub(d.found)/idleShare, d.relay.cfg.PollMin), d.relay.cfg.PollMax)
 	rand.Shuffle(len(busy), func(i, j int) { busy[i], busy[j] = busy[j], busy[i] })
 	for _, no := range busy {
 		switch s := &d.shards[no]; {
@@ -114,9 +137,11 @@ func (d *desk) poll(ctx context.Context) time.Duration {
 			s.again = true
 		case !d.polled.Before(s.until):
 			d.take(no)
+		default:
+			wait = min(wait, s.until.Sub(d.polled))
 		}
 	}
-	return min(max(d.polled.Sub(d.found)/idleShare, d.relay.cfg.PollMin), d.relay.cfg.PollMax)
+	return wait
 }
 
 // busy asks which shards have messages.

@@ -61,6 +61,13 @@ func (f *fake) left() (pending, parked []string) {
 	return pending, parked
 }
 
+// add commits one more.
+func (f *fake) add(m Message) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rows = append(f.rows, &fakeRow{Message: m, id: int64(len(f.rows) + 1000), shard: int64(shardOf(&m, shards))})
+}
+
 func (f *fake) ran(statement string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,18 +94,19 @@ func (c *fakeConn) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx, 
 
 func (c *fakeConn) Commit() error {
 	err := c.run(context.Background(), "commit")
-	if err == nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for _, do := range c.tx {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, do := range c.tx {
+		if err == nil {
 			do()
 		}
-		c.end()
 	}
+	c.end()
 	return err
 }
 
 func (c *fakeConn) Rollback() error {
+	_ = c.run(context.Background(), "rollback") // it takes its time, and does not fail
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end()

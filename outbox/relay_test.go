@@ -208,18 +208,23 @@ func TestWaitingShardRests(t *testing.T) {
 	for i := range 400 {
 		ids = append(ids, fmt.Sprint("a/", i+1))
 	}
-	runRelay(t, messagesOf(ids...), &sender{}, func(_ *RelayConfig, f *fake) {
-		f.rows[0].until = time.Now().Add(time.Hour)
-		f.slow["read"] = 5 * time.Millisecond
-	}, func(r *Relay, f *fake) {
-		for range 1000 { // somebody else's messages, all the time
-			after(10 * time.Millisecond)
-			r.box.Notify()
-		}
-		if n := f.ran("read"); n < 5 || n > 250 {
-			t.Errorf("read %d times in 10 s", n)
-		}
-	})
+	for _, batch := range []int{500, 100} { // all of them are read, or those behind them are looked for
+		t.Run(fmt.Sprint(batch), func(t *testing.T) {
+			runRelay(t, messagesOf(ids...), &sender{}, func(c *RelayConfig, f *fake) {
+				c.BatchSize = batch
+				f.rows[0].until = time.Now().Add(time.Hour)
+				f.slow["read"] = 5 * time.Millisecond
+			}, func(r *Relay, f *fake) {
+				for range 1000 { // somebody else's messages, all the time
+					after(10 * time.Millisecond)
+					r.box.Notify()
+				}
+				if n := f.ran("read"); n < 5 || n > 250 {
+					t.Errorf("read %d times in 10 s", n)
+				}
+			})
+		})
+	}
 }
 
 // A worker that waits long for a connection of a small pool must not publish what it has no time
@@ -329,6 +334,65 @@ func TestEachStatementFailsOnce(t *testing.T) {
 				}
 				if a := len(got) - len(slices.Compact(slices.Sorted(slices.Values(got)))); a > 1 && !again {
 					t.Errorf("published %v", got)
+				}
+			})
+		})
+	}
+}
+
+// seldom has a relay ask by itself once in an hour.
+func seldom(c *RelayConfig) { c.PollMin, c.PollMax = time.Hour, time.Hour }
+
+// A signal comes while a turn ends that has found nothing, because it had looked before: what the
+// signal is about must not wait for the next poll.
+func TestSignalWhileATurnEnds(t *testing.T) {
+	s := &sender{publish: func(context.Context, int, []Message) []error { after(10 * time.Millisecond); return nil }}
+	runRelay(t, messagesOf("a/0"), s, func(c *RelayConfig, f *fake) {
+		seldom(c)
+		f.slow["rollback"] = 100 * time.Millisecond // of the turn that finds nothing
+	}, func(r *Relay, f *fake) {
+		after(5 * time.Millisecond)
+		r.box.Notify() // the shard is in hand, and so it is looked at once more
+		after(50 * time.Millisecond)
+		f.add(messagesOf("a/1")[0])
+		r.box.Notify()
+		after(time.Second)
+		if got := s.got(); !slices.Equal(got, []string{"a/0", "a/1"}) {
+			t.Errorf("published %v", got)
+		}
+	})
+}
+
+// What fails is tried again after its delay, also by a relay that asks once in an hour.
+func TestFailuresDoNotWaitForAPoll(t *testing.T) {
+	for _, statement := range []string{"busy", "begin", "lock", "read", "delete", "commit", "publisher", "message"} {
+		t.Run(statement, func(t *testing.T) {
+			failed := false
+			once := func(what string) error {
+				if what == statement && !failed {
+					failed = true
+					return errBroken
+				}
+				return nil
+			}
+			s := &sender{publish: func(_ context.Context, _ int, messages []Message) []error {
+				whole := once("publisher")
+				results := make([]error, len(messages))
+				for i := range results {
+					results[i] = whole
+				}
+				if err := once("message"); err != nil {
+					results[0] = Reject(err)
+				}
+				return results
+			}}
+			runRelay(t, messagesOf("a/0", "a/1"), s, func(c *RelayConfig, f *fake) {
+				seldom(c)
+				f.fail = once
+			}, func(_ *Relay, f *fake) {
+				after(10 * DefaultRetryMin)
+				if pending, _ := f.left(); !failed || len(pending) > 0 {
+					t.Errorf("failed: %v, pending %v", failed, pending)
 				}
 			})
 		})

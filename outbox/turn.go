@@ -13,6 +13,7 @@ type outcome struct {
 	parked  []Parked
 	waits   bool            // there are messages, and all of them wait
 	full    bool            // there may be more behind what was read
+	left    bool            // there are others, which wait
 	err     error           // the shard is to wait
 	hung    <-chan struct{} // closed when a call of the publisher that was left behind returns
 }
@@ -27,8 +28,9 @@ func (r *Relay) turn(ctx context.Context, no int, s *shard) report {
 	delay := r.cfg.retry().Delay(s.failures, 0, nil) // if it fails
 	o := r.serve(ctx, no, s, delay)
 	r.tell(ctx, &o)
-	rep := report{shard: no, found: o.found()}
-	rep.more = o.full && rep.found
+	rep := report{shard: no, found: o.found(), rests: o.waits || o.err != nil}
+	// Where something waits, a turn that finds nothing else says for how long to rest.
+	rep.more = rep.found && (o.full || o.left) || o.err == nil && o.verdict != nil && len(o.verdict.failed) > 0
 	switch {
 	case o.err != nil:
 		s.failures++
@@ -56,7 +58,7 @@ func (s *shard) rest(waits bool, began time.Time, cfg *RelayConfig) {
 		s.waiting = began
 	}
 	now := time.Now()
-	s.until = now.Add(min(max(now.Sub(s.waiting)/idleShare, 10*now.Sub(began), cfg.PollMin), cfg.PollMax))
+	s.until = now.Add(min(max(now.Sub(s.waiting)/idleShare, 10*now.Sub(began), cfg.least()), cfg.PollMax))
 }
 
 var errTooLong = errors.New("outbox: a part of a turn took too long")
@@ -91,9 +93,10 @@ func (r *Relay) serve(ctx context.Context, no int, s *shard, delay time.Duration
 	defer locked.end()
 	var b *batch
 	if b, o.full, o.err = r.gather(ctx, locked, no, s); o.err != nil || b.empty() {
-		o.waits = o.err == nil && b.rest
+		o.waits = o.err == nil && b.left
 		return o
 	}
+	o.left = b.left
 	// A process that was stopped meanwhile may have lost the shard to another.
 	if time.Since(began) >= prepare {
 		o.err = errTooLong
@@ -114,13 +117,13 @@ func (r *Relay) serve(ctx context.Context, no int, s *shard, delay time.Duration
 
 // gather reads what there is to publish.
 func (r *Relay) gather(ctx context.Context, l *locked, no int, s *shard) (b *batch, full bool, err error) {
-	rows, full, err := r.read(ctx, l, no, s)
+	rows, full, left, err := r.read(ctx, l, no, s)
 	if err != nil {
 		return nil, false, fmt.Errorf("outbox: read: %w", err)
 	}
 	b = r.pick(rows)
+	b.left = left || len(b.rows)+len(b.refused) < len(rows)
 	if b.empty() {
-		b.rest = len(rows) > 0
 		return b, full, nil
 	}
 	if !s.sure {
