@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/onceward/onceward/cmd/internal/progress"
 )
 
 // Exit codes of Main.
@@ -71,7 +72,7 @@ func watch(ctx context.Context, o *Options, out io.Writer) error {
 	}
 	ticker := time.NewTicker(o.Every)
 	defer ticker.Stop()
-	screen := onTerminal(out) && !o.JSON
+	screen := progress.OnTerminal(out) && !o.JSON
 	for {
 		select {
 		case <-ctx.Done():
@@ -90,16 +91,6 @@ func watch(ctx context.Context, o *Options, out io.Writer) error {
 		}
 		before = after.or(before)
 	}
-}
-
-// onTerminal reports whether a person sees it at once.
-func onTerminal(out io.Writer) bool {
-	f, ok := out.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // watcher has the connections.

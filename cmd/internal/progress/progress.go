@@ -1,0 +1,160 @@
+// Package progress shows on standard error how far long work is: on a terminal a bar that is
+// written in place, elsewhere a line now and then. Short work shows nothing.
+package progress
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// firstDraw is how long work goes on without a bar, and redraw how often that is written anew.
+	firstDraw = 500 * time.Millisecond
+	redraw    = 200 * time.Millisecond
+	// lines is how often a line is written where there is no terminal.
+	lines = 10 * time.Second
+	cells = 20
+)
+
+// wipe goes to the beginning of the line and erases it.
+const wipe = "\r\x1b[K"
+
+// Meter is work that is under way. A nil Meter shows nothing. It is safe for concurrent use.
+type Meter struct {
+	what     string
+	total    int64
+	terminal bool
+	begun    time.Time
+	done     atomic.Int64
+
+	mu    sync.Mutex // of what follows, and of writes
+	out   io.Writer
+	drawn bool
+
+	stop    func()
+	stopped chan struct{}
+}
+
+// Start begins to show work, named in a word or two, and its part of total; zero is a total that is
+// not known. It starts a goroutine, which Stop ends.
+func Start(out io.Writer, what string, total int64) *Meter {
+	return start(out, what, total, OnTerminal(out))
+}
+
+func start(out io.Writer, what string, total int64, terminal bool) *Meter {
+	quit := make(chan struct{})
+	m := &Meter{
+		what: what, total: total, terminal: terminal, begun: time.Now(), out: out,
+		stop: sync.OnceFunc(func() { close(quit) }), stopped: make(chan struct{}),
+	}
+	go m.run(quit)
+	return m
+}
+
+// Add counts n more as done.
+func (m *Meter) Add(n int64) {
+	if m != nil {
+		m.done.Add(n)
+	}
+}
+
+// Say writes a line that stays, above the bar.
+func (m *Meter) Say(line string) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.erase()
+	fmt.Fprintln(m.out, line)
+}
+
+// Stop takes the bar away. Nothing is written after it has returned but by Say. It may be called again.
+func (m *Meter) Stop() {
+	if m == nil {
+		return
+	}
+	m.stop()
+	<-m.stopped
+}
+
+func (m *Meter) run(quit <-chan struct{}) {
+	defer close(m.stopped)
+	first, every := lines, lines
+	if m.terminal {
+		first, every = firstDraw, redraw
+	}
+	timer := time.NewTimer(first)
+	defer timer.Stop()
+	for {
+		select {
+		case <-quit:
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.erase()
+			return
+		case <-timer.C:
+			m.draw()
+			timer.Reset(every)
+		}
+	}
+}
+
+func (m *Meter) draw() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	text := m.text(m.done.Load(), time.Since(m.begun))
+	if !m.terminal {
+		fmt.Fprintln(m.out, text)
+		return
+	}
+	m.drawn = true
+	fmt.Fprint(m.out, wipe+text)
+}
+
+// erase is called with the lock held.
+func (m *Meter) erase() {
+	if m.drawn {
+		m.drawn = false
+		fmt.Fprint(m.out, wipe)
+	}
+}
+
+// text is how far it is, and what follows from that.
+func (m *Meter) text(done int64, took time.Duration) string {
+	parts := []string{m.what}
+	rate := float64(done) / took.Seconds()
+	if m.total > 0 {
+		part := min(float64(done)/float64(m.total), 1)
+		if m.terminal {
+			full := int(part * cells)
+			parts = append(parts, "["+strings.Repeat("#", full)+strings.Repeat(".", cells-full)+"]")
+		}
+		parts = append(parts, fmt.Sprintf("%.0f %%", 100*part), fmt.Sprintf("%d of %d", done, m.total))
+	} else if done > 0 {
+		parts = append(parts, fmt.Sprint(done))
+	}
+	if done > 0 {
+		parts = append(parts, fmt.Sprintf("%.3g/s", rate))
+	}
+	parts = append(parts, took.Round(time.Second).String())
+	if left := m.total - done; left > 0 && done > 0 {
+		parts = append(parts, time.Duration(float64(left)/rate*float64(time.Second)).Round(time.Second).String()+" left")
+	}
+	return strings.Join(parts, "  ")
+}
+
+// OnTerminal reports whether a person sees at once what is written to out.
+func OnTerminal(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
