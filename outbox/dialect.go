@@ -57,6 +57,7 @@ type dialect struct {
 type statements struct {
 	busy, lock, unlock, read, readFree, remove, fail, park string
 	lag, parked, requeue, unpark                           string
+	form, formParked                                       string
 }
 
 // of are the statements for one relay: what is put off for longer than it would put anything off
@@ -111,6 +112,7 @@ func (d *dialect) load(render func(string) string) error {
 		"busy": &d.busy, "lock": &d.lock, "unlock": &d.unlock, "read": &d.read, "read_free": &d.readFree,
 		"delete": &d.remove, "fail": &d.fail, "park": &d.park,
 		"lag": &d.lag, "parked": &d.parked, "requeue": &d.requeue, "unpark": &d.unpark,
+		"form": &d.form, "form_parked": &d.formParked,
 	}
 	for _, part := range strings.Split(string(text), "-- name: ")[1:] {
 		name, body, _ := strings.Cut(part, "\n")

@@ -77,7 +77,7 @@ func New(cfg Config) (*Outbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	migrations, err := newMigrations(cfg)
+	migrations, err := newMigrations(cfg, d, tables.table)
 	if err != nil {
 		return nil, err
 	}

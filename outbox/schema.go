@@ -4,23 +4,27 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 
+	"github.com/onceward/onceward/internal/sqlerr"
 	"github.com/onceward/onceward/internal/sqlmigrate"
 )
 
 //go:embed migrations
 var migrationFiles embed.FS
 
-// newMigrations are the versions of this outbox's tables.
-func newMigrations(cfg Config) (*sqlmigrate.Migrations, error) {
+// newMigrations are the versions of this outbox's tables. A table of another form is not recorded
+// as ours: it would be dropped on the way down.
+func newMigrations(cfg Config, d *dialect, table string) (*sqlmigrate.Migrations, error) {
 	files, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)
 	}
 	m, err := sqlmigrate.New(sqlmigrate.Config{
 		Files: files, Component: "outbox", Dialect: sqlmigrate.Dialect(cfg.Dialect.String()), Schema: cfg.Schema, Table: cfg.Table,
+		Verify: func(ctx context.Context, tx *sql.Tx) error { return checkForm(ctx, tx, d, table) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)
@@ -28,15 +32,40 @@ func newMigrations(cfg Config) (*sqlmigrate.Migrations, error) {
 	return m, nil
 }
 
+// checkForm reads no message, of every column.
+func checkForm(ctx context.Context, tx *sql.Tx, d *dialect, table string) error {
+	for _, text := range []string{d.form, d.formParked} {
+		err := tx.QueryRowContext(ctx, text).Scan()
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+		case sqlerr.Transient(err):
+			return err
+		default:
+			return fmt.Errorf("table %s is not a table of an outbox; drop it, or name another: %w", table, err)
+		}
+	}
+	return nil
+}
+
 // Migrate brings the tables to this program's version: that of the messages, "<table>_parked"
 // for those the broker refuses and, but for PostgreSQL, "<table>_shards" for relays to take
 // turns by. Versions are recorded in onceward_migrations. Several processes may call it at once;
-// tables that have the version cost two round trips. It does not create Config.Schema.
+// tables that have the version cost two round trips. A table of another form that has their name
+// is refused, and left as it is. It does not create Config.Schema.
 func (o *Outbox) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := o.checkDB(db); err != nil {
 		return err
 	}
 	return prefixed(o.migrations.Up(ctx, db, o.migrations.Newest()))
+}
+
+// MigrateUp is [Outbox.Migrate] up to a version, 1 to [Outbox.Newest]. It undoes nothing: tables
+// that have more are left as they are.
+func (o *Outbox) MigrateUp(ctx context.Context, db *sql.DB, to int) error {
+	if err := o.checkDB(db); err != nil {
+		return err
+	}
+	return prefixed(o.migrations.Up(ctx, db, to))
 }
 
 // MigrateDown brings them back to an earlier version, with what is in them: 0 drops all messages,
@@ -46,6 +75,24 @@ func (o *Outbox) MigrateDown(ctx context.Context, db *sql.DB, to int) error {
 		return err
 	}
 	return prefixed(o.migrations.Down(ctx, db, to))
+}
+
+// Newest is the version that this program needs; zero when New has not made o.
+func (o *Outbox) Newest() int {
+	if o.ready() != nil {
+		return 0
+	}
+	return o.migrations.Newest()
+}
+
+// Version reads the version that is recorded, zero for none. Two round trips (MySQL: four), no
+// lock, and no right but to read.
+func (o *Outbox) Version(ctx context.Context, db *sql.DB) (int, error) {
+	if err := o.checkDB(db); err != nil {
+		return 0, err
+	}
+	has, err := o.migrations.Version(ctx, db)
+	return has, prefixed(err)
 }
 
 // Check reports tables of another version than this program's. It changes nothing and takes two

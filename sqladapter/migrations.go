@@ -84,6 +84,18 @@ func (m *Migrations) Check(ctx context.Context, db *sql.DB) error {
 // next call. Tables that are newer than this program are a [*LevelError].
 func (m *Migrations) Up(ctx context.Context, db *sql.DB) error { return m.To(ctx, db, m.Newest()) }
 
+// UpTo applies what is missing up to a version. Unlike [Migrations.To] it undoes nothing: tables
+// that have more are left as they are. Otherwise it is [Migrations.Up].
+func (m *Migrations) UpTo(ctx context.Context, db *sql.DB, version int) error {
+	switch {
+	case db == nil:
+		return inputError("db", "is nil")
+	case version < 1 || version > m.Newest():
+		return inputError("version", fmt.Sprintf("is %d; there are 1 to %d", version, m.Newest()))
+	}
+	return migrationError(m.versions.Up(ctx, db, version))
+}
+
 // To applies or undoes versions until the tables have exactly this one. Undoing a version
 // deletes what its tables and columns hold; zero undoes all, and keeps onceward_migrations.
 // Otherwise it is [Migrations.Up].

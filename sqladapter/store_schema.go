@@ -57,6 +57,15 @@ func (s *Store) Drop(ctx context.Context) error {
 	return within(ctx, func() error { return s.migrations.Down(ctx, s.db, 0) })
 }
 
+// Migrations of the store's tables; nil when s was not made by NewStore. Their calls take the pool
+// that they work on, which need not be the store's.
+func (s *Store) Migrations() *Migrations {
+	if s == nil || s.migrations == nil {
+		return nil
+	}
+	return &Migrations{s.migrations}
+}
+
 // Schema returns the statements that make the tables, for those who keep their schema by
 // hand. Each ends with a semicolon at the end of a line.
 func (s *Store) Schema() string { return s.migrations.SQL() }

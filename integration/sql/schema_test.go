@@ -96,6 +96,39 @@ func TestMigrateSchema(t *testing.T) {
 	})
 }
 
+// TestUpTo: versions of a store by themselves, and none is undone by who asks for less.
+func TestUpTo(t *testing.T) {
+	forEachDeleting(t, func(t *testing.T, e engine) {
+		s := newShop(t, e)
+		m := newStore(t, s.db, e.dialect, s.table+"_claims").Migrations()
+		t.Cleanup(func() { _ = m.To(context.WithoutCancel(t.Context()), s.db, 0) })
+		var input *dedup.InputError
+		for _, version := range []int{0, m.Newest() + 1} {
+			if err := m.UpTo(t.Context(), s.db, version); !errors.As(err, &input) || input.Field != "version" {
+				t.Errorf("UpTo %d = %v", version, err)
+			}
+		}
+		if err := m.UpTo(t.Context(), nil, 1); !errors.As(err, &input) || input.Field != "db" {
+			t.Errorf("UpTo without a pool = %v", err)
+		}
+		for version := 1; version <= m.Newest(); version++ {
+			if err := m.UpTo(t.Context(), s.db, version); err != nil {
+				t.Fatal(err)
+			}
+			if has, err := m.Version(t.Context(), s.db); err != nil || has != version {
+				t.Errorf("version %d, %v; want %d", has, err, version)
+			}
+		}
+		if err := errors.Join(m.UpTo(t.Context(), s.db, 1), m.Check(t.Context(), s.db)); err != nil {
+			t.Error(err)
+		}
+	})
+	var none *sqladapter.Store
+	if none.Migrations() != nil {
+		t.Error("a nil store has migrations")
+	}
+}
+
 // TestMigrateDownUp: down with what is there, and up again from nothing; the level is told.
 func TestMigrateDownUp(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {

@@ -49,6 +49,27 @@ type next struct {
 // plan tells the step from the version that is there, or false when there is none to take.
 type plan func(has int) (next, bool)
 
+// Step is one that has been taken, and committed.
+type Step struct {
+	From, To int
+	// Took counts from where the transaction begins, the wait for another migration included.
+	Took time.Duration
+}
+
+type observer struct{}
+
+// Observe returns a context for Up and Down in which f is told of each step, on their goroutine.
+func Observe(ctx context.Context, f func(Step)) context.Context {
+	return context.WithValue(ctx, observer{}, f)
+}
+
+// tell whom [Observe] has put into the context.
+func tell(ctx context.Context, s Step) {
+	if f, ok := ctx.Value(observer{}).(func(Step)); ok {
+		f(s)
+	}
+}
+
 // again spreads those who have met each other at the start.
 var again = backoff.Policy{Base: 20 * time.Millisecond, Cap: 500 * time.Millisecond}
 
@@ -103,6 +124,7 @@ func (m *Migrations) known(ctx context.Context, db Queryer) (int, error) {
 
 // step is one version in one transaction.
 func (m *Migrations) step(ctx context.Context, conn *sql.Conn, p plan) (more bool, err error) {
+	begun := time.Now()
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: m.engine.isolation})
 	if err != nil {
 		return false, m.wrap(err)
@@ -124,7 +146,11 @@ func (m *Migrations) step(ctx context.Context, conn *sql.Conn, p plan) (more boo
 	if err := m.apply(ctx, tx, step); err != nil {
 		return false, m.wrap(fmt.Errorf("version %d to %d: %w", has, step.version, err))
 	}
-	return true, m.commit(tx)
+	if err := m.commit(tx); err != nil {
+		return false, err
+	}
+	tell(ctx, Step{From: has, To: step.version, Took: time.Since(begun)})
+	return true, nil
 }
 
 func (m *Migrations) apply(ctx context.Context, tx *sql.Tx, step next) error {

@@ -55,3 +55,9 @@ SELECT shard, topic, dedup_id, key, headers, payload FROM {{parked}} WHERE id = 
 
 -- name: unpark
 DELETE FROM {{parked}} WHERE id = ?
+
+-- name: form
+SELECT id, shard, attempts, created_at, retry_at, topic, dedup_id, key, headers, payload FROM {{table}} WHERE 1 = 0
+
+-- name: form_parked
+SELECT id, shard, attempts, created_at, parked_at, reason, topic, dedup_id, key, headers, payload FROM {{parked}} WHERE 1 = 0

@@ -74,3 +74,7 @@ SELECT id, topic, dedup_id, key, headers, payload, CASE WHEN payload IS NULL THE
 INSERT INTO "Shop"."box" (shard, topic, dedup_id, key, headers, payload) SELECT shard, topic, dedup_id, key, headers, payload FROM "Shop"."box_parked" WHERE id = ?
 
 DELETE FROM "Shop"."box_parked" WHERE id = ?
+
+SELECT id, shard, attempts, created_at, retry_at, topic, dedup_id, key, headers, payload FROM "Shop"."box" WHERE 1 = 0
+
+SELECT id, shard, attempts, created_at, parked_at, reason, topic, dedup_id, key, headers, payload FROM "Shop"."box_parked" WHERE 1 = 0
