@@ -55,11 +55,23 @@ func newAPI(ctx context.Context, db *sql.DB, dialect sqladapter.Dialect, seal []
 	if err != nil {
 		return nil, err
 	}
+	updates, err := httpadapter.New(runner, customer, httpadapter.Config{
+		Methods:  []string{http.MethodPut},
+		Optional: true, // If-Match alone has an update once; the key has its retry answered
+		// The key of an update under another condition is the key of another update: 422, and never the
+		// answer that the first condition has got.
+		FingerprintHeaders: []string{"If-Match"},
+		Seal:               [][]byte{seal},
+		Logger:             slog.Default(),
+	})
+	if err != nil {
+		return nil, err
+	}
 	a := &api{db: db}
 	mux := http.NewServeMux()
 	mux.Handle("POST /payments", once.Handler(http.HandlerFunc(a.pay)))
 	mux.HandleFunc("GET /account", a.read)
-	mux.HandleFunc("PUT /account/note", a.write) // needs no key: If-Match has it once
+	mux.Handle("PUT /account/note", updates.Handler(http.HandlerFunc(a.write)))
 	return mux, nil
 }
 
@@ -105,7 +117,7 @@ func (a *api) pay(w http.ResponseWriter, r *http.Request) {
 
 // unavailable ends an attempt. A 5xx is not stored: the transaction is rolled back, and the key is free.
 func unavailable(w http.ResponseWriter, err error) {
-	slog.Warn("payment is rolled back", "error", err)
+	slog.Warn("nothing is written", "error", err)
 	http.Error(w, "try again", http.StatusServiceUnavailable)
 }
 
@@ -126,12 +138,18 @@ func (a *api) read(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// write changes what its client has read, and nothing newer: one statement compares and writes. It is
-// idempotent by itself: sent twice, it writes once, and the second is told 412.
+// write changes what its client has read, and nothing newer (If-Match, RFC 9110 section 13.1.1): of two
+// updates of one version one is done, and the other is told 412. Sent twice, an update writes once, but who
+// has lost the answer is told 412 as well, and cannot know whose change that is. With a key it gets its 204,
+// whoever has written since, as that section allows: the key is looked up before this compares.
 func (a *api) write(w http.ResponseWriter, r *http.Request) {
 	id, _ := customer(r)
-	var version int64
-	if _, err := fmt.Sscanf(r.Header.Get("If-Match"), `"%d"`, &version); err != nil {
+	if id == "" { // the middleware has asked only of what has a key
+		http.Error(w, "who are you?", http.StatusUnauthorized)
+		return
+	}
+	condition := strings.Join(r.Header.Values("If-Match"), ",")
+	if condition == "" || condition == "*" { // "*" is any version: that would overwrite what nobody has read
 		http.Error(w, "If-Match must be the ETag of GET /account", http.StatusPreconditionRequired)
 		return
 	}
@@ -140,17 +158,50 @@ func (a *api) write(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	res, err := a.db.ExecContext(r.Context(), `UPDATE account SET note = $1, version = version + 1 WHERE id = $2 AND version = $3`, in.Note, id, version)
-	if err != nil {
+	switch version, err := a.update(r.Context(), id, condition, in.Note); {
+	case err != nil:
 		unavailable(w, err)
-		return
+	case version == 0:
+		// This is final: a version never comes back. Who reads again makes another update, with a new key.
+		http.Error(w, "it has changed: read it again", http.StatusPreconditionFailed)
+	default:
+		w.Header().Set("ETag", etag(version)) // what this update has made, in a replay as well
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// update writes a note where the condition holds, and returns the new version, or 0.
+func (a *api) update(ctx context.Context, id, condition, note string) (int64, error) {
+	var db interface {
+		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+		QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	} = a.db
+	if tx, ok := sqladapter.TxFrom(ctx); ok { // with a key: update, record and answer are one
+		db = tx
+	}
+	var version int64
+	if err := db.QueryRowContext(ctx, `SELECT version FROM account WHERE id = $1`, id).Scan(&version); err != nil || !matches(condition, etag(version)) {
+		return 0, err
+	}
+	// Somebody may have written since: one statement compares and writes.
+	res, err := db.ExecContext(ctx, `UPDATE account SET note = $1, version = version + 1 WHERE id = $2 AND version = $3`, note, id, version)
+	if err != nil {
+		return 0, err
 	}
 	if n, err := res.RowsAffected(); err != nil || n == 0 {
-		http.Error(w, "it has changed: read it again", http.StatusPreconditionFailed)
-		return
+		return 0, err
 	}
-	w.Header().Set("ETag", etag(version+1))
-	w.WriteHeader(http.StatusNoContent)
+	return version + 1, nil
+}
+
+// matches reports whether a list of ETags has this one. A weak one (W/"2") never matches.
+func matches(list, etag string) bool {
+	for one := range strings.SplitSeq(list, ",") {
+		if strings.Trim(one, " \t") == etag {
+			return true
+		}
+	}
+	return false
 }
 
 func etag(version int64) string { return fmt.Sprintf("%q", fmt.Sprint(version)) }
