@@ -11,6 +11,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/demo"
 	"github.com/onceward/onceward/cmd/internal/doctor"
 	"github.com/onceward/onceward/cmd/internal/keys"
+	"github.com/onceward/onceward/cmd/internal/migrate"
 	"github.com/onceward/onceward/cmd/internal/plan"
 	"github.com/onceward/onceward/cmd/internal/replay"
 	"github.com/onceward/onceward/cmd/internal/serve"
@@ -44,6 +45,9 @@ func commands() []command {
 		{"resolve", "says how an uncertain key has ended", of("resolve"), nil},
 		{"forget", "makes a key claimable again", of("forget"), nil},
 		{"console", "pages about what a store knows, for a browser on this machine", serve.Main, nil},
+		{"migrate", "tables of this library in a database: their version, and to the newest", func(ctx context.Context, args []string, out, errOut io.Writer) int {
+			return migrate.Main(ctx, args, os.Stdin, out, errOut)
+		}, nil},
 		{"doctor", "what loses claims, records or effects in this Redis, database or Kafka", doctor.Main, nil},
 		{"watch", "live rates: claims by outcome, duplicates by cause and age, of processes and of a server", watch.Main, nil},
 		{"completion", "a script by which bash, zsh or fish completes commands and flags", complete, completion.Shells},

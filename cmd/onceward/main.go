@@ -9,6 +9,7 @@
 //	onceward resolve KEY      says how an uncertain key has ended
 //	onceward forget KEY       makes a key claimable again
 //	onceward console          pages about a store, for a browser on this machine
+//	onceward migrate          tables of this library: their version, and to the newest
 //	onceward doctor           what loses claims, records or effects here
 //	onceward watch [flags]    live rates, of processes and of a server
 //	onceward completion SHELL what bash, zsh or fish needs to complete commands and flags
@@ -19,8 +20,8 @@
 //
 // Exit codes: 0 success, 1 what the command says of itself (see its -h): for replay that letters
 // are left, for inspect that there is no record, for resolve and forget that the key is left as it
-// is, for doctor warnings; 3 something fatal that doctor has found; 2 wrong usage, or a server that
-// cannot be reached or refuses; 130 interrupted.
+// is, for migrate that something is to be done, for doctor warnings; 3 something fatal that doctor
+// has found; 2 wrong usage, or a server that cannot be reached or refuses; 130 interrupted.
 package main
 
 import (

@@ -6,6 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/outbox"
 )
 
 // Parse sets the flags of f from args, which hold nothing else. Asked for help it writes usage and
@@ -37,4 +41,17 @@ func Help(f *flag.FlagSet, usage string, out io.Writer) {
 	fmt.Fprint(out, usage)
 	f.SetOutput(out)
 	f.PrintDefaults()
+}
+
+// Named names the flag where an error names the field of a configuration that has the flag's name.
+func Named(err error) error {
+	var input *dedup.InputError
+	var box *outbox.InputError
+	switch {
+	case errors.As(err, &input):
+		return fmt.Errorf("-%s %s", strings.ToLower(input.Field), input.Reason)
+	case errors.As(err, &box):
+		return fmt.Errorf("-%s %s", strings.ToLower(box.Field), box.Reason)
+	}
+	return err
 }

@@ -1,18 +1,17 @@
 package keys
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/onceward/onceward/cmd/internal/confirm"
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -122,21 +121,11 @@ func (o *Options) ask(ctx context.Context, v *View, what string, in io.Reader, o
 	if err := v.print(out, o.what()); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\n%s [y/N] ", what)
-	answers := make(chan string, 1)
-	go func() { // the terminal heeds no context; the process ends with the command
-		answer, _ := bufio.NewReader(in).ReadString('\n')
-		answers <- strings.ToLower(strings.TrimSpace(answer))
-	}()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case a := <-answers:
-		if a != "y" && a != "yes" {
-			return fmt.Errorf("not confirmed (-yes does not ask): %w", errNo)
-		}
-		return nil
+	yes, err := confirm.Ask(ctx, what, in, out)
+	if err == nil && !yes {
+		err = fmt.Errorf("not confirmed (-yes does not ask): %w", errNo)
 	}
+	return err
 }
 
 // ended is what resolve and forget answer to -json.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/cmd/internal/flags"
 	"github.com/onceward/onceward/console"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/redisadapter"
@@ -167,11 +168,11 @@ func openSQL(ctx context.Context, o *Options) (_ *store, err error) {
 	if o.Marks {
 		s.name = dialect.String() + " marks"
 		s.marks, err = sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: o.Namespace, Schema: o.Schema, Table: o.Table})
-		return s, flagged(err)
+		return s, flags.Named(err)
 	}
 	opened, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: dialect, Schema: o.Schema, Table: o.Table})
 	if err != nil {
-		return nil, flagged(err)
+		return nil, flags.Named(err)
 	}
 	if err := opened.Check(ctx); err != nil {
 		return nil, fmt.Errorf("-sql: %w", err)
@@ -198,15 +199,6 @@ func (s *store) title() string {
 		return s.name + " " + s.layout.String()
 	}
 	return s.name
-}
-
-// flagged names the flag of a bad field.
-func flagged(err error) error {
-	var input *dedup.InputError
-	if errors.As(err, &input) {
-		return fmt.Errorf("-%s %s", strings.ToLower(input.Field), input.Reason)
-	}
-	return err
 }
 
 // lookup reads one key.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -27,6 +28,8 @@ type Options struct {
 	Cluster bool
 	// SQL is a DSN; see Flags.
 	SQL string
+	// NewFile lets a file of SQLite be new.
+	NewFile bool
 
 	passwordEnv, password string
 	engine                engine
@@ -44,6 +47,11 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.StringVar(&o.Redis, "redis", "", "`URL` redis://user@host:port/db, or rediss:// with TLS; Sentinels: ?master_name=NAME, their others ?addr=host:port")
 	f.BoolVar(&o.Cluster, "redis-cluster", false, "the URL is of a Cluster; more nodes as ?addr=host:port&addr=...")
 	f.StringVar(&o.passwordEnv, "redis-password-env", "", "`variable` of the environment that holds the password of Redis")
+	o.SQLFlags(f)
+}
+
+// SQLFlags registers those of databases alone, for a command that has no other; see CheckSQL.
+func (o *Options) SQLFlags(f *flag.FlagSet) {
 	f.StringVar(&o.SQL, "sql", "", "`DSN`: postgres://user@host/db, mysql://user@host/db, a DSN of go-sql-driver (user@tcp(host:port)/db), or sqlite:FILE;\n"+
 		"env:VARIABLE takes it from the environment")
 }
@@ -77,6 +85,14 @@ func (o *Options) Check() error {
 			return err
 		}
 		return client.Close()
+	}
+	return o.readDSN()
+}
+
+// CheckSQL is Check where there are SQLFlags alone.
+func (o *Options) CheckSQL() error {
+	if o.SQL == "" {
+		return errors.New("-sql is missing")
 	}
 	return o.readDSN()
 }
@@ -240,10 +256,10 @@ func mysqlDSN(text string) (string, error) {
 	return dsn, nil
 }
 
-// readSQLite wants the file to be there: to open it would make it.
+// readSQLite wants the file to be there, but for NewFile: to open it would make it.
 func (o *Options) readSQLite(dsn string) error {
 	file, _, _ := strings.Cut(strings.TrimPrefix(dsn, "file:"), "?")
-	if _, err := os.Stat(file); err != nil {
+	if _, err := os.Stat(file); err != nil && (!o.NewFile || !errors.Is(err, fs.ErrNotExist)) {
 		return fmt.Errorf("-sql: there is no database %q: %w", file, errors.Unwrap(err))
 	}
 	o.engine = engine{dialect: sqladapter.SQLite, driver: "sqlite", dsn: dsn}

@@ -1,0 +1,144 @@
+package migrate
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"io/fs"
+	"math"
+	"time"
+
+	"github.com/onceward/onceward/cmd/internal/flags"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// nobody is a namespace, a group and a key of which nothing is on record.
+const nobody = "onceward.migrate"
+
+// component is what the four kinds have in common. Calls take the pool that it was made with.
+type component struct {
+	table  string
+	newest int
+	// holds says what goes when all versions are undone.
+	holds string
+
+	version func(ctx context.Context) (int, error)
+	up      func(ctx context.Context, to int) error
+	down    func(ctx context.Context, to int) error
+	// read looks for what cannot be there: it fails on tables of another form.
+	read func(ctx context.Context) error
+	// check is of tables that have the newest version.
+	check func(ctx context.Context) error
+
+	sql          func() string
+	files, goose func() fs.FS
+}
+
+// newComponent checks names and settings; errors name the flag. It does not touch the database.
+func newComponent(o *Options, db *sql.DB) (*component, error) {
+	made := map[string]func(*Options, *sql.DB) (*component, error){
+		"marks": newMarks, "fence": newFence, "store": newStore, "outbox": newOutbox,
+	}
+	c, err := made[o.Kind](o, db)
+	return c, flags.Named(err)
+}
+
+// versioned has what all of sqladapter have.
+func versioned(m *sqladapter.Migrations, db *sql.DB) *component {
+	return &component{
+		newest:  m.Newest(),
+		version: func(ctx context.Context) (int, error) { return m.Version(ctx, db) },
+		up:      func(ctx context.Context, to int) error { return m.UpTo(ctx, db, to) },
+		down:    func(ctx context.Context, to int) error { return m.To(ctx, db, to) },
+		sql:     m.SQL, files: m.Files, goose: m.GooseFiles,
+	}
+}
+
+// leastWindow is in place of one that was not given, where none is put on record: any is longer.
+const leastWindow = time.Millisecond
+
+func newMarks(o *Options, db *sql.DB) (*component, error) {
+	window := o.Window
+	if !o.Windowed {
+		window = leastWindow
+	}
+	m, err := sqladapter.New(sqladapter.Config{
+		Dialect: o.Dialect, Namespace: nobody, Schema: o.Schema, Table: o.Table, Window: window, Retention: o.Retention,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := versioned(m.Migrations(), db)
+	c.table = cmp.Or(o.Table, sqladapter.DefaultTable)
+	c.holds = "all marks and their results: what is delivered again is done again"
+	c.read = func(ctx context.Context) error { _, _, err := m.Lookup(ctx, db, nobody); return err }
+	c.check = func(ctx context.Context) error { return m.Check(ctx, db) }
+	step := c.up
+	c.up = func(ctx context.Context, to int) error {
+		if to < c.newest {
+			return step(ctx, to)
+		}
+		return m.Migrate(ctx, db) // with the window
+	}
+	return c, nil
+}
+
+func newFence(o *Options, db *sql.DB) (*component, error) {
+	f, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: o.Dialect, Group: nobody, Schema: o.Schema, Table: o.Table})
+	if err != nil {
+		return nil, err
+	}
+	c := versioned(f.Migrations(), db)
+	c.table = cmp.Or(o.Table, sqladapter.DefaultFenceTable)
+	c.holds = "the positions of all groups: what is delivered again is done again"
+	c.read = func(ctx context.Context) error {
+		_, _, err := f.Lookup(ctx, db, sqladapter.Position{Topic: nobody, TopicID: nobody})
+		return err
+	}
+	c.check = c.read
+	return c, nil
+}
+
+func newStore(o *Options, db *sql.DB) (*component, error) {
+	s, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: o.Dialect, Schema: o.Schema, Table: o.Table})
+	if err != nil {
+		return nil, err
+	}
+	c := versioned(s.Migrations(), db)
+	c.table = cmp.Or(o.Table, sqladapter.DefaultStoreTable)
+	c.holds = "all claims and records: what is delivered again is done again, and what is in flight, too"
+	c.read = func(ctx context.Context) error { return s.Lookup(ctx, []dedup.ID{{}})[0].Err }
+	c.check = c.read
+	return c, nil
+}
+
+// boxDialects are those of an outbox.
+var boxDialects = map[sqladapter.Dialect]outbox.Dialect{
+	sqladapter.Postgres: outbox.Postgres, sqladapter.MySQL: outbox.MySQL, sqladapter.SQLite: outbox.SQLite,
+}
+
+func newOutbox(o *Options, db *sql.DB) (*component, error) {
+	b, err := outbox.New(outbox.Config{Dialect: boxDialects[o.Dialect], Schema: o.Schema, Table: o.Table})
+	if err != nil {
+		return nil, err
+	}
+	c := &component{
+		table: cmp.Or(o.Table, outbox.DefaultTable), newest: b.Newest(),
+		holds:   "all messages that are not published yet, and those that are parked: nobody will publish them",
+		version: func(ctx context.Context) (int, error) { return b.Version(ctx, db) },
+		up:      func(ctx context.Context, to int) error { return b.MigrateUp(ctx, db, to) },
+		down:    func(ctx context.Context, to int) error { return b.MigrateDown(ctx, db, to) },
+		read: func(ctx context.Context) error {
+			if _, err := b.Lag(ctx, db); err != nil {
+				return err
+			}
+			_, err := b.Parked(ctx, db, math.MaxInt64, 1)
+			return err
+		},
+		sql: b.Schema, files: b.Migrations, goose: b.GooseMigrations,
+	}
+	c.check = c.read
+	return c, nil
+}

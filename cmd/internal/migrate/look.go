@@ -1,0 +1,220 @@
+package migrate
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/sqlerr"
+	"github.com/onceward/onceward/internal/sqlmigrate"
+	"github.com/onceward/onceward/internal/sqlname"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// State is what there is, and what is to be done about it.
+type State struct {
+	Kind    string `json:"kind"`
+	Dialect string `json:"dialect"`
+	Schema  string `json:"schema,omitempty"`
+	Table   string `json:"table"`
+	// Version is on record, zero for none; Newest is known to this program.
+	Version int `json:"version"`
+	Newest  int `json:"newest"`
+	// Target is the version that is wanted.
+	Target int `json:"target"`
+	// Steps are to be taken, or, with Applied, were.
+	Steps []Step `json:"steps"`
+	// Drops says what is lost by the steps.
+	Drops string `json:"drops,omitempty"`
+	// Window says that the one on record is shorter than the one that was given, and is to be
+	// raised, or was.
+	Window bool `json:"raise_window,omitempty"`
+	// Note is about what was found.
+	Note string `json:"note,omitempty"`
+	// Applied tells that the steps were taken.
+	Applied bool `json:"applied"`
+}
+
+// Step leads from a version to the next, or to the one before.
+type Step struct {
+	From int `json:"from"`
+	To   int `json:"to"`
+	// Name of the version that is applied or undone.
+	Name string `json:"name"`
+	// Drops are the statements of a step downwards that drop something.
+	Drops []string `json:"drops,omitempty"`
+	// Milliseconds that it took; zero before it is taken.
+	Milliseconds float64 `json:"ms,omitempty"`
+}
+
+// done reports whether there is nothing to do.
+func (s *State) done() bool { return len(s.Steps) == 0 && !s.Window }
+
+// look finds out what there is. It changes nothing. Tables that nobody should go on with are errors.
+func look(ctx context.Context, o *Options, db *sql.DB, c *component) (*State, error) {
+	s := &State{Kind: o.Kind, Dialect: o.Dialect.String(), Schema: o.Schema, Table: c.table, Newest: c.newest, Target: o.To}
+	if o.To == newest {
+		s.Target = c.newest
+	}
+	if s.Target > c.newest {
+		return nil, fmt.Errorf("-to is %d; there are 0 to %d", s.Target, c.newest)
+	}
+	var err error
+	if s.Version, err = c.version(ctx); err != nil {
+		return nil, fmt.Errorf("-sql: %w", err)
+	}
+	if s.Version > c.newest {
+		return nil, fmt.Errorf("%s has version %d of %s, and this program knows %d: take the onceward of the programs that use it",
+			s.name(), s.Version, s.Kind, s.Newest)
+	}
+	columns, err := columnsOf(ctx, o, db, c.table)
+	if err != nil {
+		return nil, fmt.Errorf("-sql: %w", err)
+	}
+	if err := s.compare(ctx, c, columns); err != nil {
+		return nil, err
+	}
+	return s, s.plan(c.files())
+}
+
+// compare holds what is on record against what is there; columns are nil where no table is.
+func (s *State) compare(ctx context.Context, c *component, columns []string) error {
+	switch {
+	case s.Version == 0 && s.Target > 0 && columns != nil:
+		return s.unrecorded(ctx, c, columns)
+	case s.Version > 0 && s.Target > 0 && columns == nil:
+		return fmt.Errorf("table %s is gone, while %s has version %d on record: somebody has dropped or not restored it; "+
+			"to begin with empty tables undo the rest with -to 0 -apply -drop", s.name(), sqlmigrate.Table, s.Version)
+	case s.Version == c.newest && s.Target == c.newest:
+		err := c.check(ctx)
+		var input *dedup.InputError
+		if errors.As(err, &input) && input.Field == "Window" {
+			s.Window, err = true, nil
+		}
+		return err
+	}
+	return nil
+}
+
+// unrecorded is a table that has the name: ours, in part or as a whole, or another's.
+func (s *State) unrecorded(ctx context.Context, c *component, columns []string) error {
+	err := c.read(ctx)
+	switch {
+	case err == nil:
+		s.Note = "the tables are there and not on record: made by hand, or by a run that was cut off; -apply puts them on record"
+		return nil
+	case ctx.Err() != nil || sqlerr.Transient(err):
+		return fmt.Errorf("-sql: %w", err)
+	case sqlerr.NoTable(err) && known(c.sql(), columns):
+		s.Note = "table " + s.name() + " is there without the others, and not on record: of a run that was cut off; -apply goes on with it"
+		return nil
+	}
+	return fmt.Errorf("-table: %s is there, and is not a table of %s; name another: %w", s.name(), s.kind(), err)
+}
+
+// known reports whether the statements that make our tables have these columns.
+func known(text string, columns []string) bool {
+	text = comments.ReplaceAllString(text, "")
+	for _, column := range columns {
+		if found, err := regexp.MatchString(`\b`+regexp.QuoteMeta(column)+`\b`, text); err != nil || !found {
+			return false
+		}
+	}
+	return true
+}
+
+// name is the table with its schema.
+func (s *State) name() string {
+	if s.Schema == "" {
+		return s.Table
+	}
+	return s.Schema + "." + s.Table
+}
+
+// kind as it is in a sentence.
+func (s *State) kind() string {
+	return map[string]string{"marks": "marks", "fence": "fences", "store": "claims", "outbox": "an outbox"}[s.Kind]
+}
+
+// columnsOf a table, or a view; nil when there is none. It is asked in a transaction, because with
+// autocommit off MySQL would leave one open on the connection.
+func columnsOf(ctx context.Context, o *Options, db *sql.DB, table string) (columns []string, err error) {
+	mark := byte('"')
+	if o.Dialect == sqladapter.MySQL {
+		mark = '`'
+	}
+	full := sqlname.Quote(table, mark)
+	if o.Schema != "" {
+		full = sqlname.Quote(o.Schema, mark) + "." + full
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	rows, err := tx.QueryContext(ctx, "SELECT * FROM "+full+" WHERE 1 = 0")
+	if sqlerr.NoTable(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	if columns, err = rows.Columns(); err != nil {
+		return nil, err
+	}
+	return append([]string{}, columns...), rows.Err()
+}
+
+var (
+	upFile   = regexp.MustCompile(`^([0-9]+)_(.+)\.up\.sql$`)
+	comments = regexp.MustCompile(`(?m)^\s*--.*$`)
+	drops    = regexp.MustCompile(`(?m)^(DROP|ALTER) [^;]+;`)
+)
+
+// plan lists the steps by the names of their files.
+func (s *State) plan(files fs.FS) error {
+	s.Steps = []Step{} // no null in JSON
+	names, downs, err := read(files, s.Newest)
+	if err != nil {
+		return err
+	}
+	for v := s.Version; v < s.Target; v++ {
+		s.Steps = append(s.Steps, Step{From: v, To: v + 1, Name: names[v+1]})
+	}
+	for v := s.Version; v > s.Target; v-- {
+		s.Steps = append(s.Steps, Step{From: v, To: v - 1, Name: names[v], Drops: drops.FindAllString(downs[v], -1)})
+	}
+	return nil
+}
+
+// read finds the names of versions, and what undoes them.
+func read(files fs.FS, newest int) (names, downs []string, err error) {
+	names, downs = make([]string, newest+1), make([]string, newest+1)
+	entries, err := fs.ReadDir(files, ".")
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, e := range entries {
+		part := upFile.FindStringSubmatch(e.Name())
+		if part == nil {
+			continue
+		}
+		v, err := strconv.Atoi(part[1])
+		if err != nil {
+			return nil, nil, err
+		}
+		down, err := fs.ReadFile(files, strings.TrimSuffix(e.Name(), ".up.sql")+".down.sql")
+		if err != nil {
+			return nil, nil, err
+		}
+		names[v], downs[v] = part[2], string(down)
+	}
+	return names, downs, nil
+}

@@ -1,0 +1,124 @@
+package migrate
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/onceward/onceward/internal/servertest"
+)
+
+// command runs it with nobody to answer.
+func command(t *testing.T, args ...string) (code int, out, errOut string) {
+	t.Helper()
+	return answered(t.Context(), "", args...)
+}
+
+// answered runs it with what somebody types.
+func answered(ctx context.Context, answer string, args ...string) (code int, out, errOut string) {
+	var o, e bytes.Buffer
+	code = Main(ctx, args, strings.NewReader(answer), &o, &e)
+	return code, o.String(), e.String()
+}
+
+// engine is a database.
+type engine struct {
+	name string
+	// open returns what -sql wants, and a pool.
+	open func(t *testing.T) (dsn string, db *sql.DB)
+}
+
+var engines = []engine{
+	{"sqlite", func(t *testing.T) (string, *sql.DB) {
+		file := filepath.Join(t.TempDir(), "a.db")
+		return "sqlite:" + file, opened(t, "sqlite", "file:"+file+"?_pragma=busy_timeout(10000)")
+	}},
+	{"postgres", func(t *testing.T) (string, *sql.DB) {
+		dsn := servertest.Postgres(t)
+		return dsn, opened(t, "pgx", dsn)
+	}},
+	{"mysql", func(t *testing.T) (string, *sql.DB) {
+		dsn := servertest.MariaDB(t)
+		return dsn, opened(t, "mysql", dsn)
+	}},
+}
+
+func opened(t *testing.T, driver, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	if err := db.PingContext(t.Context()); err != nil { // makes a file of SQLite
+		t.Fatal(err)
+	}
+	return db
+}
+
+// rig is tables of one kind, with a name of their own.
+type rig struct {
+	t     *testing.T
+	db    *sql.DB
+	table string
+	flags []string
+	// window is what marks need to be applied.
+	window []string
+}
+
+func newRig(t *testing.T, e engine, kind string, more ...string) *rig {
+	t.Helper()
+	dsn, db := e.open(t)
+	r := &rig{t: t, db: db, table: servertest.Prefix(t)}
+	r.flags = append([]string{"-sql", dsn, "-kind", kind, "-table", r.table}, more...)
+	if kind == "marks" {
+		r.window = []string{"-window", "72h"}
+	}
+	t.Cleanup(func() {
+		code, out, errOut := answered(context.Background(), "", slices.Concat(r.flags, []string{"-to", "0", "-apply", "-drop", "-yes"})...)
+		if code != ExitDone {
+			t.Errorf("at the end: %d, %s%s", code, out, errOut)
+		}
+	})
+	return r
+}
+
+// want runs the command and looks at the exit code, and for words in what it writes.
+func (r *rig) want(code int, words string, args ...string) string {
+	r.t.Helper()
+	got, out, errOut := command(r.t, slices.Concat(r.flags, args)...)
+	if got != code || !strings.Contains(out+errOut, words) {
+		r.t.Errorf("migrate %s: exit code %d, want %d and %q:\n%s%s", strings.Join(args, " "), got, code, words, out, errOut)
+	}
+	return out
+}
+
+func (r *rig) up(more ...string) []string {
+	return append(append([]string{"-apply"}, r.window...), more...)
+}
+
+func (r *rig) exec(statement string) {
+	r.t.Helper()
+	if _, err := r.db.ExecContext(r.t.Context(), strings.ReplaceAll(statement, "TABLE_NAME", r.table)); err != nil {
+		r.t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// forEach runs a test on every engine, with every kind.
+func forEach(t *testing.T, test func(t *testing.T, e engine, r *rig)) {
+	for _, e := range engines {
+		for _, kind := range kinds {
+			t.Run(e.name+"/"+kind, func(t *testing.T) { test(t, e, newRig(t, e, kind)) })
+		}
+		if e.name != "sqlite" {
+			t.Run(e.name+"/generations", func(t *testing.T) { test(t, e, newRig(t, e, "marks", "-retention", "generations")) })
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package migrate
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// took is how long a step has taken.
+func (s Step) took() time.Duration { return time.Duration(s.Milliseconds * float64(time.Millisecond)) }
+
+// text names a step.
+func (s Step) text() string { return fmt.Sprintf("version %d to %d (%s)", s.From, s.To, s.Name) }
+
+// print writes for people, with the last word on it or without.
+func (s *State) print(out io.Writer, last bool) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "%s\t%s, in %s\n", s.Kind, s.name(), s.Dialect)
+	fmt.Fprintf(w, "version\t%d; this program knows %d\n", s.Version, s.Newest)
+	title, lost := "to do", "drops"
+	if s.Applied {
+		title, lost = "done", "dropped"
+	}
+	for _, step := range s.Steps {
+		if s.Applied {
+			fmt.Fprintf(w, "%s\t%s, in %v\n", title, step.text(), step.took())
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\n", title, step.text())
+		for _, drop := range step.Drops {
+			fmt.Fprintf(w, "\t%s\n", strings.Join(strings.Fields(drop), " "))
+		}
+	}
+	if s.Window {
+		fmt.Fprintf(w, "%s\traise the window on record to -window\n", title)
+	}
+	if s.Drops != "" {
+		fmt.Fprintf(w, "%s\t%s\n", lost, s.Drops)
+	}
+	if s.Note != "" && !s.Applied {
+		fmt.Fprintf(w, "note\t%s\n", s.Note)
+	}
+	if last {
+		fmt.Fprintln(w, s.verdict())
+	}
+	return w.Flush()
+}
+
+// verdict is what became of it.
+func (s *State) verdict() string {
+	switch {
+	case s.Applied && s.done():
+		return "another run has done it meanwhile"
+	case s.Applied:
+		return "that is all"
+	case s.done():
+		return "nothing is to be done"
+	}
+	return "nothing was changed: -apply does it"
+}
+
+// print writes the SQL of a component.
+func (o *Options) print(c *component, out io.Writer) (int, error) {
+	files := c.files
+	switch o.Print {
+	case "sql":
+		_, err := io.WriteString(out, c.sql())
+		return ExitDone, err
+	case "goose":
+		files = c.goose
+	}
+	written, err := export(files(), o.Out)
+	for _, name := range written {
+		fmt.Fprintln(out, name)
+	}
+	if err != nil {
+		return ExitUsage, fmt.Errorf("-out: %w", err)
+	}
+	return ExitDone, nil
+}
+
+// export writes all files into a directory, which it makes, or none when one of them is there.
+func export(files fs.FS, dir string) (written []string, err error) {
+	entries, err := fs.ReadDir(files, ".")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		name := filepath.Join(dir, e.Name())
+		if _, err := os.Lstat(name); err == nil {
+			return nil, fmt.Errorf("%s is there, and is not overwritten; nothing was written", name)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		text, err := fs.ReadFile(files, e.Name())
+		if err != nil {
+			return written, err
+		}
+		name := filepath.Join(dir, e.Name())
+		if err := create(name, text); err != nil {
+			return written, err
+		}
+		written = append(written, name)
+	}
+	return written, nil
+}
+
+// create writes a file that is not there yet.
+func create(name string, text []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
+}
