@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/lag"
 	"github.com/onceward/onceward/kafkaadapter/internal/setting"
 )
 
@@ -139,44 +140,62 @@ func retentionIn(entries []sarama.ConfigEntry) (time.Duration, error) {
 
 // laggingIn are the partitions in which the group has not read everything from before.
 func laggingIn(admin sarama.ClusterAdmin, before time.Time, group string, topics []string) (map[string][]int32, error) {
-	partitions, err := partitionsOf(admin, topics)
+	partitions, unread, err := unreadBy(admin, group, topics)
 	if err != nil {
 		return nil, err
+	}
+	recent, err := offsetsAt(admin, partitions, before.UnixMilli())
+	if err != nil {
+		return nil, err
+	}
+	lagging := make(map[string][]int32)
+	for topic, numbers := range partitions {
+		for _, n := range numbers {
+			at := lag.Place{Topic: topic, Partition: n}
+			until := recent[at]
+			if until < 0 {
+				until = unread[at].End // nothing is recent
+			}
+			if unread[at].Next < until {
+				lagging[topic] = append(lagging[topic], n)
+			}
+		}
+	}
+	return lagging, nil
+}
+
+// unreadBy is what the group has not read of the topics' partitions, and their numbers.
+func unreadBy(admin sarama.ClusterAdmin, group string, topics []string) (map[string][]int32, map[lag.Place]lag.Span, error) {
+	partitions, err := partitionsOf(admin, topics)
+	if err != nil {
+		return nil, nil, err
 	}
 	committed, err := admin.ListConsumerGroupOffsets(group, partitions)
 	if errors.Is(err, sarama.ErrGroupIDNotFound) { // it has never run
 		committed, err = &sarama.OffsetFetchResponse{}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("kafkaadapter: the offsets of group %q cannot be asked for: %w", group, err)
+		return nil, nil, fmt.Errorf("kafkaadapter: the offsets of group %q cannot be asked for: %w", group, err)
 	}
 	first, err1 := offsetsAt(admin, partitions, sarama.OffsetOldest)
-	recent, err2 := offsetsAt(admin, partitions, before.UnixMilli())
-	end, err3 := offsetsAt(admin, partitions, sarama.OffsetNewest)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return nil, err
+	end, err2 := offsetsAt(admin, partitions, sarama.OffsetNewest)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, nil, err
 	}
-	lagging := make(map[string][]int32)
+	unread := make(map[lag.Place]lag.Span)
 	for topic, numbers := range partitions {
 		for _, n := range numbers {
-			at := topicPartition{topic, n}
-			next := first[at]
+			at, next := lag.Place{Topic: topic, Partition: n}, int64(-1)
 			if block := committed.GetBlock(topic, n); block != nil {
 				if block.Err != sarama.ErrNoError {
-					return nil, fmt.Errorf("kafkaadapter: the offset of group %q in %s/%d: %w", group, topic, n, block.Err)
+					return nil, nil, fmt.Errorf("kafkaadapter: the offset of group %q in %s/%d: %w", group, topic, n, block.Err)
 				}
-				next = max(next, block.Offset) // -1: nothing is committed
+				next = block.Offset
 			}
-			until := recent[at]
-			if until < 0 {
-				until = end[at] // nothing is recent
-			}
-			if next < until {
-				lagging[topic] = append(lagging[topic], n)
-			}
+			unread[at] = lag.SpanOf(next, first[at], end[at])
 		}
 	}
-	return lagging, nil
+	return partitions, unread, nil
 }
 
 // partitionsOf are the numbers of the topics' partitions, in order.
@@ -200,7 +219,7 @@ func partitionsOf(admin sarama.ClusterAdmin, topics []string) (map[string][]int3
 
 // offsetsAt are the partitions' first offsets from a time on, or its special values; -1
 // where there is none.
-func offsetsAt(admin sarama.ClusterAdmin, partitions map[string][]int32, ms int64) (map[topicPartition]int64, error) {
+func offsetsAt(admin sarama.ClusterAdmin, partitions map[string][]int32, ms int64) (map[lag.Place]int64, error) {
 	asked := make(map[string]map[int32]int64, len(partitions))
 	for topic, numbers := range partitions {
 		asked[topic] = make(map[int32]int64, len(numbers))
@@ -212,7 +231,7 @@ func offsetsAt(admin sarama.ClusterAdmin, partitions map[string][]int32, ms int6
 	if err != nil {
 		return nil, fmt.Errorf("kafkaadapter: the partitions' offsets cannot be asked for: %w", err)
 	}
-	offsets := make(map[topicPartition]int64)
+	offsets := make(map[lag.Place]int64)
 	for topic, numbers := range partitions {
 		for _, n := range numbers {
 			answer := answers[topic][n]
@@ -222,7 +241,7 @@ func offsetsAt(admin sarama.ClusterAdmin, partitions map[string][]int32, ms int6
 			if answer.Err != nil && !errors.Is(answer.Err, sarama.ErrNoError) { // sarama says so in both ways
 				return nil, fmt.Errorf("kafkaadapter: the offsets of %s/%d cannot be asked for: %w", topic, n, answer.Err)
 			}
-			offsets[topicPartition{topic, n}] = answer.Offset
+			offsets[lag.Place{Topic: topic, Partition: n}] = answer.Offset
 		}
 	}
 	return offsets, nil

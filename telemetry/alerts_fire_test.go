@@ -29,6 +29,7 @@ var quiet = map[string]string{
 	`onceward_dedup_duplicate_age_seconds_count`:                                   "0+6x2000",
 	`onceward_dedup_window_seconds`:                                                "259200x2000",
 	`onceward_dedup_window_coverage_ratio{onceward_source="orders"}`:               "1.14x2000",
+	`onceward_dedup_window_lag_seconds{onceward_source="orders"}`:                  "20x2000",
 	`onceward_dedup_uncertain_total{onceward_found="claim"}`:                       "0x2000",
 	`onceward_dedup_uncertain_total{onceward_found="resolve"}`:                     "0x2000",
 	`onceward_dedup_uncertain_total{onceward_found="end"}`:                         "0+1x2000",
@@ -66,6 +67,10 @@ var trouble = map[string]struct {
 	"OncewardWindowTooShort": {
 		map[string]string{`onceward_dedup_window_coverage_ratio{onceward_source="orders"}`: "0.5x1000"}, "20m", "10m",
 		"payments: orders can deliver again what the window has forgotten",
+	},
+	"OncewardWindowLag": {
+		map[string]string{`onceward_dedup_window_lag_seconds{onceward_source="orders"}`: "129600+60x1000"}, "20m", "10m",
+		"payments: orders has unread messages older than half of the window; from a whole one on duplicates run again",
 	},
 	"OncewardUncertain":      {map[string]string{`onceward_dedup_uncertain_total{onceward_found="claim"}`: "0+1x2000"}, "60m", "20m", ""},
 	"OncewardOutcomeUnknown": {map[string]string{`onceward_dedup_claims_total{onceward_outcome="unknown"}`: "0x60 60+60x1000"}, "75m", "62m", ""},
@@ -198,7 +203,7 @@ func TestAlertsFire(t *testing.T) {
 // labelsOf are those of an alert.
 func labelsOf(alert, severity string) map[string]string {
 	labels := map[string]string{"severity": severity, "onceward_name": "payments"}
-	if alert == "OncewardWindowTooShort" {
+	if alert == "OncewardWindowTooShort" || alert == "OncewardWindowLag" {
 		labels["onceward_source"] = "orders"
 	}
 	return labels

@@ -106,6 +106,85 @@ func TestAuditor(t *testing.T) {
 	})
 }
 
+// How far behind a group is, and a warning while there is time. What it has been told of holds while it
+// cannot be asked.
+func TestAuditorLags(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, reader := newMetrics(t)
+		var log bytes.Buffer
+		var mu sync.Mutex // of what follows
+		var answer map[string]time.Duration
+		var failure error
+		a, err := m.NewAuditor(telemetry.AuditConfig{
+			Lags: func(ctx context.Context) (map[string]time.Duration, error) {
+				if _, is := ctx.Deadline(); !is {
+					t.Error("a question has no end")
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				return answer, failure
+			},
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantAudited(t, metrictest.Collect(t, reader), map[string]float64{"audit.errors": 0}) // nobody has asked
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		first := true
+		for _, c := range []struct {
+			what   string
+			lags   map[string]time.Duration
+			err    error
+			want   map[string]float64
+			warned int // so far
+		}{
+			{"half of the window", map[string]time.Duration{"orders": window / 2, "mails": 0}, nil, map[string]float64{"lag{source=orders}": 36 * 3600, "lag{source=mails}": 0, "audit.errors": 0}, 0},
+			{"more than half", map[string]time.Duration{"orders": window/2 + time.Second}, nil, map[string]float64{"lag{source=orders}": 36*3600 + 1, "audit.errors": 0}, 1},
+			{"still", map[string]time.Duration{"orders": window}, nil, map[string]float64{"lag{source=orders}": 72 * 3600, "audit.errors": 0}, 1},
+			{"no broker", nil, errors.New("no broker"), map[string]float64{"lag{source=orders}": 72 * 3600, "audit.errors": 1}, 1},
+			{"negative", map[string]time.Duration{"orders": -1}, nil, map[string]float64{"lag{source=orders}": 72 * 3600, "audit.errors": 2}, 1},
+			{"caught up", map[string]time.Duration{"orders": time.Minute}, nil, map[string]float64{"lag{source=orders}": 60, "audit.errors": 2}, 1},
+			{"again", map[string]time.Duration{"orders": window}, nil, map[string]float64{"lag{source=orders}": 72 * 3600, "audit.errors": 2}, 2},
+			{"not asked for any more", map[string]time.Duration{}, nil, map[string]float64{"audit.errors": 2}, 2},
+			{"and once more", map[string]time.Duration{"orders": window}, nil, map[string]float64{"lag{source=orders}": 72 * 3600, "audit.errors": 2}, 3},
+		} {
+			mu.Lock()
+			answer, failure = c.lags, c.err
+			mu.Unlock()
+			if first {
+				go func() { ended <- a.Run(ctx) }()
+				first = false
+			} else {
+				time.Sleep(telemetry.DefaultAuditEvery)
+			}
+			synctest.Wait()
+			t.Log(c.what)
+			wantAudited(t, metrictest.Collect(t, reader), c.want)
+			if n := strings.Count(log.String(), "older than half"); n != c.warned {
+				t.Errorf("%s: it has warned %d times, want %d: %s", c.what, n, c.warned, log.String())
+			}
+		}
+		many := map[string]time.Duration{}
+		for i := range 1000 {
+			many[fmt.Sprint("topic ", i)] = time.Duration(i) * time.Second
+		}
+		mu.Lock()
+		answer = many
+		mu.Unlock()
+		time.Sleep(telemetry.DefaultAuditEvery)
+		synctest.Wait()
+		if got := audited(t, metrictest.Collect(t, reader)); len(got) != 100+1 || got["lag{source=other}"] != 999 {
+			t.Errorf("%d series; the longest of the rest is %v s", len(got), got["lag{source=other}"])
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // However many topics there are, the series are not more than a hundred sources.
 func TestAuditorIsBounded(t *testing.T) {
 	m, reader := newMetrics(t)

@@ -85,7 +85,8 @@ func TestPrometheusShowsAServiceInTrouble(t *testing.T) {
 	}
 	wanted := []string{
 		"OncewardEvictions", "OncewardFailedOpen", "OncewardFilterFalsePositives", "OncewardFilterSaturated", "OncewardLeaseLost", "OncewardOutboxLag",
-		"OncewardOutboxParked", "OncewardOutcomeUnknown", "OncewardRetryBudgetExhausted", "OncewardStoreErrors", "OncewardStoreRefuses", "OncewardUncertain", "OncewardWindowTooShort",
+		"OncewardOutboxParked", "OncewardOutcomeUnknown", "OncewardRetryBudgetExhausted", "OncewardStoreErrors", "OncewardStoreRefuses", "OncewardUncertain", "OncewardWindowLag",
+		"OncewardWindowTooShort",
 	}
 	p.until(func() error {
 		if firing := p.firing(); !slices.Equal(firing, wanted) {
@@ -146,9 +147,16 @@ func troubled(t *testing.T) (work func(i int), address string) {
 	if err := errors.Join(payments.ObserveBudget(budget), payments.ObserveLag(lag), payments.ObserveStats(stats)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := payments.NewAuditor(telemetry.AuditConfig{Horizons: []telemetry.Horizon{{Source: "stripe", For: 30 * 24 * time.Hour}}}); err != nil {
+	auditor, err := payments.NewAuditor(telemetry.AuditConfig{
+		Horizons: []telemetry.Horizon{{Source: "stripe", For: 30 * 24 * time.Hour}},
+		Lags: func(context.Context) (map[string]time.Duration, error) {
+			return map[string]time.Duration{"orders": window}, nil
+		},
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
+	go func() { _ = auditor.Run(t.Context()) }()
 	inRedis := redisOf(t, provider)
 
 	hooks := payments.Observer()

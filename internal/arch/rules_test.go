@@ -85,17 +85,18 @@ var table = map[string]rule{
 	"outbox/franzpub":       {imports: []string{"outbox", "outbox/internal/alone", franzGo}},
 	"kafkaadapter": {
 		imports: []string{
-			"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/letter", "kafkaadapter/internal/member",
+			"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/lag", "kafkaadapter/internal/letter", "kafkaadapter/internal/member",
 			"kafkaadapter/internal/msgid", "kafkaadapter/internal/partition", "kafkaadapter/internal/setting", sarama,
 		},
 		tests: []string{"dedup/deduptest", "internal/servertest", "owned", "redisadapter", "sqladapter", goRedis},
 	},
 	"kafkaadapter/franz": {
 		imports: []string{
-			"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/letter",
+			"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/lag", "kafkaadapter/internal/letter",
 			"kafkaadapter/internal/msgid", "kafkaadapter/internal/partition", "kafkaadapter/internal/setting", franzGo,
 		},
 	},
+	"kafkaadapter/internal/lag":     {},
 	"kafkaadapter/internal/letter":  {imports: []string{"dedup", "kafkaadapter/internal/msgid"}},
 	"kafkaadapter/internal/member":  {imports: []string{"dedup", "internal/backoff", sarama}},
 	"kafkaadapter/internal/msgid":   {imports: []string{"dedup"}},

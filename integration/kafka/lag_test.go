@@ -1,0 +1,113 @@
+package kafka_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/franz"
+)
+
+// Both clients find the same lag in what the log has: batches that are compressed, marks that
+// transactions leave, and a group that has committed nothing.
+func TestLags(t *testing.T) {
+	t.Run("embedded", func(t *testing.T) {
+		cluster := embeddedNodes(t, 2, kfake.SeedTopics(2, "lags"))
+		testLags(t, cluster.ListenAddrs(), "lags")
+	})
+	t.Run("kafka", func(t *testing.T) {
+		server, topic := servertest.Kafka(t), servertest.Prefix(t)
+		createTopic(t, server, topic, 2, 1)
+		testLags(t, server, topic)
+	})
+}
+
+func testLags(t *testing.T, addrs []string, topic string) {
+	group := topic + "-group"
+	config := clientConfig()
+	config.Version = sarama.V2_8_0_0
+	native, err := sarama.NewClient(addrs, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = native.Close() })
+	newClient := func(opts ...kgo.Opt) *kgo.Client {
+		cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(cl.Close)
+		return cl
+	}
+	client := newClient(kgo.ProducerBatchCompression(kgo.ZstdCompression()))
+	record := func(partition int32, ago time.Duration) *kgo.Record {
+		return &kgo.Record{Topic: topic, Partition: partition, Value: []byte("x"), Timestamp: time.Now().Add(-ago)}
+	}
+	produce := func(cl *kgo.Client, all ...*kgo.Record) {
+		t.Helper()
+		if err := cl.ProduceSync(t.Context(), all...).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admin, err := sarama.NewClusterAdminFromClient(native)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := func(partition int32, offset int64) {
+		t.Helper()
+		_, err := admin.AlterConsumerGroupOffsets(group, map[string]map[int32]sarama.OffsetAndMetadata{topic: {partition: {Offset: offset, LeaderEpoch: -1}}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(what string, lag time.Duration) {
+		t.Helper()
+		s, err1 := kafkaadapter.Lags(native, group, topic)
+		f, err2 := franz.Lags(t.Context(), client, group, topic)
+		for name, got := range map[string]map[string]time.Duration{"sarama": s, "franz-go": f} {
+			if off := got[topic] - lag; err1 != nil || err2 != nil || len(got) != 1 || off < 0 || off > time.Minute || lag == 0 && off != 0 {
+				t.Errorf("%s, with %s: %v, %v, %v; want %v", what, name, got, err1, err2, lag)
+			}
+		}
+	}
+
+	want("an empty topic", 0)
+	produce(client, record(0, 5*time.Hour), record(0, 4*time.Hour), record(0, 3*time.Hour))
+	produce(client, record(1, 2*time.Hour))
+	want("nothing is committed", 5*time.Hour)
+	commit(0, 1)
+	want("in the midst of a batch", 4*time.Hour)
+	commit(0, 3)
+	want("of the other partition", 2*time.Hour)
+	commit(1, 1)
+	want("all is read", 0)
+
+	// A transaction leaves a mark behind its messages, which nobody can read and commit.
+	marks := map[bool]int64{true: 4, false: 6}
+	for _, committed := range []bool{true, false} {
+		txn := newClient(kgo.TransactionalID(topic + map[bool]string{true: "-1", false: "-2"}[committed]))
+		if err := txn.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		produce(txn, record(0, time.Hour))
+		if err := txn.EndTransaction(t.Context(), kgo.TransactionEndTry(committed)); err != nil {
+			t.Fatal(err)
+		}
+		want("of a transaction", time.Hour)
+		commit(0, marks[committed])
+		want("a mark alone", 0)
+	}
+	produce(client, record(0, 30*time.Minute))
+	want("behind a mark", 30*time.Minute)
+	if _, err := franz.Lags(t.Context(), client, group, topic, "nowhere"); err == nil {
+		t.Error("a topic that there is not")
+	}
+	if native.Closed() {
+		t.Error("the client is closed")
+	}
+}
