@@ -30,6 +30,7 @@ func TestRun(t *testing.T) {
 		{"migrate", 2, "", `onceward migrate: -kind is ""`},
 		{"migrate -h", 0, "Exit code", ""},
 		{"migrate -dialect sqlite -kind fence -print sql", 0, "CREATE TABLE", ""},
+		{"completion zsh", 0, ":directory:_files", ""},
 		{"completion bash", 0, "migrate) flags='apply dialect drop json kind new-file", ""},
 		{"watch", 2, "", "onceward watch: -metrics, -redis or -sql is missing"},
 		{"watch -h", 0, "Exit code", ""},

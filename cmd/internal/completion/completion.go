@@ -35,8 +35,8 @@ type entry struct {
 	Value      string // what it is called; none for a switch
 }
 
-// File reports whether the value is the name of a file.
-func (e entry) File() bool { return strings.EqualFold(e.Value, "file") }
+// File reports whether the value is the name of a file, or of a directory.
+func (e entry) File() bool { return strings.EqualFold(e.Value, "file") || e.Value == "directory" }
 
 // shown is a command, as a template wants it.
 type shown struct {

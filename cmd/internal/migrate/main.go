@@ -53,7 +53,10 @@ func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Write
 	case err == nil:
 		return code
 	case ctx.Err() != nil:
-		code, err = ExitInterrupted, errors.New("interrupted; versions that were not finished are begun again by the next run")
+		code, err = ExitInterrupted, errors.New("interrupted")
+		if o.Apply {
+			err = errors.New("interrupted: a version that was not finished is begun again by the next run")
+		}
 	case errors.Is(err, errLeft):
 		code = ExitLeft
 	}

@@ -158,8 +158,17 @@ func TestInterruptedBefore(t *testing.T) {
 	r := newRig(t, engines[0], "store")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if code, out, errOut := answered(ctx, "", slices.Concat(r.flags, r.up())...); code != ExitInterrupted || out != "" || !strings.Contains(errOut, "interrupted") {
+	if code, out, errOut := answered(ctx, "", slices.Concat(r.flags, r.up())...); code != ExitInterrupted || out != "" || !strings.Contains(errOut, "begun again by the next run") {
 		t.Errorf("%d, %q, %q", code, out, errOut)
+	}
+	if code, out, errOut := answered(ctx, "", r.flags...); code != ExitInterrupted || out != "" || errOut != "onceward migrate: interrupted\n" {
+		t.Errorf("of a look: %d, %q, %q", code, out, errOut)
+	}
+}
+
+func TestTook(t *testing.T) {
+	if got := (Step{Milliseconds: 2116.613}).took(); got != 2116613*time.Microsecond {
+		t.Error(got)
 	}
 }
 

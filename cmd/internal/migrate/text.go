@@ -13,7 +13,9 @@ import (
 )
 
 // took is how long a step has taken.
-func (s Step) took() time.Duration { return time.Duration(s.Milliseconds * float64(time.Millisecond)) }
+func (s Step) took() time.Duration {
+	return time.Duration(s.Milliseconds * float64(time.Millisecond)).Round(time.Microsecond)
+}
 
 // text names a step.
 func (s Step) text() string { return fmt.Sprintf("version %d to %d (%s)", s.From, s.To, s.Name) }
