@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/onceward/onceward/dedup"
@@ -54,4 +55,24 @@ func Named(err error) error {
 		return fmt.Errorf("-%s %s", strings.ToLower(box.Field), box.Reason)
 	}
 	return err
+}
+
+// Share registers a flag that takes a share as 0.05 or 5%.
+func Share(f *flag.FlagSet, to *float64, name string, value float64, text string) {
+	*to = value
+	if value != 0 {
+		text += fmt.Sprintf(" (default %g)", value)
+	}
+	f.Func(name, text, func(s string) error {
+		number, percent := strings.CutSuffix(s, "%")
+		v, err := strconv.ParseFloat(number, 64)
+		if err != nil {
+			return errors.New("is no number")
+		}
+		if percent {
+			v /= 100
+		}
+		*to = v
+		return nil
+	})
 }

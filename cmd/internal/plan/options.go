@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -71,39 +70,19 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	f := flag.NewFlagSet("plan", flag.ContinueOnError)
 	f.Float64Var(&o.Rate, "rate", 0, "`messages` a second, duplicates included, as a mean over the window")
 	f.DurationVar(&o.Window, "window", 0, "window of the Deduper, as in 72h")
-	share(f, &o.Dup, "dup", 0, "`share` of the messages that are duplicates, as in 0.05 or 5%")
+	flags.Share(f, &o.Dup, "dup", 0, "`share` of the messages that are duplicates, as in 0.05 or 5%")
 	f.IntVar(&o.Result, "result", 0, "mean `bytes` of a stored result (default none)")
 	f.IntVar(&o.Key, "key", 0, "mean `bytes` of a key: shows beside what SET NX of the key itself would take")
 	f.BoolVar(&o.Fingerprint, "fingerprint", false, "claims carry a fingerprint (dedup.WithFingerprint)")
 	f.BoolVar(&o.Origin, "origin", false, "claims carry an origin, as those of the Kafka adapters do")
 	f.StringVar(&o.Prefix, "prefix", redisadapter.DefaultPrefix, "`prefix` of the keys in Redis")
-	share(f, &o.Spare, "spare", DefaultSpare, "`share` to add to what is reckoned, as in 0.3 or 30%")
-	share(f, &o.FalsePositives, "bloom", DefaultFalsePositives, "goal for the `share` of new keys that a Bloom filter does not know for new")
+	flags.Share(f, &o.Spare, "spare", DefaultSpare, "`share` to add to what is reckoned, as in 0.3 or 30%")
+	flags.Share(f, &o.FalsePositives, "bloom", DefaultFalsePositives, "goal for the `share` of new keys that a Bloom filter does not know for new")
 	f.BoolVar(&o.JSON, "json", false, "write JSON")
 	if err := flags.Parse(f, args, usage, out); err != nil {
 		return o, err
 	}
 	return o, o.check()
-}
-
-// share is a flag that takes 0.05 and 5%.
-func share(f *flag.FlagSet, to *float64, name string, value float64, text string) {
-	*to = value
-	if value != 0 {
-		text += fmt.Sprintf(" (default %g)", value)
-	}
-	f.Func(name, text, func(s string) error {
-		number, percent := strings.CutSuffix(s, "%")
-		v, err := strconv.ParseFloat(number, 64)
-		if err != nil {
-			return errors.New("is no number")
-		}
-		if percent {
-			v /= 100
-		}
-		*to = v
-		return nil
-	})
 }
 
 // check finds the first flag that makes no sense.
