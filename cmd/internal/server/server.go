@@ -11,9 +11,12 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib" // for database/sql
 	"github.com/redis/go-redis/v9"
 	_ "modernc.org/sqlite" // for database/sql
@@ -30,6 +33,9 @@ type Options struct {
 	SQL string
 	// NewFile lets a file of SQLite be new.
 	NewFile bool
+	// MinPool is how many connections clients of Redis may have at least; those of go-redis's own
+	// default, or of the URL, if these are more.
+	MinPool int
 
 	passwordEnv, password string
 	engine                engine
@@ -110,6 +116,7 @@ func (o *Options) OpenRedis() (redis.UniversalClient, error) {
 			return nil, redisFault(err)
 		}
 		o.override(&c.Password)
+		o.pool(&c.PoolSize)
 		return redis.NewClusterClient(c), nil
 	case u.Query().Has("master_name"):
 		c, err := redis.ParseFailoverURL(o.Redis)
@@ -117,6 +124,7 @@ func (o *Options) OpenRedis() (redis.UniversalClient, error) {
 			return nil, redisFault(err)
 		}
 		o.failover(c)
+		o.pool(&c.PoolSize)
 		return redis.NewFailoverClient(c), nil
 	}
 	c, err := redis.ParseURL(o.Redis)
@@ -124,6 +132,7 @@ func (o *Options) OpenRedis() (redis.UniversalClient, error) {
 		return nil, redisFault(err)
 	}
 	o.override(&c.Password)
+	o.pool(&c.PoolSize)
 	return redis.NewClient(c), nil
 }
 
@@ -154,6 +163,14 @@ func (o *Options) Sentinels() *redis.FailoverOptions {
 func (o *Options) override(password *string) {
 	if o.password != "" {
 		*password = o.password
+	}
+}
+
+// pool widens one whose size may be go-redis's default, zero.
+func (o *Options) pool(size *int) {
+	standard := 10 * runtime.GOMAXPROCS(0)
+	if *size == 0 && o.MinPool > standard || *size > 0 && o.MinPool > *size {
+		*size = o.MinPool
 	}
 }
 
@@ -280,4 +297,94 @@ func (o *Options) Hide(text string) string {
 		}
 	}
 	return text
+}
+
+// Local reports whether the server is on this machine, as far as its address tells: of a Cluster
+// all that are named, of Sentinels theirs. It asks nobody. Use it after Check.
+func (o *Options) Local() (bool, error) {
+	hosts, err := o.hosts()
+	for _, host := range hosts {
+		if !thisMachine(host) {
+			return false, err
+		}
+	}
+	return err == nil, err
+}
+
+// hosts are those that are connected to, sockets left out.
+func (o *Options) hosts() ([]string, error) {
+	if o.Redis != "" {
+		return o.redisHosts()
+	}
+	switch o.engine.dialect {
+	case sqladapter.Postgres:
+		c, err := pgx.ParseConfig(o.engine.dsn)
+		if err != nil {
+			return nil, errSQL
+		}
+		hosts := []string{c.Host}
+		for _, f := range c.Fallbacks {
+			hosts = append(hosts, f.Host)
+		}
+		return slices.DeleteFunc(hosts, func(host string) bool { return strings.HasPrefix(host, "/") }), nil
+	case sqladapter.MySQL:
+		c, err := mysql.ParseDSN(o.engine.dsn)
+		if err != nil {
+			return nil, errSQL
+		}
+		if c.Net == "unix" {
+			return nil, nil
+		}
+		return hostsOf(c.Addr), nil
+	}
+	return nil, nil
+}
+
+func (o *Options) redisHosts() ([]string, error) {
+	if s := o.Sentinels(); s != nil {
+		return hostsOf(s.SentinelAddrs...), nil
+	}
+	client, err := o.OpenRedis()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = client.Close() }()
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		return hostsOf(c.Options().Addrs...), nil
+	case *redis.Client:
+		if c.Options().Network == "unix" {
+			return nil, nil
+		}
+		return hostsOf(c.Options().Addr), nil
+	}
+	return nil, nil
+}
+
+func hostsOf(addrs ...string) (hosts []string) {
+	for _, addr := range addrs {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			host = addr
+		}
+		hosts = append(hosts, host)
+	}
+	return hosts
+}
+
+// thisMachine knows localhost, loopback, and the addresses of this machine's interfaces. Other names
+// are not looked up.
+func thisMachine(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	if ip == nil || ip.IsLoopback() {
+		return ip != nil
+	}
+	own, err := net.InterfaceAddrs()
+	return err == nil && slices.ContainsFunc(own, func(a net.Addr) bool {
+		n, ok := a.(*net.IPNet)
+		return ok && n.IP.Equal(ip)
+	})
 }

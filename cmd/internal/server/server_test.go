@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -114,5 +115,64 @@ func TestHide(t *testing.T) {
 	}
 	if got := o.Hide("dial hunter22@host"); got != "dial ***@host" {
 		t.Error(got)
+	}
+}
+
+// A server counts as this machine's only by an address that says so.
+func TestLocal(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.db")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]bool{
+		"-redis redis://localhost":                                      true,
+		"-redis redis://127.0.0.2:1":                                    true,
+		"-redis redis://[::1]:1":                                        true,
+		"-redis unix:///run/redis.sock":                                 true,
+		"-redis redis://0.0.0.0:1":                                      false,
+		"-redis redis://192.0.2.1":                                      false,
+		"-redis redis://localhost.example.com":                          false,
+		"-redis-cluster -redis redis://127.0.0.1:1?addr=127.0.0.1:2":    true,
+		"-redis-cluster -redis redis://127.0.0.1:1?addr=192.0.2.1:2":    false,
+		"-redis redis://127.0.0.1:1?master_name=m":                      true,
+		"-redis redis://127.0.0.1:1?master_name=m&addr=192.0.2.1:26379": false,
+		"-sql sqlite:" + file:                                           true,
+		"-sql postgres://u@127.0.0.1/db":                                true,
+		"-sql postgres:///db?host=/run/postgresql":                      true,
+		"-sql postgres://u@db.example.com/db":                           false,
+		"-sql postgres:///db?host=127.0.0.1,192.0.2.1&port=1,2":         false,
+		"-sql mysql://u@127.0.0.1/db":                                   true,
+		"-sql u@unix(/run/mysqld.sock)/db":                              true,
+		"-sql u@tcp(db.example.com:3306)/db":                            false,
+	} {
+		o, err := parse(t, strings.Fields(args)...)
+		if err != nil {
+			t.Errorf("%s: %v", args, err)
+			continue
+		}
+		if got, err := o.Local(); got != want || err != nil {
+			t.Errorf("%s: local %t, %v", args, got, err)
+		}
+	}
+}
+
+func TestMinPool(t *testing.T) {
+	standard := 10 * runtime.GOMAXPROCS(0)
+	for _, test := range []struct {
+		url       string
+		min, want int
+	}{
+		{"redis://h", 0, standard}, {"redis://h", 1, standard}, {"redis://h", standard + 5, standard + 5},
+		{"redis://h?pool_size=3", 0, 3}, {"redis://h?pool_size=3", 2, 3}, {"redis://h?pool_size=3", 7, 7},
+	} {
+		o := Options{Redis: test.url, MinPool: test.min}
+		client, err := o.OpenRedis()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := client.(*redis.Client).Options().PoolSize; got != test.want {
+			t.Errorf("%s, at least %d: %d connections", test.url, test.min, got)
+		}
+		_ = client.Close()
 	}
 }
