@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/onceward/onceward/cmd/internal/bench"
 	"github.com/onceward/onceward/cmd/internal/completion"
 	"github.com/onceward/onceward/cmd/internal/demo"
 	"github.com/onceward/onceward/cmd/internal/doctor"
@@ -38,6 +39,11 @@ func commands() []command {
 		{"replay", "dead letters go back to their topics, under the ids they had", replay.Main, nil},
 		{"plan", "memory, rows and odds for a rate and a window", func(_ context.Context, args []string, out, errOut io.Writer) int {
 			return plan.Main(args, out, errOut)
+		}, nil},
+		{"bench", "messages a second through a Redis or a database of yours, beside its limit", func(ctx context.Context, args []string, out, errOut io.Writer) int {
+			// The first signal has it remove what it has written; the next one ends it at once.
+			context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt, syscall.SIGTERM) })
+			return bench.Main(ctx, args, os.Stdin, out, errOut)
 		}, nil},
 		{"inspect", "what a store knows of a key", of("inspect"), nil},
 		{"inflight", "the keys in flight", of("inflight"), nil},

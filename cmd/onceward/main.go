@@ -3,6 +3,7 @@
 //	onceward demo [flags]     duplicates and crashes go in; the effects are counted
 //	onceward replay [flags]   dead letters go back to their topics, under the ids they had
 //	onceward plan [flags]     memory, rows and odds for a rate and a window
+//	onceward bench [flags]    messages a second through a server of yours, beside its limit
 //	onceward inspect KEY      what a store knows of a key
 //	onceward inflight         the keys in flight
 //	onceward uncertain        the keys of which somebody has to find out
@@ -20,8 +21,9 @@
 //
 // Exit codes: 0 success, 1 what the command says of itself (see its -h): for replay that letters
 // are left, for inspect that there is no record, for resolve and forget that the key is left as it
-// is, for migrate that something is to be done, for doctor warnings; 3 something fatal that doctor
-// has found; 2 wrong usage, or a server that cannot be reached or refuses; 130 interrupted.
+// is, for migrate that something is to be done, for bench that messages have failed, for doctor
+// warnings; 3 something fatal that doctor has found; 2 wrong usage, or a server that cannot be
+// reached or refuses; 130 interrupted.
 package main
 
 import (
