@@ -187,33 +187,36 @@ func TestKafkaUnanswered(t *testing.T) {
 	}
 }
 
-// A client's file: what it sets, and what it leaves to defaults.
+const wellConsumer = "group.id=shop\nenable.auto.commit=false\nauto.offset.reset=earliest\nisolation.level=read_committed\n"
+
+// clientFiles are what a client's file sets, and what it leaves to defaults.
+var clientFiles = []struct {
+	name, text string
+	want       string // severity and code of each, worst first
+	exit       int
+}{
+	{"well.properties", wellConsumer + "session.timeout.ms=45000\npartition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor\nmax.poll.interval.ms=300000\nacks=all\nenable.idempotence=true\n", "", ExitWell},
+	{"auto.properties", wellConsumer + "enable.auto.commit = true\n", "fatal auto_commit", ExitFatal},
+	{"default.properties", "group.id=shop\nisolation.level=read_committed\nauto.offset.reset=earliest\n", "fatal auto_commit", ExitFatal},
+	{"spring.properties", "spring.kafka.consumer.group-id=shop\nspring.kafka.consumer.auto-offset-reset=earliest\nspring.kafka.consumer.isolation-level=READ_COMMITTED\n", "", ExitWell},
+	{"spring2.properties", wellConsumer + "spring.kafka.consumer.enable-auto-commit: true\n", "fatal auto_commit", ExitFatal},
+	{"shop.env", "export KAFKA_GROUP_ID=shop\nKAFKA_ENABLE_AUTO_COMMIT='true'\nKAFKA_AUTO_OFFSET_RESET=earliest\nKAFKA_ISOLATION_LEVEL=read_committed\n", "fatal auto_commit", ExitFatal},
+	{"stored.conf", wellConsumer + "enable.auto.commit=true\nenable.auto.offset.store=false\n", "note auto_commit_of_stored", ExitWell},
+	{"latest.properties", "# a comment = x\n\n" + wellConsumer + "auto.offset.reset=\\\n  latest\n", "warning offset_reset", ExitWarning},
+	{"uncommitted.properties", wellConsumer + "isolation.level=read_uncommitted\n", "warning isolation_level", ExitWarning},
+	{"bare.properties", "enable.auto.commit=false\n", "warning offset_reset, note isolation_level", ExitWarning},
+	{"short.properties", wellConsumer + "session.timeout.ms=6000\nmax.poll.interval.ms=10000\n", "warning session_timeout, note max_poll_interval", ExitWarning},
+	{"eager.properties", wellConsumer + "partition.assignment.strategy=range,roundrobin\n", "note eager_rebalance", ExitWell},
+	{"acks.properties", "bootstrap.servers=a:1\nacks=1\nenable.idempotence=false\n", "warning acks, note idempotence", ExitWarning},
+	{"none.conf", "request.required.acks=0\n", "fatal acks", ExitFatal},
+	{"sarama.json", `{"Consumer": {"Offsets": {"AutoCommit": {"Enable": true}, "Initial": -1}, "IsolationLevel": 1}, "Producer": {"RequiredAcks": -1}}`,
+		"fatal auto_commit, warning offset_reset", ExitFatal},
+	{"node.json", `{"group.id": "shop", "enable.auto.commit": false, "auto.offset.reset": "smallest", "isolation.level": "read_committed", "partition.assignment.strategy": ["range"]}`,
+		"note eager_rebalance", ExitWell},
+}
+
 func TestKafkaConfig(t *testing.T) {
-	const well = "group.id=shop\nenable.auto.commit=false\nauto.offset.reset=earliest\nisolation.level=read_committed\n"
-	for _, test := range []struct {
-		name, text string
-		want       string // severity and code of each, worst first
-		exit       int
-	}{
-		{"well.properties", well + "session.timeout.ms=45000\npartition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor\nacks=all\n", "", ExitWell},
-		{"auto.properties", well + "enable.auto.commit = true\n", "fatal auto_commit", ExitFatal},
-		{"default.properties", "group.id=shop\nisolation.level=read_committed\nauto.offset.reset=earliest\n", "fatal auto_commit", ExitFatal},
-		{"spring.properties", "spring.kafka.consumer.group-id=shop\nspring.kafka.consumer.auto-offset-reset=earliest\nspring.kafka.consumer.isolation-level=READ_COMMITTED\n", "", ExitWell},
-		{"spring2.properties", well + "spring.kafka.consumer.enable-auto-commit: true\n", "fatal auto_commit", ExitFatal},
-		{"shop.env", "export KAFKA_GROUP_ID=shop\nKAFKA_ENABLE_AUTO_COMMIT='true'\nKAFKA_AUTO_OFFSET_RESET=earliest\nKAFKA_ISOLATION_LEVEL=read_committed\n", "fatal auto_commit", ExitFatal},
-		{"stored.conf", well + "enable.auto.commit=true\nenable.auto.offset.store=false\n", "note auto_commit_of_stored", ExitWell},
-		{"latest.properties", "# a comment = x\n\n" + well + "auto.offset.reset=\\\n  latest\n", "warning offset_reset", ExitWarning},
-		{"uncommitted.properties", well + "isolation.level=read_uncommitted\n", "warning isolation_level", ExitWarning},
-		{"bare.properties", "enable.auto.commit=false\n", "warning offset_reset, note isolation_level", ExitWarning},
-		{"short.properties", well + "session.timeout.ms=6000\nmax.poll.interval.ms=10000\n", "warning session_timeout, note max_poll_interval", ExitWarning},
-		{"eager.properties", well + "partition.assignment.strategy=range,roundrobin\n", "note eager_rebalance", ExitWell},
-		{"acks.properties", "bootstrap.servers=a:1\nacks=1\nenable.idempotence=false\n", "warning acks, note idempotence", ExitWarning},
-		{"none.conf", "request.required.acks=0\n", "fatal acks", ExitFatal},
-		{"sarama.json", `{"Consumer": {"Offsets": {"AutoCommit": {"Enable": true}, "Initial": -1}, "IsolationLevel": 1}, "Producer": {"RequiredAcks": -1}}`,
-			"fatal auto_commit, warning offset_reset", ExitFatal},
-		{"node.json", `{"group.id": "shop", "enable.auto.commit": false, "auto.offset.reset": "smallest", "isolation.level": "read_committed", "partition.assignment.strategy": ["range"]}`,
-			"note eager_rebalance", ExitWell},
-	} {
+	for _, test := range clientFiles {
 		file := filepath.Join(t.TempDir(), test.name)
 		if err := os.WriteFile(file, []byte(test.text), 0o600); err != nil {
 			t.Fatal(err)
