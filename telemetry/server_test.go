@@ -7,19 +7,15 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -43,9 +39,9 @@ import (
 // fire. They do so without their "for", which TestAlertsFire looks at, and but for those that need
 // a day (DuplicateSpike), ages of days (WindowCoverage) or a Redis that has forgotten (Amnesia).
 func TestPrometheusShowsAServiceInTrouble(t *testing.T) {
-	program := servertest.Program(t, "prometheus")
+	servertest.Program(t, "prometheus") // before there is a service in vain
 	work, scraped := troubled(t)
-	p := startPrometheus(t, program, scraped)
+	p := startPrometheus(t, scraped)
 	p.until(func() error { return p.any(`up == 1`) }) // a series that appears with its first event has not risen
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -214,52 +210,19 @@ type server struct {
 
 const scrapeConfig = `
 global: {scrape_interval: 500ms, evaluation_interval: 500ms}
-rule_files: [%s]
+rule_files: [alerts.yml]
 scrape_configs: [{job_name: service, static_configs: [{targets: [%q]}]}]
 `
 
-func startPrometheus(t *testing.T, program, target string) *server {
+func startPrometheus(t *testing.T, target string) *server {
 	t.Helper()
-	dir := t.TempDir()
 	rules, err := os.ReadFile("alerts.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	impatient := write("alerts.yml", regexp.MustCompile(`(?m)^ +for: .*\n`).ReplaceAllString(string(rules), ""))
-	config := write("prometheus.yml", fmt.Sprintf(scrapeConfig, impatient, target))
-	listen, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listen.Addr().String()
-	if err := listen.Close(); err != nil {
-		t.Fatal(err)
-	}
-	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-		_ = log.Close()
-		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
-			t.Logf("Prometheus said\n%s", text)
-		}
-	})
-	return &server{t: t, url: "http://" + address}
+	impatient := regexp.MustCompile(`(?m)^ +for: .*\n`).ReplaceAllString(string(rules), "")
+	url := servertest.Prometheus(t, map[string]string{"prometheus.yml": fmt.Sprintf(scrapeConfig, target), "alerts.yml": impatient})
+	return &server{t: t, url: url}
 }
 
 // until asks again and again, and fails the test when it was in vain for long.
