@@ -34,7 +34,17 @@ type panel struct {
 		RefID, Expr, LegendFormat string
 		Datasource                source
 	}
-	FieldConfig struct{ Defaults struct{ Unit string } }
+	MaxDataPoints int
+	FieldConfig   struct {
+		Defaults struct {
+			Unit     string
+			Decimals *int
+		}
+	}
+	Options struct {
+		GraphMode string
+		Legend    struct{ Placement string }
+	}
 }
 
 func readDashboard(t *testing.T) dashboard {
@@ -147,6 +157,46 @@ func TestDashboardLayout(t *testing.T) {
 	broken[2].ID, broken[4].GridPos = broken[1].ID, broken[3].GridPos
 	if found := overlaps(broken); len(found) != 2 {
 		t.Errorf("of two mistakes were found: %q", found)
+	}
+}
+
+// What the pictures have shown to be hard to read: increase() is not whole, a quantile lies between bounds, half of a
+// stat's height is too low for its graph, a legend of a dozen names below a panel hides them, and a heatmap of as
+// many columns as pixels is stripes.
+func TestDashboardCanBeRead(t *testing.T) {
+	seen := map[string]int{}
+	for _, p := range readDashboard(t).Panels {
+		defaults := p.FieldConfig.Defaults
+		switch {
+		case p.Type == "stat" && defaults.Unit == "short":
+			seen["count"]++
+			if defaults.Decimals == nil || *defaults.Decimals != 0 {
+				t.Errorf("%s: a count has decimals", p.Title)
+			}
+		case p.Type == "stat" && strings.Contains(p.Targets[0].Expr, "histogram_quantile"):
+			seen["share"]++
+			if !strings.HasPrefix(p.Targets[0].Expr, "clamp_max(") || !strings.HasSuffix(p.Targets[0].Expr, ", 1)") {
+				t.Errorf("%s: more than all of the window", p.Title)
+			}
+		case p.Type == "heatmap":
+			seen["heatmap"]++
+			if p.MaxDataPoints < 1 || p.MaxDataPoints > 200 {
+				t.Errorf("%s: %d columns", p.Title, p.MaxDataPoints)
+			}
+		case p.Type == "timeseries" && len(p.Targets) > 3:
+			seen["crowded"]++
+			if p.Options.Legend.Placement != "right" || p.GridPos.W < 12 {
+				t.Errorf("%s: no room for %d series of each name", p.Title, len(p.Targets))
+			}
+		}
+		if p.Type == "stat" && p.Options.GraphMode == "area" && p.GridPos.H < 5 {
+			t.Errorf("%s: too low for its graph", p.Title)
+		}
+	}
+	for kind, n := range map[string]int{"count": 4, "share": 1, "heatmap": 1, "crowded": 1} {
+		if seen[kind] != n {
+			t.Errorf("%d panels are a %s, want %d", seen[kind], kind, n)
+		}
 	}
 }
 

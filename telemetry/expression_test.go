@@ -170,7 +170,7 @@ var (
 )
 
 // What may stand in an expression besides metrics: what the rules and the dashboard use of PromQL.
-var promql = []string{"sum", "max", "min", "rate", "increase", "histogram_quantile", "and", "or", "offset", "clamp_min", "on", "group_left"}
+var promql = []string{"sum", "max", "min", "rate", "increase", "histogram_quantile", "and", "or", "offset", "clamp_max", "clamp_min", "on", "group_left"}
 
 // problems are what an expression of PromQL names that is not there: metrics, labels, their values.
 func problems(expr string, metrics map[string]bool, labels map[string][]string) (found []string) {
