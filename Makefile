@@ -43,6 +43,10 @@ alerts: ## have Prometheus's promtool see each alert rule fire, and stay silent;
 console-shots: ## the console's pages in headless Chromium, which is installed if missing, and their pictures into docs/console; a minute
 	@scripts/browser.sh shots
 
+.PHONY: dashboard-shot
+dashboard-shot: ## the Grafana dashboard with data from a real Prometheus, drawn in headless Chromium, into docs/dashboard; ten minutes
+	@scripts/dashboard-shot.sh shot
+
 .PHONY: fuzz
 fuzz: ## give every fuzz target inputs of its own making, in turns (FUZZTIME=30s, FUZZ=part of a name)
 	@scripts/fuzz.sh $(FUZZ)

@@ -1,0 +1,191 @@
+//go:build browser
+
+// Package dashboard_test gives telemetry/dashboard.json something to show: a service that works and has
+// its troubles, a Prometheus that reads it, and what that one answers to each expression.
+package dashboard_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/internal/servertest"
+)
+
+const (
+	dashboardFile = "../../telemetry/dashboard.json"
+	// answersEnv names the file that the answers are written to, for scripts/dashboard to draw.
+	answersEnv = "ONCEWARD_DASHBOARD_ANSWERS"
+	step       = time.Second
+)
+
+// answers are what the page that draws the dashboard is given.
+type answers struct {
+	Start    int64                      `json:"start"` // seconds
+	End      int64                      `json:"end"`
+	Steps    map[int]int64              `json:"steps"` // by panel
+	Names    []string                   `json:"names"`
+	Matrices map[string]json.RawMessage `json:"matrices"` // by "panel/refId"
+}
+
+type dashboard struct {
+	Panels []panel
+}
+
+type panel struct {
+	ID            int
+	Title         string
+	MaxDataPoints int64
+	Targets       []struct{ RefID, Expr string }
+}
+
+// interval is how many seconds Grafana has between two points of a panel: the time range by the number of points, rounded
+// as it rounds, and at least the scrape interval.
+func (p *panel) interval(seconds int64) int64 {
+	const wide = 500 // about the pixels of a panel, which are the points where nobody wants fewer
+	points := p.MaxDataPoints
+	if points == 0 {
+		points = wide
+	}
+	exact := float64(seconds) / float64(points)
+	for _, nice := range []struct {
+		below float64
+		is    int64
+	}{{1.5, 1}, {3.5, 2}, {7.5, 5}, {12.5, 10}, {17.5, 15}, {25, 20}} {
+		if exact < nice.below {
+			return nice.is
+		}
+	}
+	return 30
+}
+
+// Five minutes of a service, and every expression of the dashboard has data of them. What comes once, such as
+// a Redis that has lost everything, comes when the plan says so.
+func TestBrowserDashboardHasData(t *testing.T) {
+	text, err := os.ReadFile(dashboardFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d dashboard
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	s := newService(t)
+	p := prometheus{t, servertest.Prometheus(t, map[string]string{"prometheus.yml": s.scrapeConfig()})}
+	p.awaitUp(len(s.targets))
+	began := time.Now().Truncate(step).Add(step)
+	s.run(began)
+	end := time.Now().Truncate(step)
+
+	a := answers{Start: began.Unix(), End: end.Unix(), Steps: map[int]int64{}, Matrices: map[string]json.RawMessage{}}
+	a.Names = p.names()
+	for _, panel := range d.Panels {
+		every := panel.interval(a.End - a.Start)
+		a.Steps[panel.ID] = every
+		// What Grafana puts in for a scrape interval of a second, and for the names "All".
+		filled := strings.NewReplacer("$__rate_interval", fmt.Sprint(max(every+1, 4), "s"), "$__range", fmt.Sprint(a.End-a.Start, "s"), "$name", ".*")
+		for _, target := range panel.Targets {
+			matrix, numbers := p.matrix(filled.Replace(target.Expr), &a, every)
+			a.Matrices[fmt.Sprintf("%d/%s", panel.ID, target.RefID)] = matrix
+			if numbers == 0 {
+				t.Errorf("%q has no data: %s", panel.Title, target.Expr)
+			}
+		}
+	}
+	out, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file := os.Getenv(answersEnv); file != "" {
+		if err := os.WriteFile(file, out, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d answers from %d s, %d bytes", len(a.Matrices), a.End-a.Start, len(out))
+}
+
+// prometheus is a server that is asked.
+type prometheus struct {
+	t   *testing.T
+	url string
+}
+
+func (p prometheus) get(path string, query url.Values, into any) error {
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+path+"?"+query.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s: %w", answer.Status, text, err)
+	}
+	return json.Unmarshal(text, into)
+}
+
+// awaitUp waits until all of the service is scraped: what has happened before is no rise.
+func (p prometheus) awaitUp(n int) {
+	p.t.Helper()
+	again := time.NewTicker(step / 4)
+	defer again.Stop()
+	deadline := time.After(time.Minute)
+	for {
+		var found struct{ Data struct{ Result []any } }
+		err := p.get("/api/v1/query", url.Values{"query": {"up == 1"}}, &found)
+		if err == nil && len(found.Data.Result) == n {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-deadline:
+			p.t.Fatalf("%d of %d are scraped: %v", len(found.Data.Result), n, err)
+		}
+	}
+}
+
+// matrix is the result of query_range, and how many numbers are in it.
+func (p prometheus) matrix(expr string, a *answers, every int64) (matrix json.RawMessage, numbers int) {
+	p.t.Helper()
+	var found struct {
+		Data struct{ Result json.RawMessage }
+	}
+	query := url.Values{"query": {expr}, "start": {fmt.Sprint(a.Start)}, "end": {fmt.Sprint(a.End)}, "step": {fmt.Sprint(every)}}
+	if err := p.get("/api/v1/query_range", query, &found); err != nil {
+		p.t.Fatalf("%s: %v", expr, err)
+	}
+	var all []struct{ Values [][2]any }
+	if err := json.Unmarshal(found.Data.Result, &all); err != nil {
+		p.t.Fatal(err)
+	}
+	for _, series := range all {
+		for _, v := range series.Values {
+			if v[1] != "NaN" {
+				numbers++
+			}
+		}
+	}
+	return found.Data.Result, numbers
+}
+
+// names are the values of the dashboard's variable.
+func (p prometheus) names() []string {
+	p.t.Helper()
+	var found struct{ Data []string }
+	if err := p.get("/api/v1/label/onceward_name/values", url.Values{"match[]": {"onceward_dedup_claims_total"}}, &found); err != nil {
+		p.t.Fatal(err)
+	}
+	return found.Data
+}
