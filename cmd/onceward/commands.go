@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -41,8 +42,7 @@ func commands() []command {
 			return plan.Main(args, out, errOut)
 		}, nil},
 		{"bench", "messages a second through a Redis or a database of yours, beside its limit", func(ctx context.Context, args []string, out, errOut io.Writer) int {
-			// The first signal has it remove what it has written; the next one ends it at once.
-			context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt, syscall.SIGTERM) })
+			defer context.AfterFunc(ctx, func() { endWithNext(errOut) })()
 			return bench.Main(ctx, args, os.Stdin, out, errOut)
 		}, nil},
 		{"inspect", "what a store knows of a key", of("inspect"), nil},
@@ -77,4 +77,15 @@ func (c *command) interrupted(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return c.run(ctx, args, out, errOut)
+}
+
+// endWithNext ends the process with the next signal to end: the first has the command remove what it
+// has made, and its server may not answer. Where the process was started with signals ignored, as
+// shells do in the background, to give signals their own effect back would not do.
+func endWithNext(errOut io.Writer) {
+	next := make(chan os.Signal, 1)
+	signal.Notify(next, os.Interrupt, syscall.SIGTERM)
+	<-next
+	fmt.Fprintln(errOut, "onceward: ended at once; nothing more is removed")
+	os.Exit(bench.ExitInterrupted)
 }

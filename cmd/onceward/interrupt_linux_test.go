@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/onceward/onceward/internal/redisproxy"
+)
+
+// asCommand has this test binary be the command.
+const asCommand = "ONCEWARD_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// lines is what a process writes, for another goroutine to wait for.
+type lines chan string
+
+func (l lines) Write(b []byte) (int, error) {
+	l <- string(b)
+	return len(b), nil
+}
+
+// await reads until there is a text, and does something meanwhile.
+func (l lines) await(t *testing.T, text string, meanwhile func()) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	deadline, all := time.After(time.Minute), ""
+	for !strings.Contains(all, text) {
+		select {
+		case part := <-l:
+			all += part
+		case <-tick.C:
+			meanwhile()
+		case <-deadline:
+			t.Fatalf("no %q in %q", text, all)
+		}
+	}
+}
+
+// Who interrupts bench has its keys removed; when the server does not answer any more, a second
+// interrupt ends it at once.
+func TestInterruptTwice(t *testing.T) {
+	m := miniredis.RunT(t)
+	proxy := redisproxy.Start(t, m.Addr())
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, hangs := range []bool{false, true} {
+		cmd := exec.Command(exe, "bench", "-redis", "redis://"+proxy.Addr(), "-for", "1h")
+		errOut := make(lines, 1000)
+		cmd.Env, cmd.Stderr = append(os.Environ(), asCommand+"=1"), errOut
+		var out bytes.Buffer
+		cmd.Stdout = &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		errOut.await(t, "it writes keys", func() {})
+		written(t, m)
+		interrupt := func() { _ = cmd.Process.Signal(syscall.SIGINT) }
+		if hangs {
+			removing := make(chan struct{}, 1)
+			proxy.SetRules(redisproxy.Rule{Command: "SCAN", Action: redisproxy.DelayReply, Delay: time.Hour, OnFire: func(redisproxy.Request) {
+				select {
+				case removing <- struct{}{}:
+				default:
+				}
+			}})
+			interrupt()
+			<-removing
+			errOut.await(t, "ended at once", interrupt)
+		} else {
+			interrupt()
+			errOut.await(t, "interrupted", func() {})
+		}
+		err := cmd.Wait()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 130 || out.Len() > 0 {
+			t.Errorf("%v, %s", err, out.String())
+		}
+		if left := len(m.Keys()); (left > 0) != hangs {
+			t.Errorf("%d keys are left", left)
+		}
+	}
+}
+
+// written waits for the first keys.
+func written(t *testing.T, m *miniredis.Miniredis) {
+	t.Helper()
+	tick, deadline := time.NewTicker(time.Millisecond), time.After(time.Minute)
+	defer tick.Stop()
+	for len(m.Keys()) < 20 {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("nothing is written")
+		}
+	}
+}
