@@ -53,7 +53,7 @@ func FuzzStandardWebhooks(f *testing.F) {
 	f.Add("", "-1", "", "")
 	f.Fuzz(func(t *testing.T, id, timestamp, list, body string) {
 		if strings.ContainsAny(list, "\r\n") {
-			t.Skip("no header has lines")
+			return // no header has lines
 		}
 		v1, v1a := sign(id + "." + timestamp + "." + body)
 		entries := strings.Split(list, " ")

@@ -76,7 +76,10 @@ func TestFencedByACommit(t *testing.T) {
 				r := newRig(t, mode, 1)
 				g := newGateway()
 				m := r.join(func(ctx context.Context, m *Message) error {
-					if m.Offset == 5 {
+					switch m.Offset {
+					case 4:
+						<-g.inside // or it could be committed before the next one has come
+					case 5:
 						return g.handle(ctx, m)
 					}
 					return nil
