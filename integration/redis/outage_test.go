@@ -74,6 +74,7 @@ func TestDeadConnections(t *testing.T) {
 		{"SIGSTOP", func(s *servertest.Server) { s.Stop(1) }, func(s *servertest.Server) { s.Cont(1) }},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
+			t.Parallel()
 			eachLayout(t, func(t *testing.T, l layout) {
 				server := servertest.Private(t, servertest.KindRedis)
 				soon, d := l.both(t, single(t, &redis.Options{Addr: server.Addr}))

@@ -12,6 +12,7 @@ const (
 	cutRounds        = 36 // of each way to mark, on each engine and in each mode
 	stormRotations   = 40
 	mariadbRotations = 8
+	stormControls    = false // rows that show what the storm does to marks that lack a guard
 )
 
 var (
