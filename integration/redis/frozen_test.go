@@ -62,6 +62,8 @@ type frozen struct {
 	promote func()
 	// share is how many of the contested keys belong to the frozen node, at least and at most.
 	least, most int
+	// election is how long it took from the freeze until promote had returned.
+	election time.Duration
 }
 
 // frozenPair is a primary that nobody tells that its replica has been promoted.
@@ -145,6 +147,7 @@ func (f *frozen) thaw(t *testing.T, lease time.Duration, outlast bool) (races []
 	}
 	asked := time.Now() // of the node that is frozen: their leases begin at the latest now, but for the scheduler
 	f.promote()
+	f.election = time.Since(began)
 	for i, r := range races {
 		r.taken = takeAll(t, second[i])
 		if i == 0 {
