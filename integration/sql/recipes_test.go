@@ -29,6 +29,30 @@ type recipe struct {
 	doubles, deadlocks bool
 }
 
+// together has the first to come wait until as many as there are workers have come: on a slow
+// machine one worker may otherwise be done with everything before another has a connection, and
+// then the worst recipe does no damage.
+type together struct {
+	missing atomic.Int64
+	all     chan struct{}
+}
+
+func newTogether(workers int) *together {
+	tg := &together{all: make(chan struct{})}
+	tg.missing.Store(int64(workers))
+	return tg
+}
+
+func (tg *together) wait(ctx context.Context) {
+	if tg.missing.Add(-1) == 0 {
+		close(tg.all)
+	}
+	select {
+	case <-tg.all:
+	case <-ctx.Done():
+	}
+}
+
 var recipes = []recipe{
 	{name: "check then insert", deliver: checkThenInsert, doubles: true},
 	{name: "insert after the effect", unique: true, deliver: insertAfter, doubles: true},
@@ -81,11 +105,15 @@ func crowdEngines() []engine {
 // checkThenInsert reads who has been there, and writes down who comes. Two transactions that
 // read at the same time both find nobody.
 func checkThenInsert(s *shop, table string) func(context.Context, int, []string) error {
+	start := newTogether(crowdSize)
 	return func(ctx context.Context, _ int, batch []string) error {
 		return s.inTx(ctx, func(tx *sql.Tx) error {
 			fresh, err := s.absent(ctx, tx, table, batch)
-			if err != nil || len(fresh) == 0 {
+			if err != nil {
 				return err
+			}
+			if start.wait(ctx); len(fresh) == 0 {
+				return nil
 			}
 			if err := s.effectOf(ctx, tx, fresh); err != nil {
 				return err
@@ -99,11 +127,13 @@ func checkThenInsert(s *shop, table string) func(context.Context, int, []string)
 // insertAfter has its effects outside of any transaction. The unique index then tells the
 // second, when it is too late.
 func insertAfter(s *shop, table string) func(context.Context, int, []string) error {
+	start := newTogether(crowdSize)
 	return func(ctx context.Context, worker int, batch []string) error {
 		fresh, err := s.absent(ctx, s.db, table, batch)
 		if err != nil {
 			return err
 		}
+		start.wait(ctx)
 		if err := s.effectOf(ctx, s.db, fresh); err != nil {
 			return err
 		}
@@ -121,20 +151,27 @@ func insertAfter(s *shop, table string) func(context.Context, int, []string) err
 func oneStatement(s *shop, table string) func(context.Context, int, []string) error {
 	query := `WITH ins AS (INSERT INTO ` + table + ` (id, owner) VALUES ($1, 'in progress') ON CONFLICT (id) DO NOTHING RETURNING id)
 		SELECT (SELECT id FROM ins) AS new_id, owner FROM ` + table + ` WHERE id = $1`
+	start := newTogether(crowdSize)
 	return func(ctx context.Context, _ int, batch []string) error {
+		conn, err := s.db.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close() }()
+		start.wait(ctx)
 		for _, message := range batch {
 			var fresh, status sql.NullString
-			err := s.db.QueryRowContext(ctx, query, message).Scan(&fresh, &status)
+			err := conn.QueryRowContext(ctx, query, message).Scan(&fresh, &status)
 			if err == nil && !fresh.Valid {
 				continue // existed before
 			}
 			if err != nil && !errors.Is(err, sql.ErrNoRows) {
 				return err
 			}
-			if err := s.effectOf(ctx, s.db, []string{message}); err != nil {
+			if err := s.effectOf(ctx, conn, []string{message}); err != nil {
 				return err
 			}
-			if _, err := s.db.ExecContext(ctx, `UPDATE `+table+` SET owner = 'completed' WHERE id = $1`, message); err != nil {
+			if _, err := conn.ExecContext(ctx, `UPDATE `+table+` SET owner = 'completed' WHERE id = $1`, message); err != nil {
 				return err
 			}
 		}
@@ -147,11 +184,13 @@ func oneStatement(s *shop, table string) func(context.Context, int, []string) er
 func unsorted(s *shop, table string) func(context.Context, int, []string) error {
 	const enough = 20
 	var deadlocks atomic.Int64
+	start := newTogether(crowdSize)
 	return func(ctx context.Context, _ int, batch []string) error {
 		if deadlocks.Load() >= enough {
 			batch = slices.Sorted(slices.Values(batch))
 		}
 		err := s.inTx(ctx, func(tx *sql.Tx) error {
+			start.wait(ctx)
 			owner := rand.Text()
 			args := make([]any, 0, 2*len(batch))
 			for _, message := range batch {

@@ -72,9 +72,12 @@ func TestUnderFire(t *testing.T) {
 	}
 }
 
-// byTheBatch is 8 workers, each with an order of its own.
+// crowdSize is how many workers byTheBatch has.
+const crowdSize = 8
+
+// byTheBatch is workers that each have an order of their own.
 func byTheBatch(deliver func(ctx context.Context, worker int, batch []string) error) crowd {
-	return crowd{workers: 8, batch: 200, deliver: deliver}
+	return crowd{workers: crowdSize, batch: 200, deliver: deliver}
 }
 
 // burn has a crowd work on a server of its own under fire, and returns what it has done.
