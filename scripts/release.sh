@@ -6,8 +6,9 @@
 #   release.sh order             the tags of a release, in the order in which they are pushed
 #
 # check puts every module of the last commit into a module proxy of files, at VERSION, with its requirements of
-# the others at VERSION and without replace; builds each of them with GOWORK=off against that proxy; and installs
-# the command from it in an empty directory and runs it. Nothing outside of a temporary directory is changed.
+# the others at VERSION and without replace; builds each of them with GOWORK=off against that proxy; gets all that
+# has a tag into a module of its own, as users do, and builds every package; and installs the command from the proxy
+# in an empty directory and runs it. Nothing outside of a temporary directory is changed.
 #
 # Exit: 0 all of it works, 1 something does not, 2 wrong usage.
 set -euo pipefail
@@ -17,15 +18,20 @@ cd "$(dirname "$0")/.."
 
 root=github.com/onceward/onceward
 
+# requires: the directories of the modules of ours that the module in directory $2 of tree $1 requires.
+requires() {
+  (cd "$1/$2" && GOWORK=off go mod edit -json) | awk -F'"' -v root="$root" '
+    /"Require"/ { in_list = 1 } /^\t\],/ { in_list = 0 }
+    in_list && /"Path"/ && ($4 == root || index($4, root "/") == 1) {
+      path = substr($4, length(root) + 2); print (path == "" ? "." : path)
+    }'
+}
+
 # ordered: the directories of all modules of the directory tree $1, each after those that it requires.
 ordered() {
   (cd "$1" && find . -name go.mod -printf '%h\n' | sed 's|^\./||' | sort) | while read -r dir; do
     echo "$dir $dir"
-    (cd "$1/$dir" && GOWORK=off go mod edit -json) | awk -F'"' -v root="$root" -v dir="$dir" '
-      /"Require"/ { in_list = 1 } /^\t\],/ { in_list = 0 }
-      in_list && /"Path"/ && ($4 == root || index($4, root "/") == 1) {
-        path = substr($4, length(root) + 2); print (path == "" ? "." : path), dir
-      }'
+    requires "$1" "$dir" | sed "s|\$| $dir|"
   done | tsort
 }
 
@@ -63,12 +69,29 @@ publish() {
   rm -rf "$staged"
 }
 
-build() { go -C "$tree/$1" build ./...; }
+# build DIR: builds a module. The proxy has what its go.mod forgets, and -mod=mod would add it in silence.
+build() {
+  local stated
+  stated=$(requires "$tree" "$1")
+  go -C "$tree/$1" build ./... || return
+  if [ "$(requires "$tree" "$1")" != "$stated" ]; then
+    printf '%s imports of ours what its go.mod does not require; that would be\n%s\n' "$(path "$1")" "$(requires "$tree" "$1")"
+    return 1
+  fi
+}
+
+# import: builds all packages that have a tag, from the zips, as a module that requires them does.
+import() {
+  local got=()
+  for dir in $all; do if released "$dir"; then got+=("$(path "$dir")@$version"); fi; done
+  mkdir -p "$work/user" && (cd "$work/user" && go mod init example.com/user && go get "${got[@]}" && go build "$root/...")
+}
 
 install() {
-  mkdir -p "$work/empty" && cd "$work/empty" &&
-    GOBIN=$work/bin GOFLAGS= go install "$root/cmd/onceward@$version" &&
-    "$work/bin/onceward" help | head -n 1
+  mkdir -p "$work/empty" && (
+    cd "$work/empty" && GOBIN=$work/bin GOFLAGS='' go install "$root/cmd/onceward@$version" &&
+      "$work/bin/onceward" help | head -n 1
+  )
 }
 
 check() {
@@ -97,9 +120,10 @@ check() {
   done
   for dir in $all; do publish "$dir"; done
   for dir in $all; do phase "build $(path "$dir")@$version" build "$dir" || failed=1; done
+  phase "import every package" import || failed=1
   phase "install the command" install || failed=1
   if [ $failed = 0 ]; then
-    echo "All of it works. Tags, in this order:"
+    echo "All of it works, after $SECONDS s. Tags, in this order:"
     order vX.Y.Z
   fi
   return $failed
