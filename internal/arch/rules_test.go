@@ -133,7 +133,7 @@ var table = map[string]rule{
 	},
 	"telemetry/redismetric":         {imports: []string{"redisadapter", "telemetry/internal/meter", otelAPI, otelMetric}, tests: []string{"internal/servertest", "telemetry/internal/metrictest", goRedis, otel}},
 	"telemetry/internal/kafka":      {imports: []string{"telemetry/internal/meter", otelAPI, otelMetric}},
-	"telemetry/internal/metrictest": {role: testOnly, imports: []string{otel}},
+	"telemetry/internal/metrictest": {role: testOnly, imports: []string{"telemetry/internal/kafka", otel}},
 	"telemetry/internal/spantest":   {role: testOnly, imports: []string{"dedup", otel}},
 	"telemetry/saramametric":        {imports: []string{"kafkaadapter", "telemetry/internal/kafka", otelMetric, sarama}, tests: []string{"telemetry/internal/metrictest", otel}},
 	"telemetry/franzmetric":         {imports: []string{"kafkaadapter/franz", "telemetry/internal/kafka", otelMetric, franzGo}, tests: []string{"telemetry/internal/metrictest", otel}},

@@ -80,14 +80,11 @@ func label(t testing.TB, name string, set attribute.Set) string {
 	return name + "{" + strings.Join(parts, ",") + "}"
 }
 
-// Want compares the series that begin with prefix, zeros left out, with what is wanted.
+// Want compares the series that begin with prefix with what is wanted, which may leave out those that are 0.
 func Want(t testing.TB, got map[string]float64, prefix string, wanted map[string]float64) {
 	t.Helper()
 	for name, value := range got {
-		if !strings.HasPrefix(name, prefix) || value == 0 {
-			continue
-		}
-		if w, is := wanted[name]; !is || w != value {
+		if w := wanted[name]; strings.HasPrefix(name, prefix) && w != value {
 			t.Errorf("%s is %v, want %v", name, value, w)
 		}
 	}
