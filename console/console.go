@@ -42,9 +42,19 @@ var (
 type Lister interface {
 	// Keys calls each for keys that are in one of states, without their results, and returns where the
 	// next page begins: the empty string after the last one. cursor is empty for the first page. It does
-	// a bounded amount of work, so a page may be empty and not the last; a page may have a few hundred
-	// more than limit, which is of the store's choice when it is zero. foreign counts what it could not read. It returns soon after ctx has ended.
+	// a bounded amount of work, so a page may be empty and not the last; a page may have some more keys
+	// than limit, which is of the store's choice when it is zero. foreign counts what it could not read. It returns soon after ctx has ended.
 	Keys(ctx context.Context, cursor string, limit int, states []dedup.State, each func(dedup.ID, dedup.Record)) (next string, foreign int, err error)
+}
+
+// Scanner is a Lister that has to go over all keys of a server to find its own, those of others among them:
+// that of redisadapter is. A page says how far it has looked, and goes on from there when it is asked to.
+type Scanner interface {
+	Lister
+	// ScanKeys is Keys that ends its page soon after budget has passed, with what it has found by then and
+	// next to go on from. looked is about how many keys this page has looked at, and total how many there
+	// are for all pages together; total is zero when it is not known. Each call looks at some.
+	ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration, states []dedup.State, each func(dedup.ID, dedup.Record)) (next string, looked, total int64, foreign int, err error)
 }
 
 // Console is an http.Handler. Its pages link to each other by relative names, so it works at / and, with

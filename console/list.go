@@ -11,18 +11,17 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// maxCalls bounds how many pages of the store one page of the console goes over that are empty.
-const maxCalls = 20
-
 // listing is a page of keys in a state.
 type listing struct {
 	State      string
+	Command    string // that lists all of them
 	Uncertain  bool
 	Keys       []listed
-	Next       string
 	First      bool
-	Foreign    int
 	CannotList bool
+	reach
+	// Found is how many were listed, on this page and those before it.
+	Found int64
 }
 
 type listed struct {
@@ -32,11 +31,15 @@ type listed struct {
 }
 
 func (c *Console) list(w http.ResponseWriter, r *http.Request, state dedup.State) error {
-	cursor := r.URL.Query().Get("cursor")
-	l := listing{State: state.String(), Uncertain: state == dedup.StateUncertain, First: cursor == ""}
+	q := r.URL.Query()
+	l := listing{State: state.String(), Command: "inflight", Uncertain: state == dedup.StateUncertain}
+	l.Next = q.Get("cursor")
+	if l.First = l.Next == ""; !l.First {
+		l.Passed, l.Found = countOf(q.Get("looked")), countOf(q.Get("found"))
+	}
 	title := "In flight"
 	if l.Uncertain {
-		title = "Uncertain"
+		title, l.Command = "Uncertain", "uncertain"
 	}
 	lister, ok := c.options.Store.(Lister)
 	if !ok {
@@ -44,22 +47,18 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request, state dedup.State
 		return c.write(w, r, http.StatusOK, "list", title, l)
 	}
 	seen := make(map[dedup.ID]bool) // a SCAN may name a key twice
-	l.Next = cursor
-	for calls := 0; calls < maxCalls && len(l.Keys) < c.options.ListLimit; calls++ {
-		next, foreign, err := lister.Keys(r.Context(), l.Next, c.options.ListLimit, []dedup.State{state}, func(id dedup.ID, rec dedup.Record) {
-			if !seen[id] {
-				seen[id] = true
-				l.Keys = append(l.Keys, listedOf(id, &rec))
-			}
-		})
-		if err != nil {
-			return err
-		}
-		l.Foreign += foreign
-		if l.Next = next; next == "" {
-			break
+	each := func(id dedup.ID, rec dedup.Record) {
+		if !seen[id] {
+			seen[id] = true
+			l.Keys = append(l.Keys, listedOf(id, &rec))
 		}
 	}
+	var err error
+	l.reach, err = c.goOn(r.Context(), lister, l.reach, wanted{[]dedup.State{state}, c.options.ListLimit, listTime}, each)
+	if err != nil {
+		return err
+	}
+	l.Found += int64(len(l.Keys))
 	slices.SortStableFunc(l.Keys, func(a, b listed) int {
 		if a.at.IsZero() != b.at.IsZero() { // what is not known comes last
 			return cmp.Compare(len(b.Claimed), len(a.Claimed))

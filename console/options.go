@@ -61,10 +61,11 @@ type Options struct {
 	// proxy has ended it. Default false: only where it came with TLS.
 	SecureCookie bool
 
-	// Timeout bounds what one page asks of the store. Default DefaultTimeout.
+	// Timeout bounds what one page asks of the store. A list looks for keys for a second, or half of
+	// Timeout if that is less, and goes on when it is asked to. Default DefaultTimeout.
 	Timeout time.Duration
-	// ListLimit is how many keys one page lists, at most 1000; with Redis there may be some hundred
-	// more. Default DefaultListLimit.
+	// ListLimit is how many keys one page lists, at most 1000; with Redis there may be some more. Default
+	// DefaultListLimit.
 	ListLimit int
 	// Logger is told every change, and every one that was refused. Default slog.Default().
 	Logger *slog.Logger

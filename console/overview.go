@@ -58,8 +58,9 @@ type tallyRow struct{ Name, Count, Meaning string }
 type standing struct {
 	InFlight, Lapsed, Uncertain int
 	OldestInFlight, OldestDoubt string
-	More, CannotList            bool
+	CannotList                  bool
 	Error                       string
+	reach
 }
 
 func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
@@ -113,9 +114,6 @@ func rowOf(s *source, shown string) sourceRow {
 	return row
 }
 
-// standingTime bounds how long the overview looks for keys in a store that holds many others.
-const standingTime = 500 * time.Millisecond
-
 // standing asks the store for what is in flight or uncertain: a page's worth of keys, or for a while.
 func (c *Console) standing(ctx context.Context) (standing, error) {
 	s := standing{OldestInFlight: "-", OldestDoubt: "-"}
@@ -142,12 +140,8 @@ func (c *Console) standing(ctx context.Context) (standing, error) {
 			s.Lapsed++
 		}
 	}
-	next, began := "", time.Now()
 	var err error
-	for more := true; more; more = err == nil && next != "" && s.InFlight+s.Uncertain < maxListLimit && time.Since(began) < standingTime {
-		next, _, err = lister.Keys(ctx, next, maxListLimit, []dedup.State{dedup.StateInProgress, dedup.StateUncertain}, each)
-	}
-	s.More = next != ""
+	s.reach, err = c.goOn(ctx, lister, reach{}, wanted{[]dedup.State{dedup.StateInProgress, dedup.StateUncertain}, maxListLimit, standingTime}, each)
 	if !first.IsZero() {
 		s.OldestInFlight = ago(first)
 	}

@@ -209,7 +209,7 @@ func TestListRights(t *testing.T) {
 func TestListRefusesBadInput(t *testing.T) {
 	store := open(t, redistest.Open(t, "miniredis"))
 	for field, opts := range map[string]redisadapter.ListOptions{
-		"ListOptions.Limit": {Limit: -1}, "ListOptions.Scan": {Scan: 1_000_001}, "ListOptions.States": {States: []dedup.State{dedup.StateAbsent}},
+		"ListOptions.Limit": {Limit: -1}, "ListOptions.Time": {Time: -1}, "ListOptions.Scan": {Scan: 1_000_001}, "ListOptions.States": {States: []dedup.State{dedup.StateAbsent}},
 		"ListOptions.Cursor": {Cursor: "2.0.0.0"},
 	} {
 		_, err := store.List(t.Context(), opts)

@@ -56,17 +56,30 @@ func parsePosition(s string) (p position, err error) {
 type master struct {
 	client redis.Cmdable
 	run    uint64
+	keys   int64 // in the database, of everybody; 0 when the server does not say it
+	looked int64 // of them, on this page
 	// first is its first slot, and last the one before the next master's first: its SCAN
 	// goes over all it has, so one whose slots are no single range is in the order once.
 	first, last int
+}
+
+// look counts n names that a SCAN was to look at: it looks at fewer where there are no more.
+func (m *master) look(n int) int64 {
+	looked := int64(n)
+	if m.keys > 0 {
+		looked = min(looked, m.keys-m.looked)
+	}
+	m.looked += looked
+	return looked
 }
 
 // masters lists the servers that have keys, in the order of their first slots.
 func masters(ctx context.Context, client redis.UniversalClient) ([]master, error) {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
-		run, err := runID(ctx, client)
-		return []master{{client: client, run: run, last: slots - 1}}, err
+		m, err := masterOf(ctx, client)
+		m.last = slots - 1
+		return []master{m}, err
 	}
 	var mu sync.Mutex
 	var all []master
@@ -91,9 +104,10 @@ func masters(ctx context.Context, client redis.UniversalClient) ([]master, error
 
 // clusterMaster asks a node itself what it has: the address under which it is known to
 // the others may be another than the one under which we reach it.
-func clusterMaster(ctx context.Context, node *redis.Client) (m master, err error) {
-	m.client, m.first = node, slots
-	if m.run, err = runID(ctx, node); err != nil {
+func clusterMaster(ctx context.Context, node *redis.Client) (master, error) {
+	m, err := masterOf(ctx, node)
+	m.first = slots
+	if err != nil {
 		return m, err
 	}
 	me, err := node.ClusterMyID(ctx).Result()
@@ -110,12 +124,25 @@ func clusterMaster(ctx context.Context, node *redis.Client) (m master, err error
 	return m, err
 }
 
-// runID digests what names one life of a server; that of an embedded one has no name.
-func runID(ctx context.Context, client redis.UniversalClient) (uint64, error) {
+// masterOf asks a server which life of it this is, of which it keeps a digest, and how many
+// keys it has. An embedded one says neither.
+func masterOf(ctx context.Context, client redis.UniversalClient) (master, error) {
 	fields, err := askInfo(ctx, client)
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(fields["run_id"])) // never fails
-	return h.Sum64(), err
+	return master{client: client, run: h.Sum64(), keys: fields.keys(client)}, err
+}
+
+// keys is how many keys the client's database has. INFO and not DBSIZE, for which
+// users.acl gives no right. Its line is db0:keys=3,expires=1,...
+func (i info) keys(client redis.UniversalClient) int64 {
+	of, ok := client.(interface{ Options() *redis.Options })
+	if !ok {
+		return 0
+	}
+	text, _, _ := strings.Cut(strings.TrimPrefix(i[fmt.Sprint("db", of.Options().DB)], "keys="), ",")
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n // 0 where the server does not say it
 }
 
 // listed is the record as List shows it, ttl before it expires.

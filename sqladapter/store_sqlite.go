@@ -53,7 +53,12 @@ func (d *sqliteStore) due(expired bool, limit int) statement {
 	return statement{d.lean + dueWhere(expired, sqliteClock) + " LIMIT ?", []any{int64(limit)}}
 }
 
+// page repeats the condition of the index of what has not ended: SQLite does not conclude that one state is
+// among the two, and would go over the whole table.
 func (d *sqliteStore) page(after dedup.ID, states string, limit int) statement {
+	if states == "1" {
+		states = "1, 5) AND state IN (1"
+	}
 	return statement{d.lean + " WHERE state IN (" + states + ") AND id > ? ORDER BY id LIMIT ?", []any{after[:], int64(limit)}}
 }
 

@@ -8,37 +8,56 @@ import (
 	"slices"
 	"strconv"
 	"text/tabwriter"
+	"time"
 
+	"github.com/onceward/onceward/cmd/internal/progress"
 	"github.com/onceward/onceward/dedup"
 )
 
 // List is what -json writes of inflight and uncertain.
 type List struct {
 	Keys []View `json:"keys"`
+	// Complete tells that these are all: nothing was interrupted, has failed, or was left out by -limit.
+	Complete bool `json:"complete"`
 	// More tells that -limit has ended it.
 	More bool `json:"more"`
+	// Looked is about how many keys were looked at, those of others in the same Redis among them, and Total
+	// how many there are. Both are null with SQL, where an index knows, and Total where Redis does not say it.
+	Looked *int64 `json:"looked_at"`
+	Total  *int64 `json:"of_about"`
 	// Foreign counts what this version cannot read.
 	Foreign int `json:"foreign"`
 }
 
-// collect goes over the store until there are as many as wanted.
-func (s *store) collect(ctx context.Context, o *Options) (List, error) {
+// pageTime is how long one page of a list may take: so often a person sees how far it is.
+const pageTime = 200 * time.Millisecond
+
+// collect goes over the store until there are as many as wanted. With an error comes what was found until
+// then; without a page before it, nothing.
+func (s *store) collect(ctx context.Context, o *Options, errOut io.Writer) (_ *List, err error) {
 	state := dedup.StateInProgress
 	if o.Command == "uncertain" {
 		state = dedup.StateUncertain
 	}
-	l := List{Keys: []View{}}
 	now, err := s.now(ctx)
 	if err != nil {
-		return l, err
+		return nil, err
 	}
+	var l *List
+	var meter *progress.Meter
+	defer func() { meter.Stop() }()
 	seen := make(map[dedup.ID]bool) // a SCAN may name a key twice
 	for cursor := ""; ; {
-		p, err := s.list(ctx, cursor, state)
-		if err != nil {
-			return l, err
+		var p page
+		if p, err = s.list(ctx, cursor, state); err != nil {
+			break
 		}
-		l.Foreign += p.foreign
+		if l == nil {
+			l = &List{Keys: []View{}}
+			meter = progress.Start(errOut, "looking", p.total)
+		}
+		meter.Add(p.looked)
+		l.count(&p)
 		for i := range p.entries {
 			e := &p.entries[i]
 			if v := s.view(e.id, &e.record, now); !seen[e.id] && (o.Older == 0 || v.ClaimedMS != nil && *v.ClaimedMS >= o.Older.Milliseconds()) {
@@ -49,11 +68,32 @@ func (s *store) collect(ctx context.Context, o *Options) (List, error) {
 			break
 		}
 	}
+	if l == nil {
+		return nil, err
+	}
 	slices.SortStableFunc(l.Keys, func(a, b View) int { return cmp.Compare(age(&b), age(&a)) })
 	if l.More = len(l.Keys) > o.Limit; l.More {
 		l.Keys = l.Keys[:o.Limit]
 	}
-	return l, nil
+	l.Complete = err == nil && !l.More
+	return l, err
+}
+
+// count adds how far a page has looked.
+func (l *List) count(p *page) {
+	l.Foreign += p.foreign
+	if !p.scanned {
+		return
+	}
+	looked := p.looked
+	if l.Looked != nil {
+		looked += *l.Looked
+	}
+	if p.total > 0 {
+		l.Total = &p.total
+		looked = min(looked, p.total)
+	}
+	l.Looked = &looked
 }
 
 // age sorts; what is not known comes last.
@@ -64,14 +104,24 @@ func age(v *View) int64 {
 	return *v.ClaimedMS
 }
 
-func (s *store) printList(ctx context.Context, o *Options, out io.Writer) error {
-	l, err := s.collect(ctx, o)
-	if err != nil {
+// printList writes what there is, also of a list that has not come to its end: its error is returned.
+func (s *store) printList(ctx context.Context, o *Options, out, errOut io.Writer) error {
+	l, err := s.collect(ctx, o, errOut)
+	if l == nil {
 		return err
 	}
+	write := l.print
 	if o.JSON {
-		return writeJSON(out, l)
+		write = func(out io.Writer, _ string) error { return writeJSON(out, l) }
 	}
+	if failed := write(out, map[string]string{"inflight": "in flight", "uncertain": "uncertain"}[o.Command]); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// print writes a table for people.
+func (l *List) print(out io.Writer, state string) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if len(l.Keys) > 0 {
 		fmt.Fprint(w, "id\tclaimed\tattempt\tlease\towner\tlabel\n")
@@ -87,13 +137,28 @@ func (s *store) printList(ctx context.Context, o *Options, out io.Writer) error 
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d %s", len(l.Keys), map[string]string{"inflight": "in flight", "uncertain": "uncertain"}[o.Command])
-	if l.More {
-		fmt.Fprint(out, ", and there are more: raise -limit")
+	_, err := fmt.Fprintln(out, l.sum(state))
+	return err
+}
+
+// sum is the last line: how many there are, and whether these are all.
+func (l *List) sum(state string) string {
+	text := fmt.Sprintf("%d %s", len(l.Keys), state)
+	switch {
+	case l.More:
+		text += ", and there are more: raise -limit"
+	case !l.Complete:
+		text += " so far, and THE LIST IS NOT COMPLETE"
+		if l.Looked != nil {
+			text += fmt.Sprintf(": looked at %d", *l.Looked)
+			if l.Total != nil {
+				text += fmt.Sprintf(" of about %d", *l.Total)
+			}
+			text += " keys"
+		}
 	}
 	if l.Foreign > 0 {
-		fmt.Fprintf(out, "; %d values that this version cannot read", l.Foreign)
+		text += fmt.Sprintf("; %d values that this version cannot read", l.Foreign)
 	}
-	_, err = fmt.Fprintln(out)
-	return err
+	return text
 }

@@ -23,7 +23,7 @@ const (
 	ExitNo = 1
 	// ExitUsage: wrong flags, or a server that cannot be reached or refuses.
 	ExitUsage = 2
-	// ExitInterrupted: ctx ended.
+	// ExitInterrupted: ctx ended. What a list had found until then was written.
 	ExitInterrupted = 130
 )
 
@@ -45,7 +45,7 @@ func Main(ctx context.Context, command string, args []string, in io.Reader, out,
 	}
 	if err == nil {
 		logging.Disable() // go-redis writes what it also returns
-		err = run(ctx, &o, in, out)
+		err = run(ctx, &o, in, out, errOut)
 	}
 	if err == nil {
 		return ExitDone
@@ -61,7 +61,7 @@ func Main(ctx context.Context, command string, args []string, in io.Reader, out,
 	return code
 }
 
-func run(ctx context.Context, o *Options, in io.Reader, out io.Writer) error {
+func run(ctx context.Context, o *Options, in io.Reader, out, errOut io.Writer) error {
 	opening, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	s, err := open(opening, o)
@@ -77,7 +77,7 @@ func run(ctx context.Context, o *Options, in io.Reader, out io.Writer) error {
 	case "forget":
 		return s.forget(ctx, o, in, out)
 	}
-	return s.printList(ctx, o, out)
+	return s.printList(ctx, o, out, errOut)
 }
 
 // look reads the key, and how things stand.

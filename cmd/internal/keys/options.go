@@ -57,17 +57,13 @@ reached or refuses; 130 interrupted.
 
 Lists the keys in flight, oldest claim first: by their IDs, for stores keep no keys. A lease
 that has lapsed is listed, too: nobody has come for the key since.
-
-Exit code: 0 success; 2 wrong flags, or a server that cannot be reached or refuses; 130
-interrupted.
+` + listed + `
 `,
 	"uncertain": `Usage: onceward uncertain (-redis URL | -sql DSN) [flags]
 
 Lists the keys of which somebody has to find out whether their effect has happened, oldest
 claim first: by their IDs, for stores keep no keys. Settle them with resolve.
-
-Exit code: 0 success; 2 wrong flags, or a server that cannot be reached or refuses; 130
-interrupted.
+` + listed + `
 `,
 	"resolve": `Usage: onceward resolve KEY -done|-released -namespace NAME (-redis URL | -sql DSN) [flags]
        onceward resolve -id ID -done|-released (-redis URL | -sql DSN) [flags]
@@ -89,6 +85,17 @@ Exit code: 0 it is forgotten; 1 it is in flight, there is none, or the answer wa
 flags, or a server that cannot be reached or refuses; 130 interrupted.
 `,
 }
+
+// listed is what the commands that list say of how far they come.
+const listed = `
+In Redis that takes a look at every key of the database, those of others among them: a second or
+two for a million, in small steps that keep nobody else waiting. Ctrl-C ends it with what was
+found so far; the last line then says that this is not all, and how many keys were looked at, and
+so do "complete", "looked_at" and "of_about" of -json.
+
+Exit code: 0 these are all, or -limit has ended the list (see the last line, or "complete" of
+-json); 2 wrong flags, or a server that cannot be reached, refuses or fails: what was found before
+that is listed; 130 interrupted: likewise.`
 
 // raw are flags that need a second look.
 type raw struct{ id string }

@@ -29,6 +29,9 @@ type page struct {
 	entries []entry
 	cursor  string
 	foreign int
+	scanned bool // the counts below are kept
+	looked  int64
+	total   int64 // zero when it is not known
 }
 
 // store is what the commands ask.
@@ -187,9 +190,13 @@ func (s *store) list(ctx context.Context, cursor string, state dedup.State) (p p
 	if !ok {
 		return p, fmt.Errorf("%s cannot be listed", s.name)
 	}
-	p.cursor, p.foreign, err = lister.Keys(ctx, cursor, 0, []dedup.State{state}, func(id dedup.ID, r dedup.Record) {
-		p.entries = append(p.entries, entry{id, r})
-	})
+	each := func(id dedup.ID, r dedup.Record) { p.entries = append(p.entries, entry{id, r}) }
+	if scanner, ok := lister.(console.Scanner); ok {
+		p.scanned = true
+		p.cursor, p.looked, p.total, p.foreign, err = scanner.ScanKeys(ctx, cursor, 0, pageTime, []dedup.State{state}, each)
+		return p, err
+	}
+	p.cursor, p.foreign, err = lister.Keys(ctx, cursor, 0, []dedup.State{state}, each)
 	return p, err
 }
 

@@ -140,7 +140,11 @@ func (m *Meter) text(done int64, took time.Duration) string {
 		parts = append(parts, fmt.Sprint(done))
 	}
 	if done > 0 {
-		parts = append(parts, fmt.Sprintf("%.3g/s", rate))
+		format := "%.3g/s"
+		if rate >= 1000 { // no 1.1e+06
+			format = "%.0f/s"
+		}
+		parts = append(parts, fmt.Sprintf(format, rate))
 	}
 	parts = append(parts, took.Round(time.Second).String())
 	if left := m.total - done; left > 0 && done > 0 {

@@ -1,0 +1,106 @@
+package keys
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisproxy"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// crowd has keys of n claims in flight, and others of somebody else.
+func crowd(t *testing.T, n, others int) (r *rig, addr string, client *redis.Client) {
+	t.Helper()
+	server := servertest.Private(t, servertest.KindRedis)
+	client = redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Minute})
+	if others > 0 {
+		if err := client.Do(t.Context(), "DEBUG", "POPULATE", others, "cache", 8).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r = onRedis(t, client, redisadapter.Rich, "-redis", "redis://"+server.Addr)
+	reqs := make([]dedup.ClaimRequest, n)
+	for i := range reqs {
+		id, _ := dedup.NewID("shop", "", fmt.Sprint(i))
+		reqs[i] = dedup.ClaimRequest{ID: id, Token: dedup.Token{1}, Lease: time.Minute, Hold: time.Minute}
+	}
+	r.store.Claim(t.Context(), reqs)
+	return r, server.Addr, client
+}
+
+func parse(t *testing.T, out string) (l List) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(out), &l); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	return l
+}
+
+// A Redis full of keys of others: all of ours are found, and it is said that these are all.
+func TestListAmongOthers(t *testing.T) {
+	r, _, client := crowd(t, 3, 300_000)
+	size, err := client.DBSize(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := parse(t, r.wants(ExitDone, "inflight -json"))
+	if len(l.Keys) != 4 || !l.Complete || l.More || l.Total == nil || *l.Total != size || l.Looked == nil || *l.Looked < size*8/10 || *l.Looked > size {
+		t.Errorf("%d keys, complete %t, more %t, looked at %v of %v, and there are %d", len(l.Keys), l.Complete, l.More, l.Looked, l.Total, size)
+	}
+	if out := r.wants(ExitDone, "inflight", "4 in flight\n"); strings.Contains(out, "COMPLETE") {
+		t.Error(out)
+	}
+	if l = parse(t, r.wants(ExitDone, "inflight -json -limit 2")); len(l.Keys) != 2 || l.Complete || !l.More {
+		t.Errorf("cut by -limit: %d keys, complete %t, more %t", len(l.Keys), l.Complete, l.More)
+	}
+}
+
+// What was found before somebody interrupts, or before the server fails, is shown, and that it is not all.
+func TestListEndsEarly(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		code int
+		rule redisproxy.Rule
+		says string
+	}{
+		{"interrupted", ExitInterrupted, redisproxy.Rule{Action: redisproxy.DelayReply, Delay: time.Hour}, "interrupted"},
+		{"fails", ExitUsage, redisproxy.Rule{Action: redisproxy.DropRequest}, "list"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r, addr, _ := crowd(t, 250, 0)
+			proxy := redisproxy.Start(t, addr)
+			r.flags[1] = "redis://" + proxy.Addr()
+			for _, form := range []string{"-json=false", "-json"} {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				rule := test.rule // a page of a hundred takes one SCAN or two
+				rule.Command, rule.Skip = "SCAN", 2
+				if test.code == ExitInterrupted {
+					rule.OnFire = func(redisproxy.Request) { cancel() }
+				}
+				proxy.SetRules(rule)
+				var out, errOut bytes.Buffer
+				code := Main(ctx, "inflight", append([]string{"-limit", "1000", form}, r.flags...), strings.NewReader(""), &out, &errOut)
+				if code != test.code || !strings.Contains(errOut.String(), test.says) {
+					t.Errorf("exit code %d, %q", code, errOut.String())
+				}
+				if form == "-json" {
+					if l := parse(t, out.String()); l.Complete || l.More || len(l.Keys) < 90 || len(l.Keys) > 240 || *l.Looked < 90 || *l.Looked >= *l.Total {
+						t.Errorf("%d keys, complete %t, more %t, looked at %d of %d", len(l.Keys), l.Complete, l.More, *l.Looked, *l.Total)
+					}
+				} else if text := out.String(); !strings.Contains(text, "in flight so far, and THE LIST IS NOT COMPLETE: looked at ") || !strings.Contains(text, " of about 25") {
+					t.Errorf("it says %q", text)
+				}
+			}
+		})
+	}
+}

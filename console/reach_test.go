@@ -1,0 +1,184 @@
+package console
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// crowded is a store in a server with many keys of others: each call looks at so many for as long as that
+// takes, and finds a key of ours in each but the first.
+type crowded struct {
+	dedup.Store
+	total, step int64
+	takes       time.Duration
+	budgets     []time.Duration
+}
+
+func (c *crowded) Keys(context.Context, string, int, []dedup.State, func(dedup.ID, dedup.Record)) (string, int, error) {
+	panic("a Scanner is asked by ScanKeys")
+}
+
+func (c *crowded) ScanKeys(ctx context.Context, cursor string, _ int, budget time.Duration, states []dedup.State, each func(dedup.ID, dedup.Record)) (string, int64, int64, int, error) {
+	c.budgets = append(c.budgets, budget)
+	select {
+	case <-time.After(c.takes):
+	case <-ctx.Done():
+		return "", 0, 0, 0, context.Cause(ctx)
+	}
+	at, _ := strconv.ParseInt(cursor, 10, 64)
+	if at > 0 {
+		each(dedup.ID{byte(at / c.step)}, dedup.Record{State: states[0], Attempt: 1, Remaining: time.Minute})
+	}
+	if at += c.step; at >= c.total {
+		return "", c.total - at + c.step, c.total, 0, nil
+	}
+	return fmt.Sprint(at), c.step, c.total, 0, nil
+}
+
+var link = regexp.MustCompile(`<a rel="next" href="([^"]*)">Look further</a>`)
+
+// A page says how far it has looked, and leads on from there, with what was looked at and found before.
+func TestListAmongOthers(t *testing.T) {
+	store := &crowded{Store: dedup.Memory(1), total: 2_100_000, step: 400_000, takes: time.Second}
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(Options{Store: store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := "/uncertain"
+		for n, says := range []string{
+			"Looked at 400,000 of about 2,100,000 keys, those of others in the same server among them; 0 found so far.",
+			"Looked at 800,000 of about 2,100,000 keys, those of others in the same server among them; 1 found so far. 1 of them on this page.",
+			"Looked at 1,200,000 of about 2,100,000 keys, those of others in the same server among them; 2 found so far. 1 of them on this page.",
+			"Looked at 1,600,000", "Looked at 2,000,000",
+			"Looked at all of about 2,100,000 keys, those of others in the same server among them; 5 found. 1 of them on this page.",
+		} {
+			w, began := httptest.NewRecorder(), time.Now()
+			c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+			if took := time.Since(began); took != listTime {
+				t.Errorf("page %d took %v", n, took)
+			}
+			page := compare(t, target, w, 200)
+			if !strings.Contains(text(page), says) {
+				t.Fatalf("page %d has no %q in\n%s", n, says, text(page))
+			}
+			next := link.FindStringSubmatch(page)
+			if last := n == 5; (next == nil) != last {
+				t.Fatalf("page %d: a link further: %v", n, next)
+			}
+			if next != nil {
+				target = "/uncertain" + html.UnescapeString(next[1])
+				compare(t, target, w, 200, "<code>onceward uncertain</code>", map[bool]string{true: "None in the part", false: `key?id=` + hex.EncodeToString([]byte{byte(n)})}[n == 0])
+			}
+		}
+	})
+	for _, budget := range store.budgets {
+		if budget <= 0 || budget > listTime {
+			t.Errorf("a page was to look for %v", budget)
+		}
+	}
+}
+
+// A page makes several calls within its time, and no more; an overview looks for half as long.
+func TestListTime(t *testing.T) {
+	for target, want := range map[string]struct {
+		timeout, took time.Duration
+		says          string
+	}{
+		"/inflight":         {0, listTime, "Looked at 4 of about 1,000,000 keys, those of others in the same server among them; 3 found so far."},
+		"/inflight?small=1": {time.Second, 500 * time.Millisecond, "Looked at 2 of about"},
+		"/":                 {0, standingTime, "Looked at 2 of about 1,000,000 keys, those of others in the same server among them. The lists look further."},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, err := New(Options{Store: &crowded{Store: dedup.Memory(1), total: 1_000_000, step: 1, takes: 250 * time.Millisecond}, Timeout: want.timeout})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, began := httptest.NewRecorder(), time.Now()
+			c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+			if took := time.Since(began); took != want.took {
+				t.Errorf("%s took %v, want %v", target, took, want.took)
+			}
+			if page := text(compare(t, target, w, 200)); !strings.Contains(page, want.says) {
+				t.Errorf("%s has no %q in\n%s", target, want.says, page)
+			}
+		})
+	}
+}
+
+// Nobody looks on for a client that has gone.
+func TestListCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(Options{Store: &crowded{Store: dedup.Memory(1), total: 10, step: 1, takes: time.Hour}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		w, began := httptest.NewRecorder(), time.Now()
+		c.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/inflight", nil))
+		compare(t, "cancelled", w, 503)
+		if took := time.Since(began); took != time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// The counts of a link are numbers for people; somebody else's are worth nothing, and do no harm.
+func TestListForgedCounts(t *testing.T) {
+	for query, says := range map[string]string{
+		"cursor=1&looked=x&found=-3":                                    "Looked at 1 of about 3 keys, those of others in the same server among them; 1 found so far.",
+		"cursor=1&looked=9223372036854775807&found=9223372036854775807": "Looked at 1 of about 3 keys, those of others in the same server among them; 1 found so far.",
+		"cursor=1&looked=77&found=2":                                    "Looked at 3 of about 3 keys, those of others in the same server among them; 3 found so far.",
+		"looked=2&found=7":                                              "Looked at 1 of about 3 keys, those of others in the same server among them; 0 found so far.",
+		"cursor=1&looked=<b>&found=%22>":                                "1 found so far.",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, err := New(Options{Store: &crowded{Store: dedup.Memory(1), total: 3, step: 1, takes: time.Second}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := httptest.NewRecorder()
+			c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/inflight?"+query, nil))
+			if page := text(compare(t, query, w, 200)); !strings.Contains(page, says) {
+				t.Errorf("%s: no %q in\n%s", query, says, page)
+			}
+		})
+	}
+}
+
+// A server that does not say how many keys it has.
+func TestListOfUnknownSize(t *testing.T) {
+	for step, says := range map[int64]string{1: "Looked at 1 keys, those", 9: "Looked at all keys, those"} {
+		synctest.Test(t, func(t *testing.T) {
+			c, err := New(Options{Store: &silent{crowded{Store: dedup.Memory(1), total: 5, step: step, takes: time.Second}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := httptest.NewRecorder()
+			c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/inflight", nil))
+			if page := text(compare(t, "silent", w, 200)); !strings.Contains(page, says) {
+				t.Errorf("no %q in\n%s", says, page)
+			}
+		})
+	}
+}
+
+type silent struct{ crowded }
+
+func (s *silent) ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration, states []dedup.State, each func(dedup.ID, dedup.Record)) (string, int64, int64, int, error) {
+	next, looked, _, foreign, err := s.crowded.ScanKeys(ctx, cursor, limit, budget, states, each)
+	return next, looked, 0, foreign, err
+}
