@@ -2,34 +2,15 @@ package saramatrace
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/IBM/sarama"
-	sdk "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
-	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/telemetry/internal/spantest"
 )
-
-var errSecret = errors.New("no account secret")
-
-func traced(t *testing.T, opts ...sdk.TracerProviderOption) (*Tracer, *tracetest.SpanRecorder) {
-	t.Helper()
-	spans := tracetest.NewSpanRecorder()
-	tracer, err := New(sdk.NewTracerProvider(append(opts, sdk.WithSpanProcessor(spans))...), Config{Name: "payments", Group: "payers"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tracer, spans
-}
 
 func delivered(attempt int, label, found string) *kafkaadapter.Message {
 	return &kafkaadapter.Message{ConsumerMessage: &sarama.ConsumerMessage{
@@ -38,121 +19,59 @@ func delivered(attempt int, label, found string) *kafkaadapter.Message {
 	}, ID: "evt-secret", Attempt: attempt, Label: label, Found: found}
 }
 
-func config(err error) kafkaadapter.Config {
-	return kafkaadapter.Config{Handler: func(context.Context, *kafkaadapter.Message) error { return err }}
-}
-
-func TestSpans(t *testing.T) {
-	spantest.Messages(t, func(t *testing.T) (*spantest.Client[*kafkaadapter.Message], *tracetest.SpanRecorder) {
-		tracer, spans := traced(t)
-		cfg := tracer.Trace(config(nil))
-		o := cfg.Observer
-		return &spantest.Client[*kafkaadapter.Message]{
-			Deliver: delivered, Handle: func(m *kafkaadapter.Message) { _ = cfg.Handler(context.Background(), m) },
-			Skipped: o.Skipped, Recorded: o.Recorded, Unrecorded: o.Unrecorded, Parked: o.Parked,
-		}, spans
-	})
-}
-
-// The claim of a message is below its producer's span, and is what the record keeps.
-func TestLabelIsTheClaim(t *testing.T) {
-	tracer, spans := traced(t)
-	label := tracer.Trace(config(nil)).Label(delivered(0, "", ""))
-	spantest.Want(t, spans, "internal claim orders below 02b7 links [] Unset")
-	s := spans.Ended()[0].SpanContext()
-	if want := fmt.Sprintf("00-%s-%s-01", s.TraceID(), s.SpanID()); label != want || len(label) > 64 {
-		t.Errorf("the label is %q, want %q", label, want)
+func tracer(t testing.TB, provider trace.TracerProvider) *Tracer {
+	t.Helper()
+	tracer, err := New(provider, Config{Name: "payments", Group: "payers"})
+	if err != nil {
+		t.Fatal(err)
 	}
-	off, _ := traced(t, sdk.WithSampler(sdk.NeverSample()))
-	if label := off.Trace(config(nil)).Label(delivered(0, "", "")); label != "" {
-		t.Errorf("what is not sampled has the label %q", label)
+	return tracer
+}
+
+func observer(c spantest.Config[*kafkaadapter.Message]) kafkaadapter.Observer {
+	return kafkaadapter.Observer{Skipped: c.Skipped, Recorded: c.Recorded, Unrecorded: c.Unrecorded, Parked: c.Parked}
+}
+
+func traced(
+	label func(*kafkaadapter.Message) string, handler kafkaadapter.Handler, batch kafkaadapter.BatchHandler, o kafkaadapter.Observer,
+) spantest.Config[*kafkaadapter.Message] {
+	return spantest.Config[*kafkaadapter.Message]{
+		Label: label, Handler: handler, BatchHandler: batch, Skipped: o.Skipped, Recorded: o.Recorded, Unrecorded: o.Unrecorded, Parked: o.Parked,
 	}
 }
 
-func TestFailuresAndPanics(t *testing.T) {
-	tracer, spans := traced(t)
-	cfg := tracer.Trace(config(errSecret))
-	if err := cfg.Handler(context.Background(), delivered(1, spantest.First, "")); !errors.Is(err, errSecret) {
-		t.Error(err)
-	}
-	cfg = tracer.Trace(kafkaadapter.Config{BatchHandler: func(context.Context, []*kafkaadapter.Message) []error { panic("at the disco") }})
-	func() {
-		defer func() { _ = recover() }()
-		cfg.BatchHandler(context.Background(), []*kafkaadapter.Message{delivered(1, spantest.First, ""), delivered(2, spantest.Producer, spantest.First), delivered(1, "", "")})
-	}()
-	spantest.Want(t, spans, "consumer process orders below 3331 links [] Error", "consumer process orders below none links [3331 3331] Error")
-	batch := fmt.Sprint(spans.Ended()[1].Attributes())
-	for _, want := range []string{`{"messaging.batch.message_count":3}`, `{"error.type":"panic"}`} {
-		if !strings.Contains(batch, want) {
-			t.Errorf("the batch has %s, want %s", batch, want)
-		}
+func client() *spantest.Client[*kafkaadapter.Message] {
+	return &spantest.Client[*kafkaadapter.Message]{
+		Deliver: delivered,
+		Trace: func(t *testing.T, provider trace.TracerProvider, c spantest.Config[*kafkaadapter.Message]) spantest.Config[*kafkaadapter.Message] {
+			cfg := tracer(t, provider).Trace(kafkaadapter.Config{Label: c.Label, Handler: c.Handler, BatchHandler: c.BatchHandler, Observer: observer(c)})
+			return traced(cfg.Label, cfg.Handler, cfg.BatchHandler, cfg.Observer)
+		},
+		New: func(provider trace.TracerProvider, name string) error {
+			_, err := New(provider, Config{Name: name})
+			return err
+		},
+		Send: send,
+		SendNothing: func(ctx context.Context, t testing.TB) error {
+			return tracer(t, noop.NewTracerProvider()).Inject(ctx, nil)
+		},
 	}
 }
 
-func TestAttributes(t *testing.T) {
-	tracer, spans := traced(t)
-	cfg := tracer.Trace(config(nil))
-	_ = cfg.Handler(context.Background(), delivered(3, spantest.First, ""))
-	cfg.Observer.Skipped(delivered(0, "", ""), dedup.Cause("payments/42"), time.Hour)
-	spantest.Attributes(t, spans)
-}
-
-// Hooks, and a label, that are there already stay.
-func TestTraceKeepsWhatThereIs(t *testing.T) {
-	tracer, _ := traced(t)
-	told := 0
-	cfg := tracer.Trace(kafkaadapter.Config{Label: func(*kafkaadapter.Message) string { return "mine" }, Observer: kafkaadapter.Observer{
-		Skipped:    func(*kafkaadapter.Message, dedup.Cause, time.Duration) { told++ },
-		Recorded:   func(*kafkaadapter.Message, time.Duration) { told++ },
-		Unrecorded: func(*kafkaadapter.Message, error) { told++ },
-		Parked:     func(*kafkaadapter.Message, error) { told++ },
-	}})
-	m := delivered(1, "", "")
-	cfg.Observer.Skipped(m, "", 0)
-	cfg.Observer.Recorded(m, 0)
-	cfg.Observer.Unrecorded(m, errSecret)
-	cfg.Observer.Parked(m, errSecret)
-	if told != 4 || cfg.Label(m) != "mine" || cfg.Handler != nil || cfg.BatchHandler != nil {
-		t.Errorf("told %d times, label %q", told, cfg.Label(m))
-	}
-}
-
-// What one process sends, the next one receives, in place of what it carried before.
-func TestInject(t *testing.T) {
-	tracer, _ := traced(t)
-	ctx := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled,
-	}))
-	out := &sarama.ProducerMessage{Headers: []sarama.RecordHeader{{Key: []byte("traceparent"), Value: []byte(spantest.Producer)}}}
+func send(ctx context.Context, t testing.TB) (*kafkaadapter.Message, int) {
+	t.Helper()
+	out := &sarama.ProducerMessage{Headers: []sarama.RecordHeader{{Key: []byte("other")}, {Key: []byte("traceparent"), Value: []byte(spantest.Producer)}}}
 	for range 2 {
-		if err := tracer.Inject(ctx, out); err != nil {
+		if err := tracer(t, noop.NewTracerProvider()).Inject(ctx, out); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(out.Headers) != 1 {
-		t.Errorf("%d headers: %v", len(out.Headers), out.Headers)
-	}
 	in := delivered(1, "", "")
-	in.Headers = []*sarama.RecordHeader{&out.Headers[0]}
-	var got trace.SpanContext
-	cfg := tracer.Trace(kafkaadapter.Config{Handler: func(ctx context.Context, _ *kafkaadapter.Message) error {
-		got = trace.SpanContextFromContext(ctx)
-		return nil
-	}})
-	_ = cfg.Handler(ctx, in)
-	if got.TraceID() != (trace.TraceID{1}) {
-		t.Errorf("the handler runs in the trace %v", got.TraceID())
+	in.Headers = nil
+	for i := range out.Headers {
+		in.Headers = append(in.Headers, &out.Headers[i])
 	}
-	if err := tracer.Inject(ctx, nil); err == nil {
-		t.Error("nothing to inject into is no error")
-	}
+	return in, len(in.Headers)
 }
 
-func TestNewRefuses(t *testing.T) {
-	if _, err := New(nil, Config{Name: "x"}); err == nil {
-		t.Error("no provider is no error")
-	}
-	if _, err := New(noop.NewTracerProvider(), Config{}); err == nil {
-		t.Error("no name is no error")
-	}
-}
+func TestTrace(t *testing.T) { client().Run(t) }

@@ -2,6 +2,8 @@
 package spantest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -51,30 +54,74 @@ func Want(t testing.TB, spans *tracetest.SpanRecorder, want ...string) {
 	}
 }
 
-// Client is one of Kafka, whose configuration is traced; M is its message.
-type Client[M any] struct {
-	// Deliver makes a message whose producer's span is [Producer], as an attempt finds it.
-	Deliver    func(attempt int, label, found string) M
-	Handle     func(M)
-	Skipped    func(M, dedup.Cause, time.Duration)
-	Recorded   func(M, time.Duration)
-	Unrecorded func(M, error)
-	Parked     func(M, error)
+// Config is what a configuration of the client has that is traced; what is nil is not set. M is its message.
+type Config[M any] struct {
+	Label        func(M) string
+	Handler      func(context.Context, M) error
+	BatchHandler func(context.Context, []M) []error
+	Skipped      func(M, dedup.Cause, time.Duration)
+	Recorded     func(M, time.Duration)
+	Unrecorded   func(M, error)
+	Parked       func(M, error)
 }
 
-// Messages tells what a message goes through, and where each of its spans hangs: 02b7 is its producer,
-// 3331 the claim of the first attempt. start returns a client with spans of its own.
-func Messages[M any](t *testing.T, start func(*testing.T) (*Client[M], *tracetest.SpanRecorder)) {
-	attempt := func(n int, label, found string) func(*Client[M]) {
-		return func(c *Client[M]) {
+// Client is one of Kafka that is traced, by one of two packages, of which the same is expected.
+type Client[M any] struct {
+	// Deliver makes a message whose producer's span is [Producer], as an attempt finds it.
+	Deliver func(attempt int, label, found string) M
+	// Trace traces a configuration under the name payments and the group payers.
+	Trace func(*testing.T, trace.TracerProvider, Config[M]) Config[M]
+	// New makes a tracer under a name.
+	New func(trace.TracerProvider, string) error
+	// Send injects ctx twice into a message that has the context of [Producer] already, and one header more. It
+	// returns the message as it is received, and how many headers it has.
+	Send func(context.Context, testing.TB) (M, int)
+	// SendNothing injects ctx into nil.
+	SendNothing func(context.Context, testing.TB) error
+	// NoBatches says that the configuration has no BatchHandler.
+	NoBatches bool
+}
+
+var errSecret = errors.New("no account secret")
+
+// traced traces a configuration with spans of its own.
+func (c *Client[M]) traced(t *testing.T, cfg Config[M], opts ...sdk.TracerProviderOption) (Config[M], *tracetest.SpanRecorder) {
+	t.Helper()
+	spans := tracetest.NewSpanRecorder()
+	return c.Trace(t, sdk.NewTracerProvider(append(opts, sdk.WithSpanProcessor(spans))...), cfg), spans
+}
+
+func handler[M any](err error) Config[M] {
+	return Config[M]{Handler: func(context.Context, M) error { return err }}
+}
+
+// Run runs all that is expected of a client.
+func (c *Client[M]) Run(t *testing.T) {
+	t.Run("messages", c.messages)
+	t.Run("the label is the claim", c.label)
+	t.Run("failures", c.failures)
+	t.Run("attributes", c.attributes)
+	t.Run("what there is stays", c.keeps)
+	t.Run("sent along", c.sent)
+	t.Run("refused", c.refused)
+	if !c.NoBatches {
+		t.Run("batches", c.batches)
+	}
+}
+
+// messages tells what a message goes through, and where each of its spans hangs: 02b7 is its producer,
+// 3331 the claim of the first attempt.
+func (c *Client[M]) messages(t *testing.T) {
+	attempt := func(n int, label, found string) func(Config[M]) {
+		return func(cfg Config[M]) {
 			m := c.Deliver(n, label, found)
-			c.Handle(m)
-			c.Recorded(m, time.Second)
+			_ = cfg.Handler(context.Background(), m)
+			cfg.Recorded(m, time.Second)
 		}
 	}
 	for _, story := range []struct {
 		name string
-		do   func(*Client[M])
+		do   func(Config[M])
 		want []string
 	}{
 		{"the first attempt", attempt(1, First, ""), []string{"consumer process orders below 3331 links [] Unset", "client settle orders below 3331 links [] Unset"}},
@@ -84,33 +131,150 @@ func Messages[M any](t *testing.T, start func(*testing.T) (*Client[M], *tracetes
 		},
 		{"a takeover", attempt(2, Producer, First), []string{"consumer process orders below 02b7 links [3331] Unset", "client settle orders below 3331 links [] Unset"}},
 		{
-			"a duplicate", func(c *Client[M]) { c.Skipped(c.Deliver(0, Producer, First), dedup.ProducerRetry, time.Hour) },
+			"a duplicate", func(cfg Config[M]) { cfg.Skipped(c.Deliver(0, Producer, First), dedup.ProducerRetry, time.Hour) },
 			[]string{"internal skip orders below 02b7 links [3331] Unset"},
 		},
 		{
-			"a label of somebody else's", func(c *Client[M]) { c.Skipped(c.Deliver(0, "order 7", "order 7"), dedup.Late, 0) },
+			"a label of somebody else's", func(cfg Config[M]) { cfg.Skipped(c.Deliver(0, "order 7", "order 7"), dedup.Late, 0) },
 			[]string{"internal skip orders below 02b7 links [] Unset"},
 		},
 		{
-			"a mismatch", func(c *Client[M]) { c.Parked(c.Deliver(0, Producer, First), dedup.ErrMismatch) },
+			"a mismatch", func(cfg Config[M]) { cfg.Parked(c.Deliver(0, Producer, First), dedup.ErrMismatch) },
 			[]string{"client park orders below 02b7 links [3331] Error"},
 		},
 		{
-			"an effect that is not on record", func(c *Client[M]) { c.Unrecorded(c.Deliver(1, First, ""), dedup.ErrLeaseLost) },
+			"an effect that is not on record", func(cfg Config[M]) { cfg.Unrecorded(c.Deliver(1, First, ""), dedup.ErrLeaseLost) },
 			[]string{"client settle orders below 3331 links [] Error"},
 		},
 	} {
 		t.Run(story.name, func(t *testing.T) {
-			client, spans := start(t)
-			story.do(client)
+			cfg, spans := c.traced(t, handler[M](nil))
+			story.do(cfg)
 			Want(t, spans, story.want...)
 		})
 	}
 }
 
-// Attributes are those of the spans of a third attempt and of a duplicate whose cause nobody knows.
-func Attributes(t testing.TB, spans *tracetest.SpanRecorder) {
+// label: the claim of a message is below its producer's span, and is what the record keeps.
+func (c *Client[M]) label(t *testing.T) {
+	cfg, spans := c.traced(t, handler[M](nil))
+	label := cfg.Label(c.Deliver(0, "", ""))
+	Want(t, spans, "internal claim orders below 02b7 links [] Unset")
+	s := spans.Ended()[0].SpanContext()
+	if want := fmt.Sprintf("00-%s-%s-01", s.TraceID(), s.SpanID()); label != want || len(label) > 64 {
+		t.Errorf("the label is %q, want %q", label, want)
+	}
+	off, _ := c.traced(t, handler[M](nil), sdk.WithSampler(sdk.NeverSample()))
+	if label := off.Label(c.Deliver(0, "", "")); label != "" {
+		t.Errorf("what is not sampled has the label %q", label)
+	}
+}
+
+func (c *Client[M]) failures(t *testing.T) {
+	cfg, spans := c.traced(t, handler[M](errSecret))
+	if err := cfg.Handler(context.Background(), c.Deliver(1, First, "")); !errors.Is(err, errSecret) {
+		t.Error(err)
+	}
+	panics, of := c.traced(t, Config[M]{Handler: func(context.Context, M) error { panic("at the disco") }})
+	caught(func() { _ = panics.Handler(context.Background(), c.Deliver(1, First, "")) })
+	for _, spans := range []*tracetest.SpanRecorder{spans, of} {
+		Want(t, spans, "consumer process orders below 3331 links [] Error")
+	}
+	wantAttributes(t, spans, `{"error.type":"_OTHER"}`)
+	wantAttributes(t, of, `{"error.type":"panic"}`)
+}
+
+func caught(do func()) {
+	defer func() { _ = recover() }()
+	do()
+}
+
+// wantAttributes looks for attributes of the last span.
+func wantAttributes(t testing.TB, spans *tracetest.SpanRecorder, want ...string) {
 	t.Helper()
+	ended := spans.Ended()
+	got := fmt.Sprint(ended[len(ended)-1].Attributes())
+	for _, attribute := range want {
+		if !strings.Contains(got, attribute) {
+			t.Errorf("the span has %s, want %s", got, attribute)
+		}
+	}
+}
+
+func (c *Client[M]) batches(t *testing.T) {
+	const want = "consumer process orders below none links [3331 3331] "
+	batch := []M{c.Deliver(1, First, ""), c.Deliver(2, Producer, First), c.Deliver(1, "", "")}
+	errs := []error{nil, errSecret, nil}
+	cfg, spans := c.traced(t, Config[M]{BatchHandler: func(_ context.Context, ms []M) []error { return errs[:len(ms)] }})
+	if got := cfg.BatchHandler(context.Background(), batch); !slices.Equal(got, errs) {
+		t.Errorf("it returns %v, want %v", got, errs)
+	}
+	errs = make([]error, 3)
+	cfg.BatchHandler(context.Background(), batch)
+	Want(t, spans, want+"Error", want+"Unset")
+	panics, of := c.traced(t, Config[M]{BatchHandler: func(context.Context, []M) []error { panic("at the disco") }})
+	caught(func() { panics.BatchHandler(context.Background(), batch) })
+	Want(t, of, want+"Error")
+	wantAttributes(t, of, `{"messaging.batch.message_count":3}`, `{"error.type":"panic"}`)
+}
+
+// keeps: hooks, and a label, that are there already stay; what is not there is not made.
+func (c *Client[M]) keeps(t *testing.T) {
+	told := 0
+	cfg, _ := c.traced(t, Config[M]{
+		Label:      func(M) string { return "mine" },
+		Skipped:    func(M, dedup.Cause, time.Duration) { told++ },
+		Recorded:   func(M, time.Duration) { told++ },
+		Unrecorded: func(M, error) { told++ },
+		Parked:     func(M, error) { told++ },
+	})
+	m := c.Deliver(1, "", "")
+	cfg.Skipped(m, "", 0)
+	cfg.Recorded(m, 0)
+	cfg.Unrecorded(m, errSecret)
+	cfg.Parked(m, errSecret)
+	if told != 4 || cfg.Label(m) != "mine" || cfg.Handler != nil || cfg.BatchHandler != nil {
+		t.Errorf("told %d times, label %q", told, cfg.Label(m))
+	}
+}
+
+// sent: what one process sends the next one receives, in place of what the message carried before.
+func (c *Client[M]) sent(t *testing.T) {
+	sender := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled,
+	}))
+	m, headers := c.Send(sender, t)
+	if headers != 2 {
+		t.Errorf("%d headers, want that of the trace and the other one", headers)
+	}
+	var got trace.SpanContext
+	cfg, _ := c.traced(t, Config[M]{Handler: func(ctx context.Context, _ M) error {
+		got = trace.SpanContextFromContext(ctx)
+		return nil
+	}})
+	_ = cfg.Handler(context.Background(), m) // which has no trace of its own
+	if got.TraceID() != (trace.TraceID{1}) {
+		t.Errorf("the handler runs in the trace %v", got.TraceID())
+	}
+	if c.SendNothing(sender, t) == nil {
+		t.Error("nothing to inject into is no error")
+	}
+}
+
+func (c *Client[M]) refused(t *testing.T) {
+	if c.New(nil, "x") == nil {
+		t.Error("no provider is no error")
+	}
+	if c.New(noop.NewTracerProvider(), "") == nil {
+		t.Error("no name is no error")
+	}
+}
+
+// attributes are those of the spans of a third attempt and of a duplicate whose cause nobody knows.
+func (c *Client[M]) attributes(t *testing.T) {
+	cfg, spans := c.traced(t, handler[M](nil))
+	_ = cfg.Handler(context.Background(), c.Deliver(3, First, ""))
+	cfg.Skipped(c.Deliver(0, "", ""), dedup.Cause("payments/42"), time.Hour)
 	var got []string
 	for _, s := range spans.Ended() {
 		for _, a := range s.Attributes() {
