@@ -74,6 +74,34 @@ func (m *Meter) Say(line string) {
 	fmt.Fprintln(m.out, line)
 }
 
+// Over returns a writer to out for lines that the work prints, one or several whole ones a Write. Where out is a
+// terminal, too, the bar makes way for them and comes back below; otherwise, and of a nil Meter, it is out itself.
+func (m *Meter) Over(out io.Writer) io.Writer {
+	if m == nil || !m.terminal || !OnTerminal(out) {
+		return out
+	}
+	return above{m, out}
+}
+
+// above writes lines that stay, above the bar of a meter.
+type above struct {
+	*Meter
+	lines io.Writer
+}
+
+// Write implements io.Writer.
+func (a above) Write(lines []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	again := a.drawn
+	a.erase()
+	n, err := a.lines.Write(lines)
+	if again {
+		a.put()
+	}
+	return n, err
+}
+
 // Stop takes the bar away. Nothing is written after it has returned but by Say. It may be called again.
 func (m *Meter) Stop() {
 	if m == nil {
@@ -108,13 +136,17 @@ func (m *Meter) run(quit <-chan struct{}) {
 func (m *Meter) draw() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	text := m.text(m.done.Load(), time.Since(m.begun))
 	if !m.terminal {
-		fmt.Fprintln(m.out, text)
+		fmt.Fprintln(m.out, m.text(m.done.Load(), time.Since(m.begun)))
 		return
 	}
+	m.put()
+}
+
+// put is called with the lock held.
+func (m *Meter) put() {
 	m.drawn = true
-	fmt.Fprint(m.out, wipe+text)
+	fmt.Fprint(m.out, wipe+m.text(m.done.Load(), time.Since(m.begun)))
 }
 
 // erase is called with the lock held.

@@ -61,6 +61,33 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
+// Lines that the work prints to the same terminal stand above the bar, which is there again at once.
+func TestLinesAboveTheBar(t *testing.T) {
+	text := timeline(t, 4, true, func(m *Meter, wait func(time.Duration), shown func() string) {
+		lines := above{m, m.out}
+		write := func(line string) {
+			if n, err := lines.Write([]byte(line)); n != len(line) || err != nil {
+				t.Errorf("%d, %v", n, err)
+			}
+		}
+		write("the first\n")
+		if got := shown(); got != "" {
+			t.Errorf("a bar of short work: %q", got)
+		}
+		wait(firstDraw)
+		m.Add(1)
+		write("the second\n")
+		if got, want := shown(), "\x1b[Kmarks  [#####...............]  25 %  1 of 4"; !strings.HasPrefix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		m.Stop()
+		write("the last\n")
+	})
+	if !strings.HasPrefix(text, "the first\n"+wipe) || !strings.Contains(text, wipe+"the second\n"+wipe+"marks") || !strings.HasSuffix(text, wipe+"the last\n") {
+		t.Errorf("%q", text)
+	}
+}
+
 func TestElsewhere(t *testing.T) {
 	text := timeline(t, 0, false, func(m *Meter, wait func(time.Duration), _ func() string) {
 		wait(lines - time.Millisecond)
@@ -82,11 +109,14 @@ func TestShortWorkShowsNothing(t *testing.T) {
 	}
 }
 
-func TestNone(*testing.T) {
+func TestNone(t *testing.T) {
 	var m *Meter
 	m.Add(1)
 	m.Say("nobody reads it")
 	m.Stop()
+	if out := m.Over(io.Discard); out != io.Discard {
+		t.Error("lines of no meter are not written as they are")
+	}
 }
 
 func TestOnTerminal(t *testing.T) {
@@ -99,5 +129,8 @@ func TestOnTerminal(t *testing.T) {
 		t.Error("a file is a terminal")
 	}
 	m := Start(file, "marks", 1)
+	if m.Over(file) != file {
+		t.Error("a file has a bar")
+	}
 	m.Stop()
 }

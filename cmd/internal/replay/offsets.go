@@ -14,7 +14,7 @@ type part struct {
 	number   int32
 	position int64 // of the next offset to look at
 	end      int64 // where the partition ended when the command began
-	done     progress
+	done     finished
 }
 
 // parts asks where to begin and to end.
@@ -72,7 +72,7 @@ func (k *kafka) part(topic string, n int32, committed *sarama.OffsetFetchRespons
 		return nil, committed.Err
 	}
 	if committed != nil && committed.Offset >= 0 {
-		if p.done, err = parseProgress(committed.Offset, committed.Metadata); err != nil {
+		if p.done, err = parseFinished(committed.Offset, committed.Metadata); err != nil {
 			return nil, err
 		}
 	}
@@ -89,8 +89,8 @@ const (
 	commitPause = 200 * time.Millisecond
 )
 
-// commit returns when the broker has the progress of a partition.
-func (k *kafka) commit(ctx context.Context, topic, group string, number int32, done progress) (err error) {
+// commit returns when the broker has what is finished of a partition.
+func (k *kafka) commit(ctx context.Context, topic, group string, number int32, done finished) (err error) {
 	for try := range commitTries {
 		if try > 0 {
 			select {
@@ -107,7 +107,7 @@ func (k *kafka) commit(ctx context.Context, topic, group string, number int32, d
 	return fmt.Errorf("the offset cannot be committed: %w", err)
 }
 
-func (k *kafka) commitOnce(topic, group string, number int32, done progress) error {
+func (k *kafka) commitOnce(topic, group string, number int32, done finished) error {
 	broker, err := k.client.Coordinator(group)
 	if err != nil {
 		return err

@@ -58,7 +58,7 @@ and run again: it goes on where it stopped.
 A letter whose message has been processed since is skipped. One whose key is uncertain or
 in flight, which is none, or which a flag leaves out stays where it is for another run: the
 group's offset stays at the first of them, and its metadata names the ones behind that are
-done. Prints a line per letter.
+done. Prints a line per letter, and on a terminal how far it is.
 
 -namespace, -scope, -prefix, -window and the layout must be those of the consumer; with
 others its records are not found, and what has succeeded since would run again. "record=none"

@@ -11,6 +11,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/onceward/onceward/cmd/internal/progress"
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
@@ -59,7 +60,7 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 		return fail(ExitUsage, err)
 	}
 	defer r.close()
-	err = r.run(ctx)
+	err = r.watched(ctx, errOut)
 	r.summary()
 	switch {
 	case ctx.Err() != nil:
@@ -82,6 +83,7 @@ type run struct {
 	lock    context.Context // ends when another run may begin
 	unlock  func()
 	count   map[fate]int
+	meter   *progress.Meter
 }
 
 // open connects to everything and finds out what there is to do.
@@ -121,6 +123,21 @@ func (r *run) close() {
 	}
 }
 
+// watched runs under a bar, if somebody watches. Elsewhere the lines of the letters tell how far it is.
+func (r *run) watched(ctx context.Context, errOut io.Writer) error {
+	if !progress.OnTerminal(errOut) {
+		return r.run(ctx)
+	}
+	var offsets int64
+	for _, p := range r.parts {
+		offsets += max(0, p.end-p.position)
+	}
+	r.meter = progress.Start(errOut, "replaying", offsets)
+	defer r.meter.Stop()
+	r.out = r.meter.Over(r.out)
+	return r.run(ctx)
+}
+
 // run reads one partition after the other.
 func (r *run) run(ctx context.Context) error {
 	for _, p := range r.parts {
@@ -155,9 +172,11 @@ func (r *run) partition(ctx context.Context, p *part) error {
 			fmt.Fprintf(r.out, "%s/%d: nothing came for %v from offset %d on, below its end at %d\n", r.options.Topic, p.number, quiet, p.position, p.end)
 			return nil
 		case m := <-messages.Messages():
+			from := p.position
 			if err := r.take(ctx, p, m); err != nil {
 				return err
 			}
+			r.meter.Add(p.position - from)
 			idle.Reset(quiet)
 		}
 	}
@@ -198,7 +217,7 @@ func (r *run) letter(ctx context.Context, p *part, l *letter) error {
 		return errEnough
 	}
 	done := p.done.with(l.Offset, l.Offset+1)
-	if text := done.text(); len(text) > maxProgress {
+	if text := done.text(); len(text) > maxFinished {
 		return fmt.Errorf("%s/%d@%d: too many letters are left between others that are done: deal with those first, or choose another -group",
 			l.Topic, l.Partition, l.Offset)
 	}

@@ -218,7 +218,7 @@ func TestLetterOlderThanTheWindow(t *testing.T) {
 // A letter that could not be noted as done is not sent.
 func TestTooManyGaps(t *testing.T) {
 	p := &part{}
-	for offset := int64(1); len(p.done.text()) <= maxProgress-len(" 1+1"); offset += 2 {
+	for offset := int64(1); len(p.done.text()) <= maxFinished-len(" 1+1"); offset += 2 {
 		p.done = p.done.with(offset, offset+1)
 	}
 	r := &run{count: map[fate]int{}}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -144,13 +145,18 @@ type output interface {
 
 func (r *rig) replayTo(ctx context.Context, out output, wantCode int, args ...string) string {
 	r.t.Helper()
+	var errOut bytes.Buffer
+	r.main(ctx, out, &errOut, wantCode, args...)
+	return out.String() + errOut.String()
+}
+
+func (r *rig) main(ctx context.Context, out, errOut io.Writer, wantCode int, args ...string) {
+	r.t.Helper()
 	args = append([]string{"-brokers", strings.Join(r.cluster.ListenAddrs(), ","), "-topic", dead, "-redis", "redis://" + r.redis.Addr(),
 		"-namespace", "payments", "-window", window.String()}, args...)
-	var errOut bytes.Buffer
-	if code := Main(ctx, args, out, &errOut); code != wantCode {
-		r.t.Errorf("onceward replay %q: exit code %d, want %d\n%s%s", args[10:], code, wantCode, out, &errOut)
+	if code := Main(ctx, args, out, errOut); code != wantCode {
+		r.t.Errorf("onceward replay %q: exit code %d, want %d\n%v%v", args[10:], code, wantCode, out, errOut)
 	}
-	return out.String() + errOut.String()
 }
 
 // wantIn looks for texts in an output.

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestProgress(t *testing.T) {
+func TestFinished(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		next int64
@@ -27,7 +27,7 @@ func TestProgress(t *testing.T) {
 		{"nothing is added", 3, []span{{5, 5}, {9, 2}}, 3, ""},
 		{"below", 3, []span{{0, 2}}, 3, ""},
 	} {
-		p := progress{next: row.next}
+		p := finished{next: row.next}
 		for _, s := range row.add {
 			p = p.with(s.from, s.to)
 		}
@@ -37,12 +37,12 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// Whatever the order, progress says what a plain set says, and survives being written down.
-func TestProgressAsASet(t *testing.T) {
+// Whatever the order, finished says what a plain set says, and survives being written down.
+func TestFinishedAsASet(t *testing.T) {
 	const size = 60
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		var p progress
+		var p finished
 		var set [size]bool
 		for range random.IntN(30) {
 			from := random.Int64N(size)
@@ -51,7 +51,7 @@ func TestProgressAsASet(t *testing.T) {
 			for o := from; o < to; o++ {
 				set[o] = true
 			}
-			back, err := parseProgress(p.next, p.text())
+			back, err := parseFinished(p.next, p.text())
 			if err != nil || back.next != p.next || !slices.Equal(back.ahead, p.ahead) {
 				t.Fatalf("seed %d: %+v came back as %+v, %v", seed, p, back, err)
 			}
@@ -64,7 +64,7 @@ func TestProgressAsASet(t *testing.T) {
 	}
 }
 
-func FuzzParseProgress(f *testing.F) {
+func FuzzParseFinished(f *testing.F) {
 	for _, text := range []string{"", "onceward-replay/1 1+1 2+2", "onceward-replay/1", "onceward-replay/1 0+1", "onceward-replay/2 1+1", "somebody's",
 		"onceward-replay/1 4611686018427387903+4611686018427387903", "onceward-replay/1 1+1 ", "onceward-replay/1 +1+1"} {
 		f.Add(int64(5), text)
@@ -73,7 +73,7 @@ func FuzzParseProgress(f *testing.F) {
 		if next < 0 {
 			return
 		}
-		p, err := parseProgress(next, text)
+		p, err := parseFinished(next, text)
 		if err != nil {
 			if !strings.Contains(err.Error(), "not this command's") {
 				t.Error(err)
@@ -87,7 +87,7 @@ func FuzzParseProgress(f *testing.F) {
 			}
 			at = s.to
 		}
-		again, err := parseProgress(p.next, p.text())
+		again, err := parseFinished(p.next, p.text())
 		if err != nil || !slices.Equal(again.ahead, p.ahead) {
 			t.Errorf("%q: %+v, then %+v, %v", text, p, again, err)
 		}
@@ -97,7 +97,7 @@ func FuzzParseProgress(f *testing.F) {
 func TestForeignMetadata(t *testing.T) {
 	for _, text := range []string{"x", "onceward-replay/1", "onceward-replay/1 ", "onceward-replay/1 0+1", "onceward-replay/1 1+0", "onceward-replay/2 1+1",
 		"onceward-replay/1 1-1", "onceward-replay/1 1+1 x", "onceward-replay/1 " + strings.Repeat("1+1 ", 1100) + "1+1"} {
-		if p, err := parseProgress(0, text); err == nil {
+		if p, err := parseFinished(0, text); err == nil {
 			t.Errorf("%.40q was read as %+v", text, p)
 		}
 	}

@@ -8,34 +8,34 @@ import (
 )
 
 const (
-	// progressHeader begins the metadata of a committed offset that is ours.
-	progressHeader = "onceward-replay/1"
-	// maxProgress is what metadata may take: brokers refuse more than 4096 bytes unless
+	// finishedHeader begins the metadata of a committed offset that is ours.
+	finishedHeader = "onceward-replay/1"
+	// maxFinished is what metadata may take: brokers refuse more than 4096 bytes unless
 	// offset.metadata.max.bytes says otherwise.
-	maxProgress = 4096
+	maxFinished = 4096
 )
 
 // span is a range of offsets, without its end.
 type span struct{ from, to int64 }
 
-// progress is which letters of a partition are done: all below next, and those ahead.
-type progress struct {
+// finished is which letters of a partition are done: all below next, and those ahead.
+type finished struct {
 	next  int64
 	ahead []span // in order, apart from each other and from next
 }
 
 // has reports whether an offset is done.
-func (p *progress) has(offset int64) bool {
+func (p *finished) has(offset int64) bool {
 	return offset < p.next || slices.ContainsFunc(p.ahead, func(s span) bool { return s.from <= offset && offset < s.to })
 }
 
-// with returns the progress with offsets added, and leaves p as it is.
-func (p *progress) with(from, to int64) progress {
+// with returns p with offsets added, and leaves p as it is.
+func (p *finished) with(from, to int64) finished {
 	if from >= to {
 		return *p
 	}
 	added := span{from, to}
-	out := progress{next: p.next}
+	out := finished{next: p.next}
 	for _, s := range p.ahead {
 		if s.to < added.from || added.to < s.from {
 			out.ahead = append(out.ahead, s)
@@ -57,11 +57,11 @@ func (p *progress) with(from, to int64) progress {
 
 // text is the metadata of the committed offset: of each span the number of offsets that
 // are left before it and the number it has, such as "onceward-replay/1 2+5 1+1".
-func (p *progress) text() string {
+func (p *finished) text() string {
 	if len(p.ahead) == 0 {
 		return ""
 	}
-	b := []byte(progressHeader)
+	b := []byte(finishedHeader)
 	at := p.next
 	for _, s := range p.ahead {
 		b = append(b, ' ')
@@ -73,15 +73,15 @@ func (p *progress) text() string {
 	return string(b)
 }
 
-// parseProgress reads a committed offset and its metadata.
-func parseProgress(next int64, text string) (progress, error) {
-	p := progress{next: next}
+// parseFinished reads a committed offset and its metadata.
+func parseFinished(next int64, text string) (finished, error) {
+	p := finished{next: next}
 	if text == "" {
 		return p, nil
 	}
 	foreign := fmt.Errorf("the metadata of the committed offset is not this command's: %.80q", text)
 	fields := strings.Split(text, " ")
-	if fields[0] != progressHeader || len(fields) < 2 || len(text) > maxProgress {
+	if fields[0] != finishedHeader || len(fields) < 2 || len(text) > maxFinished {
 		return p, foreign
 	}
 	at := next
