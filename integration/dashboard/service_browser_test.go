@@ -25,6 +25,7 @@ import (
 
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/redisadapter"
@@ -173,7 +174,7 @@ func (s *service) run(began time.Time) {
 	traffic.Go(func() { s.produce(ctx) })
 	s.serve(ctx, &traffic)
 	for _, step := range plan {
-		if err := pass(ctx, time.Until(began.Add(step.at))); err != nil {
+		if err := backoff.Sleep(ctx, time.Until(began.Add(step.at))); err != nil {
 			s.t.Fatal(err)
 		}
 		step.do(s)
@@ -199,7 +200,7 @@ func (s *service) produce(ctx context.Context) {
 		id, partition := fmt.Sprintf("pay-%06d", i), rand.Int32N(partitions)
 		send(id, partition)
 		again := func(partition int32, after time.Duration) {
-			if rand.IntN(100) < 8 && pass(ctx, after) == nil {
+			if rand.IntN(100) < 8 && backoff.Sleep(ctx, after) == nil {
 				send(id, partition)
 			}
 		}
@@ -217,7 +218,7 @@ func (s *service) wave(ctx context.Context, least, more float64, do func(i int))
 	for i := 1; ; i++ {
 		t := time.Since(began).Seconds()
 		rate := least + more*(0.5+0.4*math.Sin(t/25)+0.1*rand.Float64())
-		if pass(ctx, time.Duration(rand.ExpFloat64()*float64(time.Second)/rate)) != nil {
+		if backoff.Sleep(ctx, time.Duration(rand.ExpFloat64()*float64(time.Second)/rate)) != nil {
 			return
 		}
 		under.Go(func() { do(i) })
@@ -337,7 +338,7 @@ func (s *service) call(ctx context.Context, d *dedup.Deduper, i int) {
 	once(payload)
 	twice.Wait()
 	for _, after := range []time.Duration{time.Second, 4 * time.Second, 15 * time.Second, 50 * time.Second, 100 * time.Second} {
-		if rand.IntN(100) >= 15 || pass(ctx, after+time.Duration(rand.Int64N(int64(after)))) != nil {
+		if rand.IntN(100) >= 15 || backoff.Sleep(ctx, after+time.Duration(rand.Int64N(int64(after)))) != nil {
 			break
 		}
 		once(payload)
@@ -356,7 +357,7 @@ func (s *service) book(ctx context.Context, key string) (string, error) {
 		if rand.IntN(20) == 0 {
 			takes = 3 * time.Second
 		}
-		if err := pass(ctx, takes); err != nil {
+		if err := backoff.Sleep(ctx, takes); err != nil {
 			return "", err
 		}
 		if n := rand.IntN(100); n < 3 || s.providerDown.Load() && n < 80 {
@@ -398,11 +399,11 @@ func (s *service) deliver(ctx context.Context, d *dedup.Deduper, i, again, wrong
 	key := fmt.Sprintf("msg-%06d", i)
 	once := func(payload string) {
 		_, _ = dedup.Do(ctx, d, key, func(ctx context.Context) (string, error) {
-			return "sent", pass(ctx, time.Duration(10+rand.IntN(40))*time.Millisecond)
+			return "sent", backoff.Sleep(ctx, time.Duration(10+rand.IntN(40))*time.Millisecond)
 		}, dedup.WithFingerprint([]byte(payload)))
 	}
 	once("hello")
-	for rand.IntN(100) < again && pass(ctx, time.Duration(rand.ExpFloat64()*float64(30*time.Second))) == nil {
+	for rand.IntN(100) < again && backoff.Sleep(ctx, time.Duration(rand.ExpFloat64()*float64(30*time.Second))) == nil {
 		once("hello")
 	}
 	if rand.IntN(100) < wrong {

@@ -25,6 +25,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/telemetry"
@@ -185,19 +186,7 @@ func handle(ctx context.Context, _ *kafkaadapter.Message) error {
 	if rand.IntN(50) == 0 {
 		takes = 500 * time.Millisecond
 	}
-	return pass(ctx, takes)
-}
-
-// pass lets time pass, or returns why it cannot.
-func pass(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return backoff.Sleep(ctx, takes)
 }
 
 func consumerConfig() *sarama.Config {

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
@@ -181,7 +182,7 @@ func rebalancesDoNotFence(t *testing.T, f flavor) {
 		s.cluster.SleepControl(func() { <-time.After(150 * time.Millisecond) })
 		return nil, nil, false
 	})
-	work := func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, time.Millisecond) }
+	work := func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, time.Millisecond) }
 	watched := func(mc *memberConfig) {
 		before := mc.adapter
 		mc.adapter = func(c *kafkaadapter.Config) {

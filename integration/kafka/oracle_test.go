@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 // records tells which of the ids are not on record as done, each with what it is.
@@ -163,7 +164,7 @@ func TestCommitsNeverRunAheadOfRecords(t *testing.T) {
 	var delivered, revoked atomic.Int64
 	join := func() *member {
 		return s.join(func(ctx context.Context, m *kafkaMessage) error {
-			return pause(ctx, time.Duration(5+m.Offset%10)*time.Millisecond) // so that crashes hit it
+			return backoff.Sleep(ctx, time.Duration(5+m.Offset%10)*time.Millisecond) // so that crashes hit it
 		}, func(mc *memberConfig) {
 			mc.observer.Delivered = func(*kafkaMessage) { delivered.Add(1) }
 			mc.observer.Revoked = func(string, int32, int, int) { revoked.Add(1) }

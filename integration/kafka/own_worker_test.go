@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/franz"
 	"github.com/onceward/onceward/owned"
@@ -152,7 +153,7 @@ func (w *ownedWorker) handle(ctx context.Context, id string) error {
 	hold := w.cfg.Hold && !w.held && w.done > 30
 	w.held = w.held || hold
 	w.mu.Unlock()
-	if err := pause(ctx, 5*time.Millisecond); err != nil {
+	if err := backoff.Sleep(ctx, 5*time.Millisecond); err != nil {
 		return err
 	}
 	w.say("effect", id)

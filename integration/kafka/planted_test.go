@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 // The suite fails for each bug that is planted: one that an oracle does not see would let
@@ -171,7 +172,7 @@ func seenDisorder(t *testing.T, f flavor) []string {
 	s := f.scene(t, 3, 1)
 	s.produce(keyed(numbered(0, 0, n), "k")...)
 	m := s.join(func(ctx context.Context, m *kafkaMessage) error {
-		return pause(ctx, time.Duration(n-m.Offset)*10*time.Millisecond)
+		return backoff.Sleep(ctx, time.Duration(n-m.Offset)*10*time.Millisecond)
 	}, func(mc *memberConfig) { mc.unordered, mc.workers = true, n })
 	s.wantCommittedToEnd(10 * time.Second)
 	m.leave(t)

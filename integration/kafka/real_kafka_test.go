@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/servertest"
 )
 
@@ -87,7 +88,7 @@ func realScenes(t *testing.T, server *servertest.Server, replicas int16, stages 
 	var members [][]*member
 	for _, f := range flavors {
 		s := f.realScene(t, server, realPartitions, replicas)
-		slow := func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 20*time.Millisecond) }
+		slow := func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 20*time.Millisecond) }
 		few := func(mc *memberConfig) { mc.workers = 2 }
 		scenes = append(scenes, s)
 		members = append(members, []*member{s.join(slow, few, s.watched), s.join(slow, few, s.watched)})

@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 // The only broker goes away and comes back with what it had, while a member works.
@@ -32,7 +34,7 @@ func brokerRestarts(t *testing.T, f flavor) {
 	s := f.sceneOn(t, life, 2, nil)
 	s.produce(numbered(0, 0, n/2)...)
 	s.produce(numbered(1, n, n/2)...)
-	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 20*time.Millisecond) },
+	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 20*time.Millisecond) },
 		func(mc *memberConfig) { mc.workers = 8 })
 	for round := 1; round <= 2; round++ {
 		eventually(t, 15*time.Second, func() (bool, string) {
@@ -79,7 +81,7 @@ func brokersInTrouble(t *testing.T, f flavor) {
 }
 
 // brief is an effect that takes a moment.
-func brief(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 2*time.Millisecond) }
+func brief(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 2*time.Millisecond) }
 
 // move moves a partition to another broker.
 func (s *scene) move(partition, node int32) {

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 func commitFault(err *kerr.Error, count int) kfake.Fault {
@@ -168,7 +169,7 @@ func TestCoordinatorMoves(t *testing.T) { eachFlavor(t, coordinatorMoves) }
 
 func coordinatorMoves(t *testing.T, f flavor) {
 	s := f.scene(t, 3, 2)
-	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 2*time.Millisecond) })
+	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 2*time.Millisecond) })
 	for round := range 3 {
 		s.produce(numbered(int32(round%2), 500*round, 500)...) // small
 		eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 500*round+100, "no progress" })

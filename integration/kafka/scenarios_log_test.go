@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 // operatorCommits sets the group's offset of a partition by hand. The group must be empty.
@@ -185,7 +187,7 @@ func partitionsAreAdded(t *testing.T, f flavor) {
 	const n = 100
 	s := f.scene(t, 3, 1)
 	s.produce(numbered(0, 0, n)...)
-	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 5*time.Millisecond) },
+	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 5*time.Millisecond) },
 		func(mc *memberConfig) { mc.refresh = 200 * time.Millisecond })
 	eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 10, "no progress" })
 	admin, err := sarama.NewClusterAdmin(s.cluster.ListenAddrs(), clientConfig())

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 // A second member joins while handlers run that end within the drain budget: what runs
@@ -15,7 +17,7 @@ func TestRebalanceWhileWorking(t *testing.T) {
 		for p := range int32(4) {
 			s.produce(numbered(p, 1000*int(p), 200)...)
 		}
-		handler := func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 20*time.Millisecond) }
+		handler := func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 20*time.Millisecond) }
 		few := func(mc *memberConfig) { mc.workers = 2 }
 		a := s.join(handler, few)
 		eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 50, "no progress" })

@@ -9,19 +9,9 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-)
 
-// pause is an effect that takes its time.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
+	"github.com/onceward/onceward/internal/backoff"
+)
 
 // counter counts who is inside.
 type counter struct {
@@ -173,7 +163,7 @@ func fastPartition(t *testing.T, f flavor, beside int) time.Duration {
 	began, ended := make(chan struct{}), make(chan struct{})
 	m := s.join(func(ctx context.Context, m *kafkaMessage) error {
 		if m.Partition == 0 {
-			return pause(ctx, 20*time.Millisecond)
+			return backoff.Sleep(ctx, 20*time.Millisecond)
 		}
 		switch fast.Add(1) {
 		case 1:
@@ -198,7 +188,7 @@ func TestShutdown(t *testing.T) {
 		s := f.scene(t, 3, 2)
 		s.produce(numbered(0, 0, 500)...)
 		s.produce(numbered(1, 500, 500)...)
-		handler := func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 100*time.Millisecond) }
+		handler := func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 100*time.Millisecond) }
 		m := s.join(handler, func(mc *memberConfig) { mc.workers = 4 })
 		eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 20 && m.running.Load() > 0, "no progress" })
 		began := time.Now()
@@ -230,7 +220,7 @@ func TestGroupClosedWhileDraining(t *testing.T) { eachFlavor(t, groupClosedWhile
 func groupClosedWhileDraining(t *testing.T, f flavor) {
 	s := f.scene(t, 3, 1)
 	s.produce(numbered(0, 0, 10)...)
-	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return pause(ctx, 500*time.Millisecond) })
+	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 500*time.Millisecond) })
 	eventually(t, 10*time.Second, func() (bool, string) { return m.running.Load() > 0, "nothing runs" })
 	closed := make(chan error, 2)
 	for range 2 { // twice, and at once

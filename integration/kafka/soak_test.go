@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 // soakEnv are the variables that TestSoak reads: the seed of the first run, how many seeds
@@ -245,13 +246,13 @@ func (k *soak) work(ctx context.Context, m *kafkaMessage) error {
 	case n < 3: // blocked, and deaf
 		<-time.After(time.Second + time.Duration(rnd.IntN(500))*time.Millisecond)
 	case n < 20:
-		err = pause(ctx, time.Duration(50+rnd.IntN(150))*time.Millisecond)
+		err = backoff.Sleep(ctx, time.Duration(50+rnd.IntN(150))*time.Millisecond)
 	case n < 40:
 		return errors.New("not this time")
 	case n < 45:
 		panic("boom")
 	default:
-		err = pause(ctx, time.Duration(rnd.IntN(3))*time.Millisecond)
+		err = backoff.Sleep(ctx, time.Duration(rnd.IntN(3))*time.Millisecond)
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 // trouble is what happens to a call of a store.
@@ -41,7 +42,7 @@ func (ts *troubledStore) pass(ctx context.Context, n int, call func() []dedup.An
 	ts.mu.Lock()
 	now := ts.now
 	ts.mu.Unlock()
-	if now.delay > 0 && pause(ctx, now.delay) != nil {
+	if now.delay > 0 && backoff.Sleep(ctx, now.delay) != nil {
 		return failed(n, context.Cause(ctx))
 	}
 	if now.refuse != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 // Everything is handled once and committed, and a member that leaves gives nothing back late.
@@ -31,7 +33,7 @@ func TestOneMember(t *testing.T) {
 func TestRebalances(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode mode) {
 		r := newRig(t, mode, 4)
-		slow := func(ctx context.Context, _ *Message) error { return pause(ctx, 5*time.Millisecond) }
+		slow := func(ctx context.Context, _ *Message) error { return backoff.Sleep(ctx, 5*time.Millisecond) }
 		sent := 0
 		more := func() {
 			for p := range int32(4) {

@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 // gateway is a handler that lets nothing pass before it is opened.
@@ -182,7 +184,7 @@ func TestLostPartitions(t *testing.T) {
 func TestPartitionsComeAndGo(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode mode) {
 		r := newRig(t, mode, 2)
-		slow := func(ctx context.Context, _ *Message) error { return pause(ctx, 2*time.Millisecond) }
+		slow := func(ctx context.Context, _ *Message) error { return backoff.Sleep(ctx, 2*time.Millisecond) }
 		stay := r.join(slow, nil)
 		sent := 0
 		for range 4 {

@@ -362,18 +362,6 @@ func (r *rig) eventually(cond func() (bool, string)) {
 	}
 }
 
-// pause is an effect that takes its time.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // line is the network of one member.
 type line struct {
 	mu    sync.Mutex

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 // stuck is a handler that has no effect until its context ends.
@@ -33,7 +34,7 @@ func TestShareOnce(t *testing.T) {
 	dead := r.share(stuck, nil)
 	r.eventually(func() (bool, string) { return r.noted("delivered") > 0, "nothing arrives" })
 	dead.crash()
-	slow := func(ctx context.Context, _ *Message) error { return pause(ctx, time.Millisecond) }
+	slow := func(ctx context.Context, _ *Message) error { return backoff.Sleep(ctx, time.Millisecond) }
 	a := r.share(slow, func(c *ShareConfig) { c.BatchMax = 50 })
 	b := r.share(slow, func(c *ShareConfig) { c.BatchMax = 50 })
 	r.allAccepted()
@@ -49,7 +50,7 @@ func TestShareOnce(t *testing.T) {
 func TestShareRenews(t *testing.T) {
 	r := newShareRig(t, 1, time.Second, 5)
 	r.produce(0, 0, 3)
-	m := r.share(func(ctx context.Context, _ *Message) error { return pause(ctx, 2*time.Second) }, nil)
+	m := r.share(func(ctx context.Context, _ *Message) error { return backoff.Sleep(ctx, 2*time.Second) }, nil)
 	r.allAccepted()
 	m.leave()
 	r.once(3)
@@ -68,7 +69,7 @@ func TestShareLateAck(t *testing.T) {
 	var held atomic.Bool
 	handle := func(ctx context.Context, _ *Message) error {
 		held.Store(true)
-		return pause(ctx, 2*time.Second)
+		return backoff.Sleep(ctx, 2*time.Second)
 	}
 	a := r.share(handle, nil, kgo.MaxVersions(older))
 	r.eventually(func() (bool, string) { return held.Load(), "nothing arrives" })
@@ -252,7 +253,7 @@ func TestShareShutdown(t *testing.T) {
 	var held, late atomic.Int32
 	a := r.share(func(ctx context.Context, m *Message) error {
 		if held.Add(1) == 1 { // lands in the drain
-			return pause(ctx, 200*time.Millisecond)
+			return backoff.Sleep(ctx, 200*time.Millisecond)
 		}
 		return stuck(ctx, m)
 	}, func(c *ShareConfig) { c.Workers, c.Drain = 2, 400*time.Millisecond })

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/retry"
 )
 
@@ -63,7 +64,7 @@ func (t Traffic) send(ctx context.Context, site *Site, transport http.RoundTripp
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
-		_ = pause(ctx, time.Duration(rand.ExpFloat64()*float64(t.Every)))
+		_ = backoff.Sleep(ctx, time.Duration(rand.ExpFloat64()*float64(t.Every)))
 		if !time.Now().Before(end) || ctx.Err() != nil {
 			return
 		}

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 // Slot is the time over which load is counted.
@@ -56,14 +58,14 @@ func (s *Site) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // ask is one request: 200, 503, or no answer.
 func (s *Site) ask(ctx context.Context) (int, error) {
-	if err := pause(ctx, s.Network/10+rand.N(s.Network*9/10)); err != nil {
+	if err := backoff.Sleep(ctx, s.Network/10+rand.N(s.Network*9/10)); err != nil {
 		return 0, err
 	}
 	wait, status := s.admit()
 	if status == 0 {
 		return 0, ErrDown
 	}
-	if err := pause(ctx, wait); err != nil {
+	if err := backoff.Sleep(ctx, wait); err != nil {
 		return 0, err
 	}
 	if status == http.StatusOK {
@@ -99,16 +101,4 @@ func (s *Site) count(slots *[]int) {
 		*slots = append(*slots, 0)
 	}
 	(*slots)[i]++
-}
-
-// pause waits for d.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
