@@ -2,12 +2,9 @@ package telemetry_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
@@ -246,21 +243,8 @@ func (p *server) until(ask func() error) {
 	}
 }
 
-func (p *server) get(path string, into any) error {
-	r, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, p.url+path, nil)
-	if err != nil {
-		return err
-	}
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s: %w", answer.Status, text, err)
-	}
-	return json.Unmarshal(text, into)
+func (p *server) get(path string, query url.Values, into any) error {
+	return servertest.AskPrometheus(p.t.Context(), p.url, path, query, into)
 }
 
 // any is an error unless the expression has a value that is a number.
@@ -270,7 +254,7 @@ func (p *server) any(expr string) error {
 			Result []struct{ Value [2]any }
 		}
 	}
-	if err := p.get("/api/v1/query?query="+url.QueryEscape(expr), &found); err != nil {
+	if err := p.get("/api/v1/query", url.Values{"query": {expr}}, &found); err != nil {
 		return fmt.Errorf("%s: %w", expr, err)
 	}
 	for _, series := range found.Data.Result {
@@ -292,7 +276,7 @@ func (p *server) firing() []string {
 			}
 		}
 	}
-	if err := p.get("/api/v1/alerts", &found); err != nil {
+	if err := p.get("/api/v1/alerts", nil, &found); err != nil {
 		return nil
 	}
 	var names []string

@@ -8,8 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -120,20 +118,7 @@ type prometheus struct {
 func (p prometheus) get(path string, query url.Values, into any) error {
 	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+path+"?"+query.Encode(), nil)
-	if err != nil {
-		return err
-	}
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s: %w", answer.Status, text, err)
-	}
-	return json.Unmarshal(text, into)
+	return servertest.AskPrometheus(ctx, p.url, path, query, into)
 }
 
 // awaitUp waits until all of the service is scraped: what has happened before is no rise.

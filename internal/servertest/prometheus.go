@@ -2,7 +2,12 @@ package servertest
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,4 +53,27 @@ func Prometheus(t testing.TB, files map[string]string) string {
 		}
 	})
 	return "http://" + address
+}
+
+// AskPrometheus has the API of the one at an URL answer a path, such as /api/v1/query, and decodes the answer into what
+// into points to. An answer that is not 200 is an error with its text. It asks once: one that has just been
+// started does not answer yet.
+func AskPrometheus(ctx context.Context, server, path string, query url.Values, into any) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server+path+"?"+query.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", answer.Status, text)
+	}
+	return json.Unmarshal(text, into)
 }
