@@ -60,7 +60,7 @@ lint: ## run the linter pinned in tools/go.mod over every module
 	@scripts/lint.sh
 
 .PHONY: release-check
-release-check: ## every module alone, at a version, from a proxy of files, and the command installed from it; says the order of the tags
+release-check: ## every module alone, at a version, from a proxy of files, and the command installed from it; says the order of the tags; minutes
 	@scripts/release.sh check
 
 .PHONY: vulncheck
