@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -45,18 +46,34 @@ func (s *shop) nextGeneration(t *testing.T, generation int, read bool) {
 	s.wantFirst(t, fmt.Sprintf("of generation %d", generation), true)
 	s.windowPassed(t, generation)
 	s.wantFirst(t, fmt.Sprintf("later than generation %d", generation), true)
-	ctx := t.Context()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
 	if read {
-		reader := begin(t, s.db, sql.LevelDefault)
+		reader, old := begin(t, s.db, sql.LevelDefault), s.relation(fmt.Sprintf("_g%d", generation-1))
 		defer func() { _ = reader.Rollback() }()
-		if _, err := reader.ExecContext(ctx, `SELECT 1 FROM `+s.relation(fmt.Sprintf("_g%d", generation-1))); err != nil {
+		if _, err := reader.ExecContext(ctx, `SELECT 1 FROM `+old); err != nil {
 			t.Fatal(err)
 		}
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, 150*time.Millisecond)
-		defer stop()
+		go func() {
+			s.waitForDrop(ctx, old)
+			stop()
+		}()
 	}
 	if sealed, err := s.marks.Rotate(ctx, s.db); !sealed || (err != nil) != read {
 		t.Fatalf("Rotate = %v, %v; somebody reads: %v", sealed, err, read)
+	}
+}
+
+// waitForDrop returns when somebody waits for a lock on a table, or ctx ends.
+func (s *shop) waitForDrop(ctx context.Context, table string) {
+	for waiting := 0; waiting == 0; {
+		if err := backoff.Sleep(ctx, 5*time.Millisecond); err != nil {
+			return
+		}
+		// Also when this fails Rotate is seen to end with an error, and not to have sealed.
+		err := s.db.QueryRowContext(ctx, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = to_regclass($1)`, table).Scan(&waiting)
+		if err != nil {
+			return
+		}
 	}
 }
