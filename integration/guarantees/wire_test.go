@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,6 +50,24 @@ type server struct {
 
 	direct *redis.Client
 	cases  int
+	// down is held while the server restarts.
+	down sync.RWMutex
+}
+
+// restart ends every connection, and has who dials again wait: a client tries only three times, and some
+// milliseconds apart.
+func (s *server) restart() error {
+	s.down.Lock()
+	defer s.down.Unlock()
+	s.Close()
+	return s.Restart()
+}
+
+// whenUp dials when the server is there.
+func (s *server) whenUp(ctx context.Context, network, addr string) (net.Conn, error) {
+	s.down.RLock()
+	defer s.down.RUnlock()
+	return new(net.Dialer).DialContext(ctx, network, addr)
 }
 
 func newServer(t *testing.T) *server {
@@ -152,6 +172,7 @@ func (w *wire) through(n int, f wireFault, end ending, v *verdict) (command stri
 	defer proxy.Close()
 	client := redis.NewClient(&redis.Options{
 		Addr: proxy.Addr(), MinRetryBackoff: time.Millisecond, MaxRetryBackoff: 10 * time.Millisecond, DialerRetries: 1,
+		Dialer:      w.server.whenUp,
 		ReadTimeout: time.Minute, WriteTimeout: time.Minute,
 	})
 	defer func() { _ = client.Close() }()
@@ -181,8 +202,7 @@ func (w *wire) wait(s *struck, end ending, told chan error) error {
 	if end == serverRestarts {
 		select {
 		case <-s.hit:
-			w.server.Close()
-			must(w.t, w.server.Restart())
+			must(w.t, w.server.restart())
 		case err := <-told:
 			told <- err
 		}
