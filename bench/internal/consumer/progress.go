@@ -10,7 +10,7 @@ import (
 
 // patience is how long a number of messages may take before the run is given up: something
 // is stuck then.
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 // progress counts the messages that are finished, and wakes who waits for a number of them.
 type progress struct {
