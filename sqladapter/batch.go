@@ -10,8 +10,8 @@ import (
 )
 
 // MarkBatchTx is [Marks.MarkTx] for many keys in one statement, and a second one when
-// there are duplicates. The marks are in the order of the
-// requests.
+// there are duplicates; with MySQL a third one for the results of these. The marks are in the
+// order of the requests.
 //
 // One bad request does not fail the batch: its Mark carries Err, as does a mismatch. A
 // key that occurs twice is marked once; the later ones are duplicates of the first. An
@@ -20,7 +20,9 @@ import (
 //
 // Keys are inserted in the order of their digests, so that overlapping batches wait for
 // each other and do not deadlock. Several calls in one transaction have no common order
-// and still can: that is a [Retryable] error. A batch holds its keys until the
+// and still can: that is a [Retryable] error. So can, with MySQL above READ COMMITTED, transactions
+// that save results and have met duplicates without one: each locks the gap where that would be.
+// [Marks.DoBatch] does not. A batch holds its keys until the
 // transaction ends; a few hundred are the best trade, thousands only hold them longer.
 func (m *Marks) MarkBatchTx(ctx context.Context, tx Tx, reqs []dedup.Request) ([]Mark, error) {
 	if err := m.ready(); err != nil {
@@ -36,18 +38,38 @@ func (m *Marks) MarkBatchTx(ctx context.Context, tx Tx, reqs []dedup.Request) ([
 	if err := m.checkOpen(ctx, tx); err != nil {
 		return nil, unlearnt(err).Err
 	}
-	return m.markBatch(ctx, tx, b)
+	if err := m.markBatch(ctx, tx, b); err != nil {
+		return nil, err
+	}
+	// The caller's snapshot may be older than the results.
+	if err := m.readResults(ctx, tx, b, true); err != nil {
+		return nil, err
+	}
+	return b.marks, nil
 }
 
-func (m *Marks) markBatch(ctx context.Context, tx Tx, b *batch) ([]Mark, error) {
+func (m *Marks) markBatch(ctx context.Context, tx Tx, b *batch) error {
 	for chunk := range slices.Chunk(b.sorted(), m.dialect.chunk) {
-		rows, err := m.settle(ctx, tx, chunk)
+		rows, err := m.settle(ctx, tx, chunk, true)
 		if err != nil {
-			return nil, unlearnt(err).Err
+			return unlearnt(err).Err
 		}
 		b.judge(rows)
 	}
-	return b.marks, nil
+	return nil
+}
+
+// readResults of the duplicates whose marks were read without. Who reads them before the effect reads
+// them locked; afterwards nothing waits that could deadlock, and no lock is needed.
+func (m *Marks) readResults(ctx context.Context, tx Tx, b *batch, locked bool) error {
+	for chunk := range slices.Chunk(b.unread, m.dialect.chunk) {
+		rows, err := queryRows(ctx, tx, m.dialect.results(chunk, locked), len(chunk), (*columns).resultAlone)
+		if err != nil {
+			return unlearnt(err).Err
+		}
+		b.give(rows)
+	}
+	return nil
 }
 
 // batch keeps which requests ask for the same key.
@@ -56,6 +78,8 @@ type batch struct {
 	entries []entry
 	// order has the positions of the good requests, by id; of one id ascending.
 	order []int
+	// unread are the marks of others that came without their results.
+	unread []entry
 }
 
 func (m *Marks) newBatch(reqs []dedup.Request) *batch {
@@ -101,14 +125,33 @@ func (b *batch) forget() {
 	for _, i := range b.order {
 		b.marks[i] = Mark{}
 	}
+	b.unread = b.unread[:0]
 }
 
 // judge: of several requests for an id the first position alone can be the one that runs.
 func (b *batch) judge(rows map[dedup.ID]row) {
 	for n, i := range b.order {
 		e := &b.entries[i]
-		if r, ok := rows[e.id]; ok {
-			b.marks[i] = judge(r, e.fingerprint, r.ours && b.isFirst(n))
+		r, ok := rows[e.id]
+		if !ok {
+			continue
+		}
+		b.marks[i] = judge(r, e.fingerprint, r.ours && b.isFirst(n))
+		if r.unread && !r.ours && b.isFirst(n) {
+			b.unread = append(b.unread, *e)
+		}
+	}
+}
+
+// give the duplicates their results.
+func (b *batch) give(rows []row) {
+	results := make(map[dedup.ID][]byte, len(rows))
+	for _, r := range rows {
+		results[r.id] = r.result
+	}
+	for _, i := range b.order {
+		if result, ok := results[b.entries[i].id]; ok && b.marks[i].Outcome == dedup.Duplicate {
+			b.marks[i].Result = result
 		}
 	}
 }

@@ -75,7 +75,7 @@ func (m *Marks) confirm(ctx context.Context, begin beginner, key string, mark Ma
 		return Undecided, fmt.Errorf("sqladapter: confirm: %w", err)
 	}
 	defer rollback(ctx, tx)
-	rows, err := m.settle(ctx, tx, []entry{e})
+	rows, err := m.settle(ctx, tx, []entry{e}, false)
 	if err != nil {
 		return Undecided, unlearnt(err).Err
 	}

@@ -69,6 +69,11 @@ type dialect struct {
 	// load the rows of these ids as they are committed now: id, stamp, fingerprint, when it
 	// was made and the clock, both in milliseconds, and the result.
 	load func(es []entry) statement
+	// apart is load without the results, of the marks of a batch, and results reads those of
+	// duplicates: id and result, of those that have one; locked as load reads, as they are committed
+	// now. nil where load will do for a batch.
+	apart   func(es []entry) statement
+	results func(es []entry, locked bool) statement
 	// earlier is load for those that were there before the table of insert was; nil where load
 	// finds them, too.
 	earlier func(es []entry) statement

@@ -22,11 +22,17 @@ const mysqlNow = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV
 // would not see what was committed after the transaction's snapshot. Without FORCE INDEX a
 // batch that is a good part of the table is read by a scan, which locks rows of others on
 // its way: sorted batches would deadlock.
+//
+// Above READ COMMITTED a locking read of a row that is absent locks the gap where it would be: two
+// that have done so may both have it, and then neither can insert there. So the results of a batch
+// are read apart from its marks, and never of those that it has just made, which have none yet.
 func newMySQL(t tableName, window time.Duration) *dialect {
 	const now = mysqlNow
 	into := `INSERT INTO ` + t.full + ` (id, owner, fingerprint) VALUES `
-	from := `SELECT m.id, m.owner, m.fingerprint, m.created_at, ` + now + `, r.result FROM ` + t.full + ` AS m FORCE INDEX (PRIMARY)` +
-		` LEFT JOIN ` + t.results + ` AS r FORCE INDEX (PRIMARY) ON r.id = m.id WHERE m.id IN (`
+	const share = ` LOCK IN SHARE MODE`
+	marks := `SELECT m.id, m.owner, m.fingerprint, m.created_at, ` + now
+	of := ` FROM ` + t.full + ` AS m FORCE INDEX (PRIMARY)`
+	from := marks + `, r.result` + of + ` LEFT JOIN ` + t.results + ` AS r FORCE INDEX (PRIMARY) ON r.id = m.id WHERE m.id IN (`
 	return &dialect{
 		form: `SELECT id, owner, created_at, fingerprint FROM ` + t.full + ` WHERE 1 = 0`,
 		raise: `INSERT INTO ` + t.meta + ` (one, window_ms) VALUES (1, ` + windowText(window) + `)` +
@@ -45,7 +51,17 @@ func newMySQL(t tableName, window time.Duration) *dialect {
 		counts: true,
 		salt:   63,
 		load: func(es []entry) statement {
-			return statement{text: from + idLiterals(es) + `) LOCK IN SHARE MODE`}
+			return statement{text: from + idLiterals(es) + `)` + share}
+		},
+		apart: func(es []entry) statement {
+			return statement{text: marks + of + ` WHERE m.id IN (` + idLiterals(es) + `)` + share}
+		},
+		results: func(es []entry, locked bool) statement {
+			text := `SELECT r.id, r.result FROM ` + t.results + ` AS r FORCE INDEX (PRIMARY) WHERE r.id IN (` + idLiterals(es) + `)`
+			if locked {
+				text += share
+			}
+			return statement{text: text}
 		},
 		peek:   func(es []entry) statement { return statement{text: from + idLiterals(es) + `)`} },
 		window: `SELECT window_ms FROM ` + t.meta,

@@ -99,12 +99,14 @@ func (m *Marks) do(
 // a COMMIT was lost. Whoever calls again with each key alone finds the one that always fails.
 //
 // Keys are marked in one order everywhere, so batches that overlap wait for each other and
-// do not deadlock over their marks. effect can still deadlock over its own rows, which is
+// do not deadlock over their marks, nor over the results that effect saves, at any isolation
+// level. effect can still deadlock over its own rows, which is
 // run again as in Do. An empty batch, and one of bad keys alone, begin no transaction.
 //
 // The scope of the options holds for all keys; a fingerprint is a [*dedup.InputError],
 // because it is of one payload: [Marks.MarkBatchTx] takes one for each. Four round trips
-// and those of effect, one more when some are duplicates.
+// and those of effect, one more when some are duplicates; with MySQL another one then, after effect,
+// for their results.
 func (m *Marks) DoBatch(
 	ctx context.Context, db *sql.DB, keys []string, effect func(ctx context.Context, tx *sql.Tx, first []int) error, opts ...dedup.Option,
 ) ([]Mark, error) {
@@ -131,21 +133,34 @@ func (m *Marks) doBatch(
 	err = transact(ctx, begin, func(tx transaction, before error) (write bool, err error) {
 		ended.note(before, b.marks...)
 		b.forget()
-		if _, err := m.markBatch(ctx, tx, b); err != nil {
+		if err := m.markBatch(ctx, tx, b); err != nil {
 			return false, err
 		}
 		if err := ended.check(b.marks...); err != nil {
 			return false, err
 		}
-		if first := firsts(b.marks); len(first) > 0 {
-			return true, effect(ctx, tx, first)
+		first := firsts(b.marks)
+		if len(first) > 0 {
+			if err := effect(ctx, tx, first); err != nil {
+				return false, err
+			}
 		}
-		return false, nil
+		return len(first) > 0, m.lateResults(ctx, tx, b)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return b.marks, nil
+}
+
+// lateResults are read after the effect. By then nothing can have begun to read before all the marks
+// were there: so what is read without locks is what is committed, and with SERIALIZABLE, which
+// locks by itself, nobody is waited for afterwards.
+func (m *Marks) lateResults(ctx context.Context, tx transaction, b *batch) error {
+	if err := m.readResults(ctx, tx, b, false); err != nil {
+		return m.whetherEnded(ctx, tx, err)
+	}
+	return nil
 }
 
 // batchOf is the batch of these keys, under the same options.

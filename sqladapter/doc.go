@@ -52,8 +52,10 @@
 // [Retryable]: nothing is recorded, but what has been written since then stays. MarkTx refuses a
 // transaction that is not open.
 //
-// MySQL and MariaDB: any level but READ COMMITTED locks gaps, so that level has the fewest
-// deadlocks. The lock wait timeout, 50 s by default, bounds the wait and is answered with
+// MySQL and MariaDB: Do and DoBatch have no deadlocks over marks and results at any level. For a
+// transaction of the caller's own that saves results READ COMMITTED is the level to use: above it
+// whoever meets a duplicate without a result locks the gap where that would be, and two who have
+// that lock, and want to save one there, deadlock. The lock wait timeout, 50 s by default, bounds the wait and is answered with
 // [dedup.ErrInFlight]; it undoes its statement alone. After a deadlock the server has rolled
 // back, and *sql.Tx does not know: the next statement would be committed by itself. So roll
 // back after every error. Do sees to all that, whatever the effect does with an error;

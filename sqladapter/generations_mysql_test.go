@@ -26,7 +26,7 @@ func TestGoldenMySQLGenerations(t *testing.T) {
 	d, g := m.dialect, newTurns(m.table)
 	two := make([]entry, 2)
 	parts := []string{d.kind, m.Schema(), d.insert(two[:1], 1).text, d.insert(two, 1).text, d.earlier(two[:1]).text,
-		d.load(two[:1]).text, d.save(entry{}, nil).text, d.peek(two[:1]).text, m.stageText(g), g.newest(), m.rotatorLock()}
+		d.load(two[:1]).text, d.apart(two[:1]).text, d.results(two[:1], true).text, d.save(entry{}, nil).text, d.peek(two[:1]).text, m.stageText(g), g.newest(), m.rotatorLock()}
 	parts = append(parts, g.preparing()...)
 	parts = append(parts, g.rename(), g.date(), g.drop(g.gone))
 	wantGolden(t, "mysql_generations", parts)
@@ -73,14 +73,14 @@ func TestMySQLEarlier(t *testing.T) {
 		return st
 	}
 	insert := step{like: `INSERT INTO ` + g.open.marks, exec: func(string) int64 { return 0 }}
-	tx, _ := beginScript(t, append(isOpen(), insert, load(sealed, g.sealed.marks, 3), load(open, g.open.marks, 2))...)
+	tx, _ := beginScript(t, append(isOpen(), insert, load(sealed, g.sealed.marks, 3), load(open, g.open.marks, 2), open.results(true, "a", "b"))...)
 	marks, err := m.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "a"}, {Key: "old"}, {Key: "b"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, mark := range marks {
-		if mark.Outcome != dedup.Duplicate {
-			t.Errorf("item %d: %v", i, mark.Outcome)
+		if mark.Outcome != dedup.Duplicate || (i != 1) != (mark.Result != nil) {
+			t.Errorf("item %d: %v, %q", i, mark.Outcome, mark.Result)
 		}
 	}
 }

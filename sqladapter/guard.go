@@ -17,6 +17,7 @@ import (
 // is in no transaction, or in a new one. A savepoint tells: it is gone with its transaction.
 const (
 	setGuard, releaseGuard = `SAVEPOINT onceward_guard`, `RELEASE SAVEPOINT onceward_guard`
+	undoGuard              = `ROLLBACK TO SAVEPOINT onceward_guard`
 	// Outside of a transaction this savepoint is gone before it can be released. It has a name
 	// of its own: one that is set again replaces the first.
 	setOpen, releaseOpen = `SAVEPOINT onceward_open`, `RELEASE SAVEPOINT onceward_open`
@@ -99,6 +100,19 @@ func checkOpen(ctx context.Context, tx Tx, g guard) error {
 	_, err := exec(ctx, tx, statement{text: releaseOpen})
 	if sqlerr.NoSavepoint(err) {
 		return errNotOpen
+	}
+	return err
+}
+
+// whetherEnded looks, for an error of ours that follows the effect, whether that has ended its
+// transaction: then its marks may be committed, and only another try would tell them from those of
+// an effect that is done.
+func (m *Marks) whetherEnded(ctx context.Context, tx transaction, err error) error {
+	if m.dialect.guard != guardMySQL {
+		return err
+	}
+	if _, gone := exec(ctx, tx, statement{text: undoGuard}); sqlerr.NoSavepoint(gone) {
+		return fmt.Errorf("%w: %w", errRolledBack, err)
 	}
 	return err
 }

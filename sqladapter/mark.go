@@ -71,7 +71,7 @@ func (m *Marks) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Opt
 }
 
 func (m *Marks) mark(ctx context.Context, tx Tx, e entry) (Mark, error) {
-	rows, err := m.settle(ctx, tx, []entry{e})
+	rows, err := m.settle(ctx, tx, []entry{e}, false)
 	if err != nil {
 		mark := unlearnt(err)
 		return mark, mark.Err
@@ -114,26 +114,27 @@ func (m *Marks) digest(req dedup.Request) (entry, error) {
 }
 
 // settle inserts the entries that are absent and returns the row of each, whoever wrote
-// it. The entries have distinct ids, in ascending order.
+// it. The entries have distinct ids, in ascending order. Those of a batch may come without
+// their results: see readResults.
 //
 // Insert and load are two statements on purpose. In PostgreSQL one statement sees one
 // snapshot: an INSERT that waited for another transaction and a SELECT beside it, in
 // one WITH, would not show the other's row. The second statement has a new snapshot.
-func (m *Marks) settle(ctx context.Context, tx Tx, left []entry) (map[dedup.ID]row, error) {
+func (m *Marks) settle(ctx context.Context, tx Tx, left []entry, batch bool) (map[dedup.ID]row, error) {
 	found := make(map[dedup.ID]row, len(left))
 	salt := newSalt(m.dialect.salt)
 	d, err := m.statements(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
-	loaded := func(load func([]entry) statement) func() ([]row, error) {
-		return func() ([]row, error) { return queryRows(ctx, tx, load(left), len(left), (*columns).loaded) }
+	read := func(l loading) func() ([]row, error) {
+		return func() ([]row, error) { return queryRows(ctx, tx, l.of(left), len(left), l.row) }
 	}
 	asks := []func() ([]row, error){func() ([]row, error) { return d.insertRows(ctx, tx, left, salt) }}
 	if d.earlier != nil {
-		asks = append(asks, loaded(d.earlier))
+		asks = append(asks, read(loading{d.earlier, (*columns).loaded}))
 	}
-	asks = append(asks, loaded(d.load))
+	asks = append(asks, read(d.loading(batch)))
 	for range maxRounds {
 		for _, ask := range asks {
 			rows, err := ask()
@@ -154,6 +155,19 @@ func (m *Marks) settle(ctx context.Context, tx Tx, left []entry) (map[dedup.ID]r
 		// Retention deleted a row between the two statements: insert again.
 	}
 	return nil, fmt.Errorf("%w: %d marks appeared and vanished %d times", dedup.ErrUnknown, len(left), maxRounds)
+}
+
+// loading is a statement that returns rows, and how they are read.
+type loading struct {
+	of  func([]entry) statement
+	row func(*columns, Rows, *row) error
+}
+
+func (d *dialect) loading(batch bool) loading {
+	if batch && d.apart != nil {
+		return loading{d.apart, (*columns).apart}
+	}
+	return loading{d.load, (*columns).loaded}
 }
 
 func missing(es []entry, found map[dedup.ID]row) []entry {

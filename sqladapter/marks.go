@@ -47,10 +47,11 @@ type Config struct {
 	// ResultLimit bounds what [Marks.SaveResultTx] keeps, in bytes. Default: 262144, which is
 	// 256 KiB.
 	ResultLimit int
-	// Isolation of the transactions that [Marks.Do] and [Marks.DoBatch] begin. Above READ
-	// COMMITTED concurrent duplicates fail with serialization errors, and are run again. It
-	// must be zero for SQLite, which has one level. Default: [sql.LevelDefault], what the
-	// database or the connection has set.
+	// Isolation of the transactions that [Marks.Do] and [Marks.DoBatch] begin: what the effect
+	// needs. Marks are right at every level. With PostgreSQL concurrent duplicates fail above READ
+	// COMMITTED with serialization errors, and are run again. With MySQL nothing fails, and
+	// READ COMMITTED locks the least. It must be zero for SQLite, which has one level. Default:
+	// [sql.LevelDefault], what the database or the connection has set, in MySQL REPEATABLE READ.
 	Isolation sql.IsolationLevel
 }
 

@@ -72,7 +72,29 @@ func (m *mysqlTable) load() step {
 	return step{like: `LOCK IN SHARE MODE`, text: func(text string) (rows [][]driver.Value) {
 		for _, id := range mysqlIDs(m.t, text) {
 			if owner, found := m.owner[string(id)]; found {
-				rows = append(rows, []driver.Value{id, owner, nil, int64(1000), int64(4000), nil})
+				row := []driver.Value{id, owner, nil, int64(1000), int64(4000), nil}
+				rows = append(rows, row[:5+strings.Count(text, "r.result")])
+			}
+		}
+		return rows
+	}}
+}
+
+// results returns one for each id, which must be those of these keys.
+func (m *mysqlTable) results(locked bool, keys ...string) step {
+	return step{like: `SELECT r.id, r.result`, text: func(text string) (rows [][]driver.Value) {
+		if strings.HasSuffix(text, `LOCK IN SHARE MODE`) != locked {
+			m.t.Errorf("want locks: %v; %s", locked, text)
+		}
+		asked := mysqlIDs(m.t, text)
+		for _, id := range asked {
+			rows = append(rows, []driver.Value{id, []byte("result")})
+		}
+		marks := newMarks(m.t, MySQL)
+		for _, key := range keys {
+			e, err := marks.entry(key, nil)
+			if err != nil || len(asked) != len(keys) || !slices.ContainsFunc(asked, func(id []byte) bool { return string(id) == string(e.id[:]) }) {
+				m.t.Errorf("results of %x are read, want those of %q, %v", asked, keys, err)
 			}
 		}
 		return rows
@@ -135,16 +157,62 @@ func TestMySQLMarkTx(t *testing.T) {
 func TestMySQLMarkBatchTx(t *testing.T) {
 	m := newMarks(t, MySQL)
 	table := newMySQLTable(t, m, "b", "d")
-	tx, _ := beginScript(t, append(isOpen(), table.insert(), table.load())...)
+	tx, _ := beginScript(t, append(isOpen(), table.insert(), table.load(), table.results(true, "b", "d"))...)
 	marks, err := m.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "a"}, {Key: "b"}, {Key: "c"}, {Key: "d"}, {Key: "a"}, {Key: ""}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Acquired, dedup.Duplicate, dedup.Duplicate, dedup.Unknown}
 	for i, mark := range marks {
-		if mark.Outcome != want[i] {
-			t.Errorf("item %d: %v, want %v", i, mark.Outcome, want[i])
+		if theirs := i == 1 || i == 3; mark.Outcome != want[i] || theirs != (mark.Result != nil) {
+			t.Errorf("item %d: %v with %q, want %v", i, mark.Outcome, mark.Result, want[i])
 		}
+	}
+}
+
+// Prevents: a look for results that are not there, in the midst of a transaction that goes on. It
+// locks gaps in which others want to insert theirs.
+func TestMySQLDoBatchReadsResultsLast(t *testing.T) {
+	m := newMarks(t, MySQL)
+	table := newMySQLTable(t, m, "b")
+	steps := guarded(table.insert(), table.load(), step{query: "effect"}, table.results(false, "b"), step{query: releaseGuard}, step{query: autocommitBack})
+	db, _ := openScript(t, steps...)
+	marks, err := m.DoBatch(t.Context(), db, []string{"a", "b", "b"}, func(ctx context.Context, tx *sql.Tx, _ []int) error {
+		_, err := tx.ExecContext(ctx, "effect")
+		return err
+	})
+	if err != nil || !marks[0].First() || marks[0].Result != nil || string(marks[1].Result) != "result" || string(marks[2].Result) != "result" {
+		t.Errorf("DoBatch = %v, %v", marks, err)
+	}
+}
+
+// Prevents: half an effect that has committed itself, by LOCK TABLES, is taken for done, when it is the
+// results of duplicates that cannot be read after it (1100).
+func TestMySQLResultsAfterHalfAnEffect(t *testing.T) {
+	m := newMarks(t, MySQL)
+	refused, back := step{like: `SELECT r.id, r.result`, err: mysqlError(1100)}, step{query: autocommitBack}
+	for name, tt := range map[string]struct {
+		undo      error
+		again     bool
+		permanent bool
+	}{
+		"the transaction is there": {},
+		"it has ended":             {undo: mysqlError(1305), again: true, permanent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				table := newMySQLTable(t, m, "b") // keeps what was rolled back
+				steps := guarded(table.insert(), table.load(), refused, step{query: undoGuard, err: tt.undo}, back)
+				if tt.again {
+					steps = append(steps, guarded(table.insert(), table.load(), back)...)
+				}
+				db, s := openScript(t, steps...)
+				_, err := m.DoBatch(t.Context(), db, []string{"a", "b"}, func(context.Context, *sql.Tx, []int) error { return nil })
+				if err == nil || dedup.IsPermanent(err) != tt.permanent || errors.Is(err, errCommittedItself) != tt.permanent || s.committed != 0 {
+					t.Errorf("DoBatch = %v", err)
+				}
+			})
+		})
 	}
 }
 

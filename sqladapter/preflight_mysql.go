@@ -46,7 +46,10 @@ func mysqlSettings(settings map[string]string) (found []Finding) {
 	}
 	level := cmp.Or(settings["transaction_isolation"], settings["tx_isolation"]) // MariaDB has the second, or both
 	if level == "REPEATABLE-READ" || level == "SERIALIZABLE" {
-		found = append(found, finding(CodeIsolation, "the isolation of transactions is %s", level))
+		f := finding(CodeIsolation, "the isolation of transactions is %s", level)
+		f.Why = "more is locked, gaps too; transactions of your own that save results, and meet duplicates without one, can deadlock"
+		f.Fix = "begin those at READ COMMITTED, or set it as the default; Do and DoBatch need neither"
+		found = append(found, f)
 	}
 	return found
 }

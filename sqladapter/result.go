@@ -18,6 +18,8 @@ import (
 // transaction usable. It cannot tell who made the mark: not to call it for a duplicate is up
 // to the caller. After any other error roll back, as for MarkTx.
 //
+// With MySQL a transaction of the caller's own should be READ COMMITTED: see [Marks.MarkBatchTx].
+//
 // Scope of the options counts, as in MarkTx. One round trip. The load that tells of
 // duplicates brings the results: bound the batch where they are large.
 func (m *Marks) SaveResultTx(ctx context.Context, tx Tx, key string, result []byte, opts ...dedup.Option) error {

@@ -18,6 +18,8 @@ type row struct {
 	at          time.Time
 	age         time.Duration
 	result      []byte
+	// unread says that the result, if there is one, was not asked for.
+	unread bool
 	// ours says that this very call has inserted the row. A row that was found is never
 	// ours, whatever its stamp: another statement may have drawn the same bits.
 	ours bool
@@ -95,12 +97,39 @@ func (c *columns) loaded(rows Rows, r *row) error {
 	if err := rows.Scan(&c.id, &c.stamp, &c.fingerprint, &c.at, &c.now, &r.result); err != nil {
 		return err
 	}
-	if len(r.result) == 0 {
-		r.result = nil // some drivers do not tell an empty one from NULL
+	return c.found(r)
+}
+
+// apart reads a row that was found, without its result.
+func (c *columns) apart(rows Rows, r *row) error {
+	if err := rows.Scan(&c.id, &c.stamp, &c.fingerprint, &c.at, &c.now); err != nil {
+		return err
 	}
+	r.unread = true
+	return c.found(r)
+}
+
+func (c *columns) found(r *row) error {
 	r.stamp, r.at = c.stamp, time.UnixMilli(c.at).UTC()
 	r.age = max(0, time.Duration(c.now-c.at)*time.Millisecond)
+	r.setResult()
 	return r.setColumns(c.id, c.fingerprint)
+}
+
+// resultAlone reads an id and its result.
+func (c *columns) resultAlone(rows Rows, r *row) error {
+	if err := rows.Scan(&c.id, &r.result); err != nil {
+		return err
+	}
+	r.setResult()
+	return r.setColumns(c.id, nil)
+}
+
+// setResult makes an empty one none: some drivers do not tell it from NULL.
+func (r *row) setResult() {
+	if len(r.result) == 0 {
+		r.result = nil
+	}
 }
 
 // idAlone reads nothing else.

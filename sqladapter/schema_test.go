@@ -29,6 +29,9 @@ func TestGoldenSQL(t *testing.T) {
 			parts := []string{m.Schema(), sql.raise}
 			parts = append(parts, insertText(m), loadText(m), insertManyText(m), loadManyText(m), peek(m), sql.window, sql.setWindow, sql.expire, sql.save(entry{}, []byte("result")).text)
 			parts = append(parts, sql.forget(make([]entry, 2))...)
+			if two := make([]entry, 2); sql.apart != nil {
+				parts = append(parts, sql.apart(two).text, sql.results(two, true).text, sql.results(two, false).text)
+			}
 			wantGolden(t, d.String(), parts)
 		})
 	}

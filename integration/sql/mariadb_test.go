@@ -16,7 +16,8 @@ import (
 )
 
 // TestMariaDBIsolation: at every level a transaction whose snapshot is older than the
-// winner's commit is told the truth, with the result. A plain read would not see the row.
+// winner's commit is told the truth, with the result, in a batch as well. A plain read would not
+// see the row.
 func TestMariaDBIsolation(t *testing.T) {
 	for _, e := range []engine{mariadb(), inGenerations(mariadb())} {
 		for _, level := range levels(e.dialect) {
@@ -27,12 +28,18 @@ func TestMariaDBIsolation(t *testing.T) {
 				if _, err := loser.ExecContext(t.Context(), `SELECT window_ms FROM "`+s.table+`_meta"`); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := s.saves(t.Context(), "m", []byte("receipt")); err != nil {
-					t.Fatal(err)
+				for _, message := range []string{"m", "n"} {
+					if _, err := s.saves(t.Context(), message, []byte("receipt")); err != nil {
+						t.Fatal(err)
+					}
 				}
 				mark, err := s.marks.MarkTx(t.Context(), loser, "m")
 				if err != nil || mark.Outcome != dedup.Duplicate || string(mark.Result) != "receipt" {
 					t.Errorf("loser: %v %q, %v", mark.Outcome, mark.Result, err)
+				}
+				marks, err := s.marks.MarkBatchTx(t.Context(), loser, requests([]string{"n", "new"}))
+				if err != nil || marks[0].Outcome != dedup.Duplicate || string(marks[0].Result) != "receipt" || !marks[1].First() {
+					t.Errorf("loser, in a batch: %v, %v", marks, err)
 				}
 				if err := loser.Rollback(); err != nil {
 					t.Error(err)

@@ -51,6 +51,10 @@ SELECT m.id, m.owner, m.fingerprint, m.created_at, TIMESTAMPDIFF(MICROSECOND, '1
 
 SELECT m.id, m.owner, m.fingerprint, m.created_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000, r.result FROM `Shop`.`marks_open` AS m FORCE INDEX (PRIMARY) LEFT JOIN `Shop`.`marks_open_results` AS r FORCE INDEX (PRIMARY) ON r.id = m.id WHERE m.id IN (x'00000000000000000000000000000000') LOCK IN SHARE MODE
 
+SELECT m.id, m.owner, m.fingerprint, m.created_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 FROM `Shop`.`marks_open` AS m FORCE INDEX (PRIMARY) WHERE m.id IN (x'00000000000000000000000000000000') LOCK IN SHARE MODE
+
+SELECT r.id, r.result FROM `Shop`.`marks_open_results` AS r FORCE INDEX (PRIMARY) WHERE r.id IN (x'00000000000000000000000000000000') LOCK IN SHARE MODE
+
 INSERT INTO `Shop`.`marks_open_results` (id, result) SELECT m.id, x'' FROM `Shop`.`marks_open` AS m WHERE m.id = x'00000000000000000000000000000000' ON DUPLICATE KEY UPDATE `Shop`.`marks_open_results`.id = `Shop`.`marks_open_results`.id
 
 (SELECT m.id, m.owner, m.fingerprint, m.created_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000, r.result FROM `Shop`.`marks_open` AS m FORCE INDEX (PRIMARY) LEFT JOIN `Shop`.`marks_open_results` AS r FORCE INDEX (PRIMARY) ON r.id = m.id WHERE m.id IN (x'00000000000000000000000000000000')) UNION ALL (SELECT m.id, m.owner, m.fingerprint, m.created_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000, r.result FROM `Shop`.`marks_sealed` AS m FORCE INDEX (PRIMARY) LEFT JOIN `Shop`.`marks_sealed_results` AS r FORCE INDEX (PRIMARY) ON r.id = m.id WHERE m.id IN (x'00000000000000000000000000000000'))

@@ -1,0 +1,215 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// A clerk delivers batches whose effects keep results, and sees every transaction that is begun.
+type clerk struct {
+	*shop
+	begun atomic.Int64
+}
+
+// mariadbClerk has the marks of an engine on MariaDB at a level, through a driver that tells.
+func mariadbClerk(t *testing.T, e engine, level sql.IsolationLevel) *clerk {
+	t.Helper()
+	s := *newShop(t, e, func(c *sqladapter.Config) { c.Isolation = level }) // which cleans up by itself
+	c := &clerk{shop: &s}
+	c.db = openTold(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), nil), func(what string, do func() error) error {
+		if what == "begin" {
+			c.begun.Add(1)
+		}
+		return do()
+	})
+	c.db.SetMaxIdleConns(32)
+	return c
+}
+
+func receipt(message string) string { return "receipt of " + message }
+
+// saved is the effect of the firsts, a receipt for each but those that begin with "bare".
+func (c *clerk) saved(ctx context.Context, tx *sql.Tx, firsts []string) error {
+	if err := c.effectOf(ctx, tx, firsts); err != nil {
+		return err
+	}
+	for _, message := range firsts {
+		if message[:4] == "bare" {
+			continue
+		}
+		if err := c.marks.SaveResultTx(ctx, tx, message, []byte(receipt(message))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// byDoBatch and byHand deliver once; a duplicate without its receipt is an error.
+func (c *clerk) byDoBatch(ctx context.Context, batch []string) error {
+	marks, err := c.marks.DoBatch(ctx, c.db, batch, func(ctx context.Context, tx *sql.Tx, first []int) error {
+		return c.saved(ctx, tx, pick(batch, first))
+	})
+	return errors.Join(err, wantReceipts(batch, marks))
+}
+
+func (c *clerk) byHand(ctx context.Context, batch []string) error {
+	return c.inTx(ctx, func(tx *sql.Tx) error {
+		marks, err := c.marks.MarkBatchTx(ctx, tx, requests(batch))
+		if err != nil {
+			return err
+		}
+		var firsts []string
+		for i, mark := range marks {
+			if mark.First() {
+				firsts = append(firsts, batch[i])
+			}
+		}
+		return errors.Join(wantReceipts(batch, marks), c.saved(ctx, tx, firsts))
+	})
+}
+
+func wantReceipts(batch []string, marks []sqladapter.Mark) error {
+	for i, mark := range marks {
+		want := receipt(batch[i])
+		if mark.First() || batch[i][:4] == "bare" {
+			want = ""
+		}
+		if mark.Err != nil || string(mark.Result) != want {
+			return fmt.Errorf("%s is %v with %q, %w; want %q", batch[i], mark.Outcome, mark.Result, mark.Err, want)
+		}
+	}
+	return nil
+}
+
+// TestCrowdKeepsResults: workers whose batches keep results begin each of them once, at every level
+// of MariaDB: in batches that overlap, and in those that have nothing in common but that there is
+// something old in each. Prevents deadlocks: above READ COMMITTED a look for a result that is not
+// there locks the gap where it would be, against what others insert, and all of them look.
+func TestCrowdKeepsResults(t *testing.T) {
+	for _, e := range []engine{mariadb(), inGenerations(mariadb())} {
+		for _, level := range append(levels(e.dialect), sql.LevelDefault) {
+			t.Run(e.name+"/"+level.String(), func(t *testing.T) {
+				t.Run("overlapping", func(t *testing.T) { overlapping(t, mariadbClerk(t, e, level)) })
+				t.Run("disjoint", func(t *testing.T) { disjoint(t, mariadbClerk(t, e, level), messages(100), true) })
+				// In a transaction of the caller's own the results are wanted before the effect.
+				bare := make([]string, 100)
+				for i := range bare {
+					bare[i] = fmt.Sprint("bare ", i)
+				}
+				t.Run("beside bare ones", func(t *testing.T) {
+					disjoint(t, mariadbClerk(t, e, level), bare, level == sql.LevelReadCommitted)
+				})
+			})
+		}
+	}
+}
+
+const clerks, clerkBatch = 8, 32
+
+// crowd delivers by both ways, or by DoBatch alone.
+func (c *clerk) crowd(both bool) crowd {
+	return crowd{workers: clerks, batch: clerkBatch, deliver: func(ctx context.Context, worker int, batch []string) error {
+		if both && worker%2 == 1 {
+			return c.byHand(ctx, batch)
+		}
+		return c.byDoBatch(ctx, batch)
+	}}
+}
+
+func overlapping(t *testing.T, c *clerk) {
+	all := messages(640)
+	met := c.crowd(true).run(t, all, 5)
+	c.wantNoRepetition(t, met, clerks*len(all)/clerkBatch)
+	c.wantEffects(t, all)
+}
+
+// disjoint has batches of new messages, and one old one in each.
+func disjoint(t *testing.T, c *clerk, old []string, both bool) {
+	const batches = 20
+	if err := c.byDoBatch(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	c.begun.Store(0)
+	var met toll
+	var wg sync.WaitGroup
+	batch := func(worker, n int) []string {
+		mixed := []string{old[(worker*batches+n)%len(old)]}
+		for i := range clerkBatch - 1 {
+			mixed = append(mixed, fmt.Sprintf("new %d of %d by %d", i, n, worker))
+		}
+		return mixed
+	}
+	all := old
+	for w := range clerks {
+		for n := range batches {
+			all = append(all, batch(w, n)[1:]...)
+		}
+		wg.Go(func() {
+			for n := 0; n < batches && c.crowd(both).untilAcknowledged(t, w, batch(w, n), &met); n++ {
+			}
+		})
+	}
+	wg.Wait()
+	c.wantNoRepetition(t, &met, clerks*batches)
+	c.wantEffects(t, all)
+}
+
+func (c *clerk) wantNoRepetition(t *testing.T, met *toll, deliveries int) {
+	t.Helper()
+	if again := c.begun.Load() - int64(deliveries); again != 0 || met.failed.Load() != 0 {
+		t.Errorf("%d deliveries: %d transactions were begun again, %d deliveries failed, %d of them by deadlocks",
+			deliveries, again-met.failed.Load(), met.failed.Load(), met.deadlocks.Load())
+	}
+}
+
+// TestResultsHoldNobodyUp: while a batch with duplicates is open nobody waits who keeps the result of
+// another message. The table of results is empty or has one row: the gaps are wide.
+func TestResultsHoldNobodyUp(t *testing.T) {
+	for _, e := range []engine{mariadb(), inGenerations(mariadb())} {
+		for _, level := range levels(e.dialect) {
+			for _, old := range []string{"message", "bare"} {
+				t.Run(e.name+"/"+level.String()+"/"+old, func(t *testing.T) {
+					c := mariadbClerk(t, e, level)
+					if err := c.byDoBatch(t.Context(), []string{old}); err != nil {
+						t.Fatal(err)
+					}
+					other := *c.shop
+					other.db = c.impatient(t)
+					others := 0
+					beside := func() error {
+						for range 8 {
+							others++
+							if _, err := other.saves(t.Context(), fmt.Sprint("other ", others), []byte("x")); err != nil {
+								return fmt.Errorf("beside a duplicate: %w", err)
+							}
+						}
+						return nil
+					}
+					marks, err := c.marks.DoBatch(t.Context(), c.db, []string{old, "new 1"}, func(context.Context, *sql.Tx, []int) error { return beside() })
+					if err != nil || marks[0].Outcome != dedup.Duplicate || !marks[1].First() {
+						t.Errorf("DoBatch: %v, %v", marks, err)
+					}
+					if old == "bare" && level != sql.LevelReadCommitted {
+						return // its caller wants the result before the effect, from whatever snapshot
+					}
+					tx := begin(t, c.db, level)
+					if marks, err = c.marks.MarkBatchTx(t.Context(), tx, requests([]string{old, "new 2"})); err != nil || !marks[1].First() {
+						t.Fatal(marks, err)
+					}
+					if err := beside(); err != nil {
+						t.Error("MarkBatchTx:", err)
+					}
+				})
+			}
+		}
+	}
+}
