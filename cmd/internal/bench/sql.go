@@ -22,8 +22,6 @@ type onSQL struct {
 	result []byte
 	marks  *sqladapter.Marks
 	insert string
-	// isolation is the level to use: others have the batches of MySQL deadlock over gaps.
-	isolation sql.IsolationLevel
 }
 
 func newSQL(o *Options, name string) (*onSQL, error) {
@@ -34,11 +32,8 @@ func newSQL(o *Options, name string) (*onSQL, error) {
 	db.SetMaxOpenConns(o.Workers + 1)
 	db.SetMaxIdleConns(o.Workers + 1)
 	s := &onSQL{o: o, db: db, table: name, result: noise(o.Result)}
-	if o.Server.Dialect() != sqladapter.SQLite {
-		s.isolation = sql.LevelReadCommitted
-	}
 	s.marks, err = sqladapter.New(sqladapter.Config{
-		Dialect: o.Server.Dialect(), Namespace: "bench", Schema: o.Schema, Table: s.table, ResultLimit: max(o.Result, 1), Isolation: s.isolation,
+		Dialect: o.Server.Dialect(), Namespace: "bench", Schema: o.Schema, Table: s.table, ResultLimit: max(o.Result, 1),
 	})
 	if err != nil {
 		_ = db.Close()
@@ -231,7 +226,7 @@ func (s *onSQL) id(id []byte) any {
 }
 
 func (s *onSQL) bareTx(ctx context.Context, args []any, fresh int64) error {
-	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: s.isolation})
+	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
