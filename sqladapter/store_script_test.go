@@ -48,7 +48,7 @@ func storeTexts(s *Store) []string {
 	texts := []string{s.Schema(), d.begin()}
 	for _, st := range []statement{
 		d.insert(ids), d.load(ids, false), d.load(ids, true), d.save([]*claimRow{{}, {}}), d.remove(ids),
-		d.due(true, 9), d.due(false, 9), d.page(dedup.ID{}, "1, 5", 9), {d.clock(), nil}, d.scan(7, 9), {d.forgot(), nil}, {d.countForgets(), nil},
+		d.due(true, 9), d.due(false, 9), d.page(dedup.ID{}, "1, 5", 9), d.page(dedup.ID{}, "1", 9), {d.clock(), nil}, d.scan(7, 9), {d.forgot(), nil}, {d.countForgets(), nil},
 	} {
 		texts = append(texts, st.text)
 	}

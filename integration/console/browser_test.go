@@ -280,6 +280,36 @@ func TestBrowserChanges(t *testing.T) {
 	b.quiet()
 }
 
+// TestBrowserFurther: in a Redis full of keys of others, somebody without a mouse looks further until there are no more.
+func TestBrowserFurther(t *testing.T) {
+	r, proxy := crowdedRig(t)
+	b := openBrowser(t)
+	for _, page := range []string{"inflight", ""} {
+		for _, scheme := range []string{"dark", "light"} {
+			for _, width := range []int{narrow, wide} {
+				b.look(width, 480, scheme)
+				b.open(r.url + page)
+				b.accessible(fmt.Sprint("a part of ", page, " ", scheme, " ", width))
+				if width == wide && scheme == "light" && page == "inflight" {
+					keep(t, "further", b.shot(width))
+				}
+			}
+		}
+	}
+	b.open(r.url + "inflight")
+	b.walk("a part of inflight")
+	proxy.SetRules()
+	for range 100 {
+		if strings.Contains(eval[string](b, `document.body.innerText`), "Looked at all of about") {
+			b.quiet()
+			return
+		}
+		b.tabTo("Look further")
+		b.loads(func() { b.press("Enter") })
+	}
+	t.Errorf("the page says %q", eval[string](b, `document.body.innerText`))
+}
+
 // TestBrowserOtherSite: a page of another site sends the form with all its fields. It comes without the cookie, and
 // is refused.
 func TestBrowserOtherSite(t *testing.T) {

@@ -27,6 +27,7 @@ import (
 
 	"github.com/onceward/onceward/console"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisproxy"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
@@ -250,6 +251,54 @@ func TestStores(t *testing.T) {
 			}
 			r.shows("change?do=forget&id="+id("flying"), nil, 409, "in flight")
 		})
+	}
+}
+
+// crowdedRig is a rig in a Redis with many keys of others that is slow to tell its names.
+func crowdedRig(t *testing.T) (*rig, *redisproxy.Proxy) {
+	t.Helper()
+	addr := servertest.Private(t, servertest.KindRedis).Addr
+	proxy := redisproxy.Start(t, addr)
+	client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: time.Minute})
+	t.Cleanup(func() { _ = client.Close() })
+	if err := client.Do(t.Context(), "DEBUG", "POPULATE", 100_000, "cache", 8).Err(); err != nil {
+		t.Fatal(err)
+	}
+	store, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: servertest.Prefix(t), OnFinding: func(redisadapter.Finding) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, store)
+	proxy.SetRules(redisproxy.Rule{Command: "SCAN", Action: redisproxy.DelayReply, Delay: 100 * time.Millisecond})
+	return r, proxy
+}
+
+var further = regexp.MustCompile(`<a rel="next" href="([^"]*)">Look further</a>`)
+
+// TestAmongMany: a list of a real Redis that is full of keys of others answers within its time, and leads on to
+// all of ours.
+func TestAmongMany(t *testing.T) {
+	r, proxy := crowdedRig(t)
+	began := time.Now()
+	page := r.shows("inflight", nil, 200, "Looked at ", " of about 100,00", " keys, those of others", " found so far")
+	if took := time.Since(began); took > 5*time.Second { // of which a second is looked for
+		t.Errorf("it took %v", took)
+	}
+	proxy.SetRules()
+	all := page
+	for {
+		next := further.FindStringSubmatch(page)
+		if next == nil {
+			break
+		}
+		page = r.shows("inflight"+html.UnescapeString(next[1]), nil, 200)
+		all += page
+	}
+	if !strings.Contains(page, "Looked at all of about 100,00") || !strings.Contains(page, "; 1 found.") {
+		t.Errorf("the last page is\n%s", page)
+	}
+	if n := strings.Count(all, "key?id="+id("flying")); n != 1 {
+		t.Errorf("the key is listed %d times", n)
 	}
 }
 

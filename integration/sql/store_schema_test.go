@@ -79,6 +79,20 @@ func TestStoreInASchema(t *testing.T) {
 }
 
 // TestStoreList pages through what is unfinished, among what is not listed.
+// TestStoreListByIndex: SQLite takes the index of what has not ended for a condition that has the index's own in
+// it, as the statements of a list have (sqladapter/testdata), and not for one of its two states.
+func TestStoreListByIndex(t *testing.T) {
+	_, db, table := openStore(t, storeSQLite)
+	for _, states := range []string{"state IN (1, 5)", "state IN (1, 5) AND state IN (1)"} {
+		var id, parent, unused int
+		var plan string
+		query := "EXPLAIN QUERY PLAN SELECT attempt FROM " + table + " WHERE " + states + " AND id > x'00' ORDER BY id LIMIT 9"
+		if err := db.QueryRowContext(t.Context(), query).Scan(&id, &parent, &unused, &plan); err != nil || !strings.Contains(plan, "_open") {
+			t.Errorf("%s: %s, %v", states, plan, err)
+		}
+	}
+}
+
 func TestStoreList(t *testing.T) {
 	forEachStore(t, func(t *testing.T, e storeEngine) {
 		store, db, table := openStore(t, e)

@@ -56,6 +56,8 @@ SELECT id, token, state, flags, asked, attempt, fence, floor, lease_end, since, 
 
 SELECT id, token, state, flags, asked, attempt, fence, floor, lease_end, since, expires, fingerprint, origin, label, steps, NULL, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) FROM `Shop`.`claims` WHERE state IN (1, 5) AND id > ? ORDER BY id LIMIT ?
 
+SELECT id, token, state, flags, asked, attempt, fence, floor, lease_end, since, expires, fingerprint, origin, label, steps, NULL, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) FROM `Shop`.`claims` WHERE state IN (1) AND id > ? ORDER BY id LIMIT ?
+
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
 
 SELECT id, state, since, expires, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) FROM `Shop`.`claims` WHERE state NOT IN (0, 4) AND expires >= ? ORDER BY expires LIMIT ?

@@ -60,6 +60,8 @@ SELECT uuid_send(r.id), uuid_send(r.token), r.state, r.flags, r.asked, r.attempt
 
 SELECT uuid_send(id), uuid_send(token), state, flags, asked, attempt, fence, floor, lease_end, since, expires, fingerprint, origin, label, steps, NULL::bytea, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM "Shop"."claims" WHERE state IN (1, 5) AND id > $1::text::uuid ORDER BY id LIMIT $2::bigint
 
+SELECT uuid_send(id), uuid_send(token), state, flags, asked, attempt, fence, floor, lease_end, since, expires, fingerprint, origin, label, steps, NULL::bytea, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM "Shop"."claims" WHERE state IN (1) AND id > $1::text::uuid ORDER BY id LIMIT $2::bigint
+
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 
 SELECT uuid_send(id), state, since, expires, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM "Shop"."claims" WHERE state NOT IN (0, 4) AND expires >= $1::bigint ORDER BY expires LIMIT $2::bigint

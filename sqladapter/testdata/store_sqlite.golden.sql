@@ -62,6 +62,8 @@ SELECT id, token, state, flags, asked, attempt, fence, floor, lease_end, since, 
 
 SELECT id, token, state, flags, asked, attempt, fence, floor, lease_end, since, expires, fingerprint, origin, label, steps, NULL, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 FROM "Shop"."claims" WHERE state IN (1, 5) AND id > ? ORDER BY id LIMIT ?
 
+SELECT id, token, state, flags, asked, attempt, fence, floor, lease_end, since, expires, fingerprint, origin, label, steps, NULL, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 FROM "Shop"."claims" WHERE state IN (1, 5) AND state IN (1) AND id > ? ORDER BY id LIMIT ?
+
 SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000
 
 SELECT id, state, since, expires, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 FROM "Shop"."claims" WHERE state NOT IN (0, 4) AND expires >= ? ORDER BY expires LIMIT ?
