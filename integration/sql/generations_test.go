@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/internal/sqlerr"
 	"github.com/onceward/onceward/internal/sqlname"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -115,9 +116,22 @@ func (s *shop) windowPassed(t *testing.T, generation int) {
 
 func (s *shop) rotate(t *testing.T, want bool) {
 	t.Helper()
-	if sealed, err := s.marks.Rotate(t.Context(), s.db); sealed != want || err != nil {
+	if sealed, err := s.rotated(t.Context()); sealed != want || err != nil {
 		t.Fatalf("Rotate = %v, %v; want %v", sealed, err, want)
 	}
+}
+
+// rotated calls Rotate again when the server has cut it off: a machine that lets this process wait
+// for a second between two statements is not what the test is about.
+func (s *shop) rotated(ctx context.Context) (sealed bool, err error) {
+	for range maxDeliveries {
+		var did bool
+		did, err = s.marks.Rotate(ctx, s.db)
+		if sealed = sealed || did; sqlerr.State(err) != "25P03" {
+			break
+		}
+	}
+	return sealed, err
 }
 
 // wantFirst delivers a message, again when a rotation has come in between.
@@ -343,7 +357,7 @@ func (s *shop) rotateTogether(t *testing.T, n int) int {
 	var wg sync.WaitGroup
 	for range n {
 		wg.Go(func() {
-			did, err := s.marks.Rotate(t.Context(), s.db)
+			did, err := s.rotated(t.Context())
 			if err != nil {
 				t.Error(err)
 			}
