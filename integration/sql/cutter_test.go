@@ -2,6 +2,7 @@ package sql_test
 
 import (
 	"bufio"
+	"fmt"
 	"net"
 	"net/url"
 	"sync"
@@ -81,6 +82,18 @@ func newPostgresCutter(t *testing.T, postgres string) (c *cutter, through string
 }
 
 func (c *cutter) arm(o order) { c.armed.Store(&o) }
+
+func (c *cutter) cuts() int64 { return c.count.Load() }
+
+// wantCuts waits for the COMMITs that were cut. What has come late is counted when the server has
+// answered it: that may be after its client has gone on.
+func (c *cutter) wantCuts(t *testing.T, n int64) {
+	t.Helper()
+	poll(t, fmt.Sprint(n, " COMMITs to be cut"), func() bool { return c.cuts() >= n })
+	if got := c.cuts(); got > n {
+		t.Errorf("%d COMMITs were cut, want %d", got, n)
+	}
+}
 
 // line is one connection through the cutter.
 type line struct {

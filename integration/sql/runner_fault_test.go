@@ -196,9 +196,7 @@ func TestRunnerCommitCut(t *testing.T) {
 				}
 				s.asked(t, r, key, effect, &answers)
 			}
-			if n := c.count.Load(); n != 18 {
-				t.Errorf("%d COMMITs were cut", n)
-			}
+			c.wantCuts(t, 18)
 			s.wantEffects(t, all)
 		})
 	}
