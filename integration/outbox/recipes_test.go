@@ -71,15 +71,22 @@ func TestRecipeSkipLockedDoubles(t *testing.T) {
 	const keys, each = 20, 30
 	n.exec(t, `INSERT INTO `+n.table+` (topic, key, payload) SELECT 't', 'k' || i % 20, 'k' || i % 20 || '/' || i / 20 FROM generate_series(0, 599) AS i`)
 	b := newBroker()
-	var wg sync.WaitGroup
+	var one sync.Mutex
+	var wg, all sync.WaitGroup
+	all.Add(4)
 	for range 4 {
 		wg.Go(func() {
-			for {
-				ids, messages := n.read(t, `SELECT id, topic, key, payload FROM `+n.table+
+			next := func() ([]int64, []outbox.Message) {
+				return n.read(t, `SELECT id, topic, key, payload FROM `+n.table+
 					` WHERE published_at IS NULL ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED`)
-				if len(ids) == 0 {
-					return
-				}
+			}
+			// All have read once before anyone goes on, one after the other: or one may be done with
+			// everything before the others begin.
+			one.Lock()
+			ids, messages := next()
+			one.Unlock()
+			all.Done()
+			for all.Wait(); len(ids) > 0; ids, messages = next() {
 				for i, m := range messages {
 					b.Publish(t.Context(), []outbox.Message{m})
 					if _, err := n.db.ExecContext(t.Context(), `UPDATE `+n.table+` SET published_at = now() WHERE id = $1`, ids[i]); err != nil {
@@ -107,7 +114,8 @@ func TestRecipeSkipLockedDoubles(t *testing.T) {
 func TestRecipeCursorLoses(t *testing.T) {
 	n := newNaive(t)
 	b := newBroker()
-	end := make(chan struct{})
+	end, first, seen := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	read := sync.OnceFunc(func() { close(seen) })
 	var reader, writers sync.WaitGroup
 	reader.Go(func() {
 		last := int64(0)
@@ -116,6 +124,7 @@ func TestRecipeCursorLoses(t *testing.T) {
 			if len(ids) > 0 {
 				b.Publish(t.Context(), messages)
 				last = ids[len(ids)-1]
+				read()
 				continue
 			}
 			if ending {
@@ -132,12 +141,23 @@ func TestRecipeCursorLoses(t *testing.T) {
 	for p := range producers {
 		rnd := rand.New(rand.NewPCG(2, uint64(p)))
 		writers.Go(func() {
+			// One message at least has a smaller id than one that was read, and is committed later.
+			if p > 0 {
+				<-first
+			}
+			inserted := sync.OnceFunc(func() {
+				if p == 0 {
+					close(first)
+					<-seen
+				}
+			})
 			for i := range each {
 				tx, err := n.db.BeginTx(t.Context(), nil)
 				if err == nil {
 					_, err = tx.ExecContext(t.Context(), `INSERT INTO `+n.table+` (topic, key, payload) VALUES ('t', $1, $2)`,
 						fmt.Sprint("p", p), fmt.Sprintf("p%d/%d", p, i))
 				}
+				inserted()
 				if err != nil {
 					t.Error(err)
 					return
