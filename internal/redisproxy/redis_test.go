@@ -110,8 +110,11 @@ func TestBlackHole(t *testing.T) {
 		onFire, acted := fired()
 		w.proxy.SetRules(redisproxy.Rule{Command: "INCR", Action: redisproxy.DropReply, Hang: true, OnFire: onFire})
 		key := w.key(t, "counter")
-		hung := redistest.Client(t, &redis.Options{Addr: w.proxy.Addr(), MaxRetries: -1, ReadTimeout: 50 * time.Millisecond})
-		err := hung.Incr(t.Context(), key).Err()
+		hung := redistest.Client(t, &redis.Options{Addr: w.proxy.Addr(), MaxRetries: -1, ReadTimeout: time.Minute})
+		if err := hung.Ping(t.Context()).Err(); err != nil { // whose connection is there now, and INCR is sent in any case
+			t.Fatal(err)
+		}
+		err := hung.WithTimeout(50*time.Millisecond).Incr(t.Context(), key).Err()
 		if err == nil || !strings.Contains(err.Error(), "timeout") {
 			t.Errorf("INCR = %v; want a timeout", err)
 		}
