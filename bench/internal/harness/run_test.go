@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -106,38 +107,41 @@ func TestGoalIsNotReachedByNothing(t *testing.T) {
 }
 
 func TestRunSizes(t *testing.T) {
-	var sizes []int
-	seen := make(map[string]bool)
-	side := Side{Name: "s", Run: func(_ context.Context, timing *Timing) error {
-		sizes = append(sizes, len(timing.Keys))
-		for _, key := range timing.Keys {
-			if seen[key] || len(key) != 36 {
-				return fmt.Errorf("key %q came twice, or is no UUID", key)
+	synctest.Test(t, func(t *testing.T) {
+		var sizes []int
+		seen := make(map[string]bool)
+		side := Side{Name: "s", Run: func(_ context.Context, timing *Timing) error {
+			sizes = append(sizes, len(timing.Keys))
+			time.Sleep(time.Microsecond)
+			for _, key := range timing.Keys {
+				if seen[key] || len(key) != 36 {
+					return fmt.Errorf("key %q came twice, or is no UUID", key)
+				}
+				seen[key] = true
 			}
-			seen[key] = true
+			return nil
+		}}
+		for _, c := range []struct {
+			name  string
+			setup Setup
+			most  int
+		}{
+			{"the run's bound", Setup{}, 100},
+			{"the group's bound", Setup{MaxKeys: 30}, 30},
+			{"a multiple", Setup{Multiple: 64}, 128},
+			{"a least", Setup{MinKeys: 200}, 200},
+		} {
+			sizes = nil
+			c.setup.Sides = []Side{side}
+			group := Group{Open: func(context.Context) (Setup, error) { return c.setup, nil }}
+			if _, err := (Runner{Rounds: 1, MaxKeys: 100, Budget: time.Second, Progress: quiet{}}).Run(t.Context(), []Group{group}); err != nil {
+				t.Fatal(err)
+			}
+			if got := sizes[len(sizes)-1]; got != c.most {
+				t.Errorf("%s: %d keys, want %d", c.name, got, c.most)
+			}
 		}
-		return nil
-	}}
-	for _, c := range []struct {
-		name  string
-		setup Setup
-		most  int
-	}{
-		{"the run's bound", Setup{}, 100},
-		{"the group's bound", Setup{MaxKeys: 30}, 30},
-		{"a multiple", Setup{Multiple: 64}, 128},
-		{"a least", Setup{MinKeys: 200}, 200},
-	} {
-		sizes = nil
-		c.setup.Sides = []Side{side}
-		group := Group{Open: func(context.Context) (Setup, error) { return c.setup, nil }}
-		if _, err := (Runner{Rounds: 1, MaxKeys: 100, Budget: time.Second, Progress: quiet{}}).Run(t.Context(), []Group{group}); err != nil {
-			t.Fatal(err)
-		}
-		if got := sizes[len(sizes)-1]; got != c.most {
-			t.Errorf("%s: %d keys, want %d", c.name, got, c.most)
-		}
-	}
+	})
 }
 
 func TestRunEnds(t *testing.T) {
@@ -161,25 +165,26 @@ func TestRunEnds(t *testing.T) {
 // Without a bound a timing is as long as its budget: where 0 stood for "one batch", figures of a store were
 // those of its first round trip.
 func TestWithoutABoundTheBudgetSays(t *testing.T) {
-	for _, c := range []struct{ run, setup, want int }{{0, 0, 1000}, {0, 100, 100}, {500, 0, 500}, {500, 100, 100}} {
-		var keys int
-		side := Side{Name: "a microsecond a key", Run: func(_ context.Context, timing *Timing) error {
-			keys = len(timing.Keys)
-			for began := time.Now(); time.Since(began) < time.Duration(keys)*time.Microsecond; {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct{ run, setup, want int }{{0, 0, 1000}, {0, 100, 100}, {500, 0, 500}, {500, 100, 100}} {
+			var keys int
+			side := Side{Name: "a microsecond a key", Run: func(_ context.Context, timing *Timing) error {
+				keys = len(timing.Keys)
+				time.Sleep(time.Duration(keys) * time.Microsecond)
+				return nil
+			}}
+			group := Group{Open: func(context.Context) (Setup, error) {
+				return Setup{Sides: []Side{side}, MaxKeys: c.setup, MinKeys: 1, Multiple: 1}, nil
+			}}
+			_, err := Runner{Rounds: 1, MaxKeys: c.run, Budget: 20 * time.Millisecond, Progress: quiet{}}.Run(t.Context(), []Group{group})
+			if err != nil {
+				t.Fatal(err)
 			}
-			return nil
-		}}
-		group := Group{Open: func(context.Context) (Setup, error) {
-			return Setup{Sides: []Side{side}, MaxKeys: c.setup, MinKeys: 1, Multiple: 1}, nil
-		}}
-		_, err := Runner{Rounds: 1, MaxKeys: c.run, Budget: 20 * time.Millisecond, Progress: quiet{}}.Run(t.Context(), []Group{group})
-		if err != nil {
-			t.Fatal(err)
+			if c.run+c.setup == 0 && keys < c.want || c.run+c.setup > 0 && keys != c.want {
+				t.Errorf("bounds %d and %d: %d keys, want %d", c.run, c.setup, keys, c.want)
+			}
 		}
-		if c.run+c.setup == 0 && keys < c.want || c.run+c.setup > 0 && keys != c.want {
-			t.Errorf("bounds %d and %d: %d keys, want %d", c.run, c.setup, keys, c.want)
-		}
-	}
+	})
 }
 
 // A group may work on another server than the run.
