@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -220,7 +221,11 @@ func (f *fakeTarget) clean(_ context.Context, thorough bool) error {
 	return f.dirty
 }
 
-func quick(context.Context, []message) []error { return nil }
+// quick is a server in fake time, so that what a slow machine makes of it does not matter.
+func quick(context.Context, []message) []error {
+	time.Sleep(50 * time.Microsecond)
+	return nil
+}
 
 func fakeOptions() *Options {
 	return &Options{For: 40 * time.Millisecond, Workers: 2, Batch: 1, MaxKeys: 1e9}
@@ -229,64 +234,70 @@ func fakeOptions() *Options {
 // Messages that have failed are told by kind, and are exit code 1; what was under way is looked for
 // twice.
 func TestFailures(t *testing.T) {
-	f := &fakeTarget{work: func(_ context.Context, batch []message) []error {
-		if strings.HasSuffix(batch[0].key, "7") {
-			return []error{errRanAgain}
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTarget{work: func(ctx context.Context, batch []message) []error {
+			if strings.HasSuffix(batch[0].key, "7") {
+				return []error{errRanAgain}
+			}
+			return quick(ctx, batch)
+		}}
+		o := fakeOptions()
+		r, err := o.runOn(t.Context(), f, io.Discard)
+		if err != nil || len(r.Onceward.Errors) != 1 || r.Onceward.Errors[0].Kind != "duplicate_taken_for_new" || len(f.thorough) != 1 || !f.thorough[0] {
+			t.Fatalf("%v, %+v, %v", err, r, f.thorough)
 		}
-		return nil
-	}}
-	o := fakeOptions()
-	r, err := o.runOn(t.Context(), f, io.Discard)
-	if err != nil || len(r.Onceward.Errors) != 1 || r.Onceward.Errors[0].Kind != "duplicate_taken_for_new" || len(f.thorough) != 1 || !f.thorough[0] {
-		t.Fatalf("%v, %+v, %v", err, r, f.thorough)
-	}
-	var out bytes.Buffer
-	if err := o.tell(r, &out); !errors.Is(err, errFailed) || !strings.Contains(out.String(), "ERROR  onceward: ") {
-		t.Errorf("%v, %s", err, out.String())
-	}
+		var out bytes.Buffer
+		if err := o.tell(r, &out); !errors.Is(err, errFailed) || !strings.Contains(out.String(), "ERROR  onceward: ") {
+			t.Errorf("%v, %s", err, out.String())
+		}
+	})
 }
 
 // A server that fills up is not filled further.
 func TestMemoryEndsIt(t *testing.T) {
-	f := &fakeTarget{work: quick, samples: []sample{{full: 0.5}, {full: 0.7}, {full: 0.81}}}
-	o := fakeOptions()
-	r, err := o.runOn(t.Context(), f, io.Discard)
-	if err != nil || r.Ended != "memory" || len(f.samples) != 1 || len(f.thorough) != 1 {
-		t.Fatalf("%v, %+v", err, r)
-	}
-	f.samples = []sample{{full: 0.9}}
-	o.Force = true
-	if r, err = o.runOn(t.Context(), f, io.Discard); err != nil || r.Ended != "done" {
-		t.Fatalf("%v, %+v", err, r)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTarget{work: quick, samples: []sample{{full: 0.5}, {full: 0.7}, {full: 0.81}}}
+		o := fakeOptions()
+		r, err := o.runOn(t.Context(), f, io.Discard)
+		if err != nil || r.Ended != "memory" || len(f.samples) != 1 || len(f.thorough) != 1 {
+			t.Fatalf("%v, %+v", err, r)
+		}
+		f.samples = []sample{{full: 0.9}}
+		o.Force = true
+		if r, err = o.runOn(t.Context(), f, io.Discard); err != nil || r.Ended != "done" {
+			t.Fatalf("%v, %+v", err, r)
+		}
+	})
 }
 
 // What a key takes is told where the server says it, and nobody else writes.
 func TestBytesPerKey(t *testing.T) {
-	at := func(bytes float64, written bool) sample { return sample{bytes: known{bytes, true}, written: written} }
-	for _, test := range []struct {
-		name    string
-		samples []sample
-		told    bool
-	}{
-		{"alone", []sample{at(0, false), at(1e6, false), at(2e6, false), at(3e6, false), at(4e6, false)}, true},
-		{"others write", []sample{at(0, false), at(1e6, true), at(2e6, false), at(3e6, false), at(4e6, false)}, false},
-		{"not told", []sample{{}}, false},
-		{"shrinks", []sample{at(9e6, false), at(1e6, false)}, false},
-	} {
-		o := fakeOptions()
-		o.For = 200 * time.Millisecond
-		r, err := o.runOn(t.Context(), &fakeTarget{work: quick, samples: test.samples}, io.Discard)
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		at := func(bytes float64, written bool) sample { return sample{bytes: known{bytes, true}, written: written} }
+		for _, test := range []struct {
+			name    string
+			samples []sample
+			told    bool
+		}{
+			{"alone", []sample{at(0, false), at(1e6, false), at(2e6, false), at(3e6, false), at(4e6, false)}, true},
+			{"others write", []sample{at(0, false), at(1e6, true), at(2e6, false), at(3e6, false), at(4e6, false)}, false},
+			{"not told", []sample{{}}, false},
+			{"shrinks", []sample{at(9e6, false), at(1e6, false)}, false},
+		} {
+			o := fakeOptions()
+			o.For = 200 * time.Millisecond
+			r, err := o.runOn(t.Context(), &fakeTarget{work: quick, samples: test.samples}, io.Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch b := r.Onceward.BytesPerKey; {
+			case (b != nil) != test.told:
+				t.Errorf("%s: %v of %d", test.name, b, r.Onceward.New)
+			case b != nil && math.Abs(*b*float64(r.Onceward.New)/2e6-1) > 1e-6:
+				t.Errorf("%s: %g bytes a key, of %d", test.name, *b, r.Onceward.New)
+			}
 		}
-		switch b := r.Onceward.BytesPerKey; {
-		case (b != nil) != test.told:
-			t.Errorf("%s: %v of %d", test.name, b, r.Onceward.New)
-		case b != nil && math.Abs(*b*float64(r.Onceward.New)/2e6-1) > 1e-6:
-			t.Errorf("%s: %g bytes a key, of %d", test.name, *b, r.Onceward.New)
-		}
-	}
+	})
 }
 
 // A run ends when its keys are used up, and not later.
@@ -300,11 +311,13 @@ func TestMaxKeys(t *testing.T) {
 
 // What cannot be removed is said, with its name, and the figures all the same.
 func TestLeft(t *testing.T) {
-	f := &fakeTarget{work: quick, dirty: errors.New("gone")}
-	r, err := fakeOptions().runOn(t.Context(), f, io.Discard)
-	if !errors.Is(err, errLeft) || !strings.Contains(err.Error(), "a trace") || r == nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTarget{work: quick, dirty: errors.New("gone")}
+		r, err := fakeOptions().runOn(t.Context(), f, io.Discard)
+		if !errors.Is(err, errLeft) || !strings.Contains(err.Error(), "a trace") || r == nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A server on another machine is not touched before somebody has said yes.
