@@ -33,6 +33,7 @@ func TestOneMember(t *testing.T) {
 func TestRebalances(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode mode) {
 		r := newRig(t, mode, 4)
+		r.mortal()
 		slow := func(ctx context.Context, _ *Message) error { return backoff.Sleep(ctx, 5*time.Millisecond) }
 		sent := 0
 		more := func() {

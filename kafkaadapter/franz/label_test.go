@@ -62,7 +62,7 @@ func first(m *Message) string {
 }
 
 func (r *rig) keepingLabels() *dedup.Deduper {
-	d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Second, Hold: time.Minute, KeepLabels: true})
+	d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: r.lease, Hold: time.Minute, KeepLabels: true})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ type ownership struct {
 func (r *rig) owned(c *Config) *owner {
 	r.t.Helper()
 	o := &owner{Store: r.store, r: r, held: map[int32]*ownership{}, told: map[int32]int{}}
-	d, err := dedup.New(o, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Second, Hold: time.Minute})
+	d, err := dedup.New(o, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: r.lease, Hold: time.Minute})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -155,6 +155,7 @@ func TestOwn(t *testing.T) {
 func TestOwnIsLost(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode mode) {
 		r := newRig(t, mode, 2)
+		r.lease = 3 * time.Second // nobody gives back the claim of what was lost
 		r.produce(0, 0, 1)
 		inside, once := make(chan struct{}), sync.Once{}
 		var o *owner
@@ -174,6 +175,10 @@ func TestOwnIsLost(t *testing.T) {
 			return context.Cause(ctx)
 		}, func(c *Config) { o = r.owned(c) })
 		<-inside
+		r.eventually(func() (both bool, _ string) { // or some of what is refused is not of partition 0
+			o.look(func() { both = len(o.held) == 2 })
+			return both, "the other partition is not owned"
+		})
 		o.look(func() { o.refuse = 3; o.held[0].end(errGone) })
 		r.produce(1, 1, 10)
 		r.produce(0, 11, 10)

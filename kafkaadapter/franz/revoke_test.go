@@ -56,10 +56,11 @@ func (g *gateway) ended() []error {
 func TestRevokedWithinTheDrain(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode mode) {
 		r := newRig(t, mode, 2)
+		patient := kgo.RebalanceTimeout(2 * time.Minute) // more than the drain and Handover
 		r.produce(0, 0, 1)
 		r.produce(1, 1, 1)
 		g := newGateway()
-		first := r.join(g.handle, func(c *Config) { c.Drain = 2 * time.Second }) // 2 s + Handover = the rebalance timeout
+		first := r.join(g.handle, func(c *Config) { c.Drain = time.Minute }, patient)
 		<-g.inside
 		moved := make(chan struct{}, 1)
 		second := r.join(nil, func(c *Config) {
@@ -70,7 +71,7 @@ func TestRevokedWithinTheDrain(t *testing.T) {
 				default:
 				}
 			}
-		})
+		}, patient)
 		r.eventually(func() (bool, string) {
 			info := r.cluster.GroupInfo(group)
 			return info != nil && len(info.Members) == 2, "one member"

@@ -53,6 +53,8 @@ type rig struct {
 	store   dedup.Store
 	client  *kgo.Client // to produce with
 
+	session, lease time.Duration // of members; see mortal
+
 	mu         sync.Mutex
 	log        map[int32][]string // the id at every position
 	effects    map[string]int
@@ -71,14 +73,14 @@ func newRig(t *testing.T, m mode, partitions int32) *rig {
 	cluster, err := kfake.NewCluster(
 		kfake.NumBrokers(2), kfake.SeedTopics(partitions, orders), kfake.GroupMinSessionTimeout(200*time.Millisecond),
 		kfake.BrokerConfigs(map[string]string{
-			"group.consumer.heartbeat.interval.ms": "100", "group.consumer.session.timeout.ms": "1500",
+			"group.consumer.heartbeat.interval.ms": "100", "group.consumer.session.timeout.ms": "30000",
 		}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Close)
 	r := &rig{
-		t: t, mode: m, cluster: cluster, store: dedup.Memory(1 << 20), log: map[int32][]string{},
+		t: t, mode: m, cluster: cluster, session: 30 * time.Second, lease: 30 * time.Second, store: dedup.Memory(1 << 20), log: map[int32][]string{},
 		effects: map[string]int{}, last: map[int32]int64{}, epochs: map[int32]bool{}, notes: map[string]int{}, parked: map[string]bool{},
 	}
 	r.client = r.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -91,6 +93,13 @@ func newRig(t *testing.T, m mode, partitions int32) *rig {
 		}
 	})
 	return r
+}
+
+// mortal has a dead member be missed soon. So is one whose machine stands still for as long, which in
+// all other stories is nobody: there nobody dies.
+func (r *rig) mortal() {
+	r.session, r.lease = 5*time.Second, 4*time.Second
+	r.cluster.SetGroupConfigs(group, map[string]string{"consumer.session.timeout.ms": "5000"})
 }
 
 func (r *rig) newClient(opts ...kgo.Opt) *kgo.Client {
@@ -213,7 +222,7 @@ type member struct {
 // config is a member's, with limits that suit a test.
 func (r *rig) config(l *link, handle Handler) Config {
 	r.t.Helper()
-	d, err := dedup.New(l, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Second, Hold: time.Minute})
+	d, err := dedup.New(l, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: r.lease, Hold: time.Minute})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -242,7 +251,7 @@ func (r *rig) options(l *line, more ...kgo.Opt) []kgo.Opt {
 	opts := append([]kgo.Opt{
 		kgo.SeedBrokers(r.cluster.ListenAddrs()...), kgo.Dialer(l.dial),
 		kgo.ConsumerGroup(group), kgo.ConsumeTopics(orders),
-		kgo.SessionTimeout(1500 * time.Millisecond), kgo.HeartbeatInterval(100 * time.Millisecond),
+		kgo.SessionTimeout(r.session), kgo.HeartbeatInterval(100 * time.Millisecond),
 		kgo.RebalanceTimeout(5 * time.Second), kgo.FetchMaxWait(100 * time.Millisecond),
 	}, r.mode.opts...)
 	return append(opts, more...)
@@ -287,7 +296,7 @@ func (m *member) wait() error {
 	select {
 	case err := <-m.done:
 		return err
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		m.r.t.Fatal("Run does not return")
 		return nil
 	}
@@ -343,9 +352,12 @@ func (r *rig) once(n int) {
 	}
 }
 
+// patience is for a busy machine: only a test that fails waits for so long.
+const patience = time.Minute
+
 func (r *rig) eventually(cond func() (bool, string)) {
 	r.t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -357,7 +369,7 @@ func (r *rig) eventually(cond func() (bool, string)) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			r.t.Fatalf("not after 20 s: %s", state)
+			r.t.Fatalf("not after %v: %s", patience, state)
 		}
 	}
 }

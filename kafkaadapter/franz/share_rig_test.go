@@ -18,6 +18,8 @@ import (
 type shareRig struct {
 	*rig
 	accepted map[int32]map[int64]bool // by partition and offset
+	lock     time.Duration
+	messages int // of a story of renewing
 }
 
 // newShareRig has a broker with locks that end after a while, and a limit of deliveries.
@@ -30,15 +32,15 @@ func newShareRig(t *testing.T, partitions int32, lock time.Duration, deliveries 
 			"share.record.lock.sweep.interval.ms": "20",
 			"group.share.delivery.count.limit":    strconv.Itoa(deliveries),
 			"group.share.heartbeat.interval.ms":   "100",
-			"group.share.session.timeout.ms":      "1500",
+			"group.share.session.timeout.ms":      "30000",
 		}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Close)
 	cluster.SetGroupConfigs(group, map[string]string{"share.auto.offset.reset": "earliest"})
-	r := &shareRig{accepted: map[int32]map[int64]bool{0: {}, 1: {}}, rig: &rig{
-		t: t, cluster: cluster, store: dedup.Memory(1 << 20), log: map[int32][]string{},
+	r := &shareRig{lock: lock, accepted: map[int32]map[int64]bool{0: {}, 1: {}}, rig: &rig{
+		t: t, cluster: cluster, lease: 30 * time.Second, store: dedup.Memory(1 << 20), log: map[int32][]string{},
 		effects: map[string]int{}, notes: map[string]int{}, parked: map[string]bool{},
 	}}
 	r.client = r.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -110,10 +112,13 @@ func (r *shareRig) acknowledging(partition int32, first, last int64, types []int
 	}
 }
 
-// allAccepted waits until everything is.
+// allAccepted waits until everything is, or a lock of renewing has lapsed.
 func (r *shareRig) allAccepted() {
 	r.t.Helper()
 	r.eventually(func() (bool, string) {
+		if r.lapsed() {
+			return true, ""
+		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for p, log := range r.log {
@@ -163,6 +168,31 @@ func (r *shareRig) shareConfig(l *link, handle Handler) ShareConfig {
 			AckRefused: func(string, int32, error) { r.note("refused") },
 		},
 	}
+}
+
+// renewing plays a story whose locks are renewed, with as many deliveries as messages. A machine
+// that stands still for as long as a lock lasts has it lapse, as it should: then the story is played
+// once more, with longer ones.
+func renewing(t *testing.T, deliveries, messages int, story func(t *testing.T, r *shareRig)) {
+	t.Helper()
+	for lock := time.Second; ; lock *= 4 {
+		r := newShareRig(t, 1, lock, deliveries)
+		r.messages = messages
+		story(t, r)
+		if !r.lapsed() {
+			return
+		}
+		if lock > 10*time.Second {
+			t.Fatalf("with locks of %v, of %d messages: %v", lock, messages, r.notes)
+		}
+		t.Logf("with locks of %v, of %d messages: %v", lock, messages, r.notes)
+	}
+}
+
+// lapsed tells whether a lock of renewing was not renewed in time: the message came again, or what was
+// said of it was refused.
+func (r *shareRig) lapsed() bool {
+	return r.messages > 0 && (r.noted("delivered") > r.messages || r.noted("refused") > 0)
 }
 
 // park keeps messages, and remembers why.

@@ -28,6 +28,7 @@ func stuck(ctx context.Context, _ *Message) error {
 // it could: each effect once, and everything accepted.
 func TestShareOnce(t *testing.T) {
 	r := newShareRig(t, 2, 30*time.Second, 5)
+	r.lease = 3 * time.Second // of the dead
 	r.produce(0, 0, 150)
 	r.produce(1, 150, 150)
 	r.produce(1, 100, 100) // once more
@@ -48,15 +49,19 @@ func TestShareOnce(t *testing.T) {
 
 // A handler may outlast the lock: it is renewed.
 func TestShareRenews(t *testing.T) {
-	r := newShareRig(t, 1, time.Second, 5)
-	r.produce(0, 0, 3)
-	m := r.share(func(ctx context.Context, _ *Message) error { return backoff.Sleep(ctx, 2*time.Second) }, nil)
-	r.allAccepted()
-	m.leave()
-	r.once(3)
-	if r.noted("renewed") == 0 || r.noted("delivered") != 3 || r.noted("refused") != 0 {
-		t.Errorf("%v", r.notes)
-	}
+	renewing(t, 5, 3, func(t *testing.T, r *shareRig) {
+		r.produce(0, 0, 3)
+		m := r.share(func(ctx context.Context, _ *Message) error { return backoff.Sleep(ctx, 2*r.lock) }, nil)
+		r.allAccepted()
+		m.leave()
+		if r.lapsed() {
+			return
+		}
+		r.once(3)
+		if r.noted("renewed") == 0 {
+			t.Errorf("%v", r.notes)
+		}
+	})
 }
 
 // Where locks cannot be renewed they lapse: the copy finds the message in flight, and later
@@ -69,7 +74,10 @@ func TestShareLateAck(t *testing.T) {
 	var held atomic.Bool
 	handle := func(ctx context.Context, _ *Message) error {
 		held.Store(true)
-		return backoff.Sleep(ctx, 2*time.Second)
+		for r.noted("waiting") == 0 && ctx.Err() == nil {
+			_ = backoff.Sleep(ctx, 10*time.Millisecond)
+		}
+		return nil
 	}
 	a := r.share(handle, nil, kgo.MaxVersions(older))
 	r.eventually(func() (bool, string) { return held.Load(), "nothing arrives" })
@@ -133,20 +141,20 @@ func TestSharePark(t *testing.T) {
 
 // Without Park a failing message is kept from its last delivery, for as long as it takes.
 func TestShareKeepsTrying(t *testing.T) {
-	r := newShareRig(t, 1, time.Second, 2)
-	r.produce(0, 0, 2)
-	m := r.share(func(_ context.Context, m *Message) error {
-		if m.ID == "evt_000001" && m.Attempt < 8 {
-			return errBroken
+	renewing(t, 2, 2, func(_ *testing.T, r *shareRig) {
+		r.produce(0, 0, 2)
+		m := r.share(func(_ context.Context, m *Message) error {
+			if m.ID == "evt_000001" && m.Attempt < 8 {
+				return errBroken
+			}
+			return nil
+		}, func(c *ShareConfig) { c.Deliveries, c.Hold = 2, time.Millisecond })
+		r.allAccepted()
+		m.leave()
+		if !r.lapsed() {
+			r.once(2)
 		}
-		return nil
-	}, func(c *ShareConfig) { c.Deliveries, c.Hold = 2, time.Millisecond })
-	r.allAccepted()
-	m.leave()
-	r.once(2)
-	if r.noted("delivered") != 2 {
-		t.Errorf("%v", r.notes)
-	}
+	})
 }
 
 // Without Park what can never be processed stops Run, and comes again.
@@ -178,6 +186,7 @@ func TestShareUnprocessable(t *testing.T) {
 // A message whose process died with its second last delivery is not tried with the last one.
 func TestShareLastDelivery(t *testing.T) {
 	r := newShareRig(t, 1, 30*time.Second, 2)
+	r.lease = 3 * time.Second // of the dead
 	r.produce(0, 0, 1)
 	var held atomic.Bool
 	dead := r.share(func(ctx context.Context, m *Message) error {
@@ -198,52 +207,54 @@ func TestShareLastDelivery(t *testing.T) {
 
 // While the store is away nothing runs, is accepted, or uses a delivery up.
 func TestShareOutage(t *testing.T) {
-	r := newShareRig(t, 1, time.Second, 2)
-	r.produce(0, 0, 20)
-	m := r.share(nil, func(c *ShareConfig) { c.Deliveries = 2 })
-	m.link.cut()
-	r.eventually(func() (bool, string) { return r.noted("renewed") >= 6, "no locks are renewed" }) // for more than two locks
-	r.mu.Lock()
-	before := r.total + r.notes["accept"]
-	r.mu.Unlock()
-	m.link.heal()
-	r.allAccepted()
-	m.leave()
-	r.once(20)
-	if n := r.noted("delivered"); before != 0 || n != 20 {
-		t.Errorf("%d effects and accepted during the outage, %d deliveries of 20", before, n)
-	}
+	renewing(t, 2, 20, func(t *testing.T, r *shareRig) {
+		m := r.share(nil, func(c *ShareConfig) { c.Deliveries = 2 })
+		m.link.cut()
+		r.produce(0, 0, 20)
+		r.eventually(func() (bool, string) { return r.noted("renewed") >= 6 || r.lapsed(), "no locks are renewed" }) // for more than two locks
+		r.mu.Lock()
+		before := r.total + r.notes["accept"]
+		r.mu.Unlock()
+		if before != 0 {
+			t.Errorf("%d effects and accepted during the outage", before)
+		}
+		m.link.heal()
+		r.allAccepted()
+		m.leave()
+		if !r.lapsed() {
+			r.once(20)
+		}
+	})
 }
 
 // An effect whose record cannot be confirmed is not accepted, and told.
 func TestShareUnrecorded(t *testing.T) {
-	r := newShareRig(t, 1, time.Second, 2)
-	r.produce(0, 0, 1)
-	var m *member
-	started := make(chan struct{})
-	m = r.share(func(context.Context, *Message) error {
-		<-started
-		if r.totalEffects() == 0 {
-			m.link.cut()
+	renewing(t, 2, 1, func(t *testing.T, r *shareRig) {
+		r.lease = time.Second // it is told when this is over
+		r.produce(0, 0, 1)
+		var m *member
+		started := make(chan struct{})
+		m = r.share(func(context.Context, *Message) error {
+			<-started
+			if r.totalEffects() == 0 {
+				m.link.cut()
+			}
+			return nil
+		}, func(c *ShareConfig) {
+			c.Deliveries = 2
+			c.Observer.Unrecorded = func(*Message, error) { r.note("unrecorded") }
+		})
+		close(started)
+		r.eventually(func() (bool, string) {
+			return r.noted("unrecorded") > 0 && r.noted("renewed") >= 3 || r.lapsed(), "it is not told, or the lock is not renewed"
+		})
+		if n := r.noted("accept"); n != 0 {
+			t.Errorf("%d were accepted while nothing could be recorded", n)
 		}
-		return nil
-	}, func(c *ShareConfig) {
-		c.Deliveries = 2
-		c.Observer.Unrecorded = func(*Message, error) { r.note("unrecorded") }
+		m.link.heal()
+		r.allAccepted()
+		m.leave()
 	})
-	close(started)
-	r.eventually(func() (bool, string) {
-		return r.noted("unrecorded") > 0 && r.noted("renewed") >= 3, "it is not told, or the lock is not renewed"
-	})
-	if n := r.noted("accept"); n != 0 {
-		t.Errorf("%d were accepted while nothing could be recorded", n)
-	}
-	m.link.heal()
-	r.allAccepted()
-	m.leave()
-	if n := r.noted("delivered"); n != 1 {
-		t.Errorf("delivered %d times", n)
-	}
 }
 
 // The end of Run releases what is not finished: what did not begin has not been tried.
@@ -251,13 +262,17 @@ func TestShareShutdown(t *testing.T) {
 	r := newShareRig(t, 1, 30*time.Second, 5)
 	r.produce(0, 0, 10)
 	var held, late atomic.Int32
+	leaving := make(chan struct{})
 	a := r.share(func(ctx context.Context, m *Message) error {
 		if held.Add(1) == 1 { // lands in the drain
-			return backoff.Sleep(ctx, 200*time.Millisecond)
+			<-leaving
+			return nil
 		}
 		return stuck(ctx, m)
-	}, func(c *ShareConfig) { c.Workers, c.Drain = 2, 400*time.Millisecond })
+	}, func(c *ShareConfig) { c.Workers, c.Drain = 2, 4*time.Second })
 	r.eventually(func() (bool, string) { return held.Load() == 2, fmt.Sprint(held.Load(), " run") })
+	a.cancel()
+	close(leaving)
 	a.leave()
 	if n := r.noted("release"); held.Load() != 2 || n != 9 || r.totalEffects() != 1 {
 		t.Errorf("%d began, %d landed, %d released", held.Load(), r.totalEffects(), n)
