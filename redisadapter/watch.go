@@ -78,6 +78,7 @@ type observed struct {
 	short   bool // of memory
 	replica bool
 	clock   time.Duration // ahead of ours, counted from began
+	took    time.Duration // by as much at most it may be further ahead
 	timed   bool
 	bare    bool // a master without a canary
 }
@@ -191,7 +192,7 @@ func (w *watcher) compare(addr string, a asked) (lost bool) {
 		report(finding(CodeRole, addr, "its role is %s now", a.fields["role"]))
 	}
 	jump := is.clock - was.clock
-	if known && was.timed && is.timed && jump.Abs() > clockMargin+a.received.Sub(a.sent) {
+	if known && was.timed && is.timed && jump.Abs() > clockMargin+was.took+is.took {
 		report(finding(CodeClock, addr, "its clock has jumped by %v", jump.Round(time.Millisecond)))
 	}
 	w.last[addr] = is
@@ -211,7 +212,7 @@ func inherited(was, is observed, a asked) uint64 {
 }
 
 func (w *watcher) observe(a asked) (is observed) {
-	is.at, is.run = a.received, a.fields["run_id"]
+	is.at, is.took, is.run = a.received, a.received.Sub(a.sent), a.fields["run_id"]
 	is.evicted, _ = a.fields.count("evicted_keys")
 	limit, _ := a.fields.count("maxmemory")
 	used, _ := a.fields.count("used_memory")

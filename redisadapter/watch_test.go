@@ -27,12 +27,13 @@ func TestWatchTells(t *testing.T) {
 		"clock ahead":    {map[string]string{"ahead": "5s"}, redisadapter.CodeClock},
 		"clock behind":   {map[string]string{"ahead": "-5s"}, redisadapter.CodeClock},
 		"clock a little": {map[string]string{"ahead": "50ms"}, ""},
+		"late answer":    {map[string]string{"late": "1200ms"}, ""},
 		"nothing":        {nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var rounds atomic.Int32
-			var turned atomic.Bool
+			var turned, late atomic.Bool
 			client := redistest.Client(t, infoServer(t, func() string {
 				rounds.Add(1)
 				fields := map[string]string{}
@@ -44,6 +45,9 @@ func TestWatchTells(t *testing.T) {
 					ahead, _ = time.ParseDuration(c.then["ahead"])
 				}
 				fields["server_time_usec"] = strconv.FormatInt(time.Now().Add(ahead).UnixMicro(), 10)
+				if took, err := time.ParseDuration(c.then["late"]); err == nil && turned.Load() && !late.Swap(true) {
+					<-time.After(took)
+				}
 				return infoReply(fields)
 			}))
 			h := &heard{}
@@ -132,16 +136,20 @@ func TestWatchBacksOff(t *testing.T) {
 	h := &heard{}
 	store, err := redisadapter.New(t.Context(), redistest.Client(t, opts), redisadapter.Options{OnFinding: h.add})
 	must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	down.Store(true)
 	asked.Store(0)
-	if err := store.Watch(ctx, 10*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error %v", err)
+	began, done := time.Now(), make(chan error, 1)
+	go func() { done <- store.Watch(ctx, 10*time.Millisecond) }()
+	eventually(t, "it is asked eight times", func() bool { return asked.Load() >= 8 })
+	// Seven pauses, the first of 10 ms, each twice as long as the one before, and of each half at least.
+	if took := time.Since(began); took < 7*10*time.Millisecond*8 {
+		t.Errorf("asked %d times within %v", asked.Load(), took)
 	}
-	// 10 ms doubles seven times within a second, and each pause is at least half of it.
-	if n := asked.Load(); n < 3 || n > 10 {
-		t.Errorf("asked %d times within a second", n)
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
 	}
 	if h.count(redisadapter.CodeUnreachable) != 1 {
 		t.Errorf("findings %v", h.list)
