@@ -25,7 +25,7 @@ func TestPoisonAndItsReplay(t *testing.T) { eachFlavor(t, poisonAndItsReplay) }
 func poisonAndItsReplay(t *testing.T, f flavor) {
 	const n, deadTopic = 40, sceneTopic + ".dead"
 	poison := idOf(5)
-	s := f.scene(t, 3, 1)
+	s := f.scene(t, 3, 1).nobodyDies()
 	brokers := s.cluster.ListenAddrs()
 	createTopic(t, brokers, deadTopic, 1, 1)
 	down := s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: deadTopic, Err: kerr.NotEnoughReplicas, Count: -1})

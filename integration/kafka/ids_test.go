@@ -50,7 +50,7 @@ func TestPositionsOfARecreatedTopic(t *testing.T) { eachFlavor(t, positionsOfARe
 
 func positionsOfARecreatedTopic(t *testing.T, f flavor) {
 	const n = 50
-	s := f.scene(t, 3, 1)
+	s := f.scene(t, 3, 1).nobodyDies()
 	admin := newAdmin(t, s)
 	positions, err := kafkaadapter.NewPositions(admin, sceneTopic)
 	if err != nil {
@@ -103,7 +103,7 @@ func TestHugeIDIsParked(t *testing.T) { eachFlavor(t, hugeIDIsParked) }
 
 func hugeIDIsParked(t *testing.T, f flavor) {
 	const deadTopic = sceneTopic + ".dead"
-	s := f.scene(t, 1, 1)
+	s := f.scene(t, 1, 1).nobodyDies()
 	createTopic(t, s.cluster.ListenAddrs(), deadTopic, 1, 1)
 	s.oracle.expect(nil)
 	huge := strings.Repeat("x", 900<<10)

@@ -29,7 +29,7 @@ type overlap struct {
 
 func newOverlap(t *testing.T, f flavor) *overlap {
 	t.Helper()
-	o := &overlap{scene: f.scene(t, 3, 2), release: make(chan struct{}), inside: map[string]int{}}
+	o := &overlap{scene: f.scene(t, 3, 2).nobodyDies(), release: make(chan struct{}), inside: map[string]int{}}
 	o.produce(record{id: idOf(0), partition: 0, key: "a"}, record{id: idOf(1), partition: 1, key: "b"})
 	return o
 }

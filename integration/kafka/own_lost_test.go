@@ -65,7 +65,7 @@ func (l *lender) take(partition int32, refuse int) {
 // with it, that is, all partitions of the member.
 func TestLostPartitionStaysWithItsMember(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, f flavor) {
-		s := f.scene(t, 3, 2)
+		s := f.scene(t, 3, 2).nobodyDies()
 		commits, err := sarama.NewClient(s.addrs(), clientConfig())
 		if err != nil {
 			t.Fatal(err)

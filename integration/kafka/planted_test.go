@@ -50,7 +50,7 @@ func (s *scene) earlyCommits() []string {
 }
 
 func seenEarlyMarks(t *testing.T, f flavor) []string {
-	s := f.scene(t, 3, 2)
+	s := f.scene(t, 3, 2).nobodyDies()
 	s.produce(numbered(0, 0, 200)...)
 	s.produce(numbered(1, 200, 200)...)
 	m := s.join(func(ctx context.Context, m *kafkaMessage) error {
@@ -89,7 +89,7 @@ func lying(lie func(*dedup.Answer, dedup.ClaimRequest)) func(*memberConfig) {
 }
 
 func seenBusyIsDone(t *testing.T, f flavor) []string {
-	s := f.scene(t, 3, 2)
+	s := f.scene(t, 3, 2).nobodyDies()
 	block := make(chan struct{})
 	busy := lying(func(ans *dedup.Answer, _ dedup.ClaimRequest) {
 		if ans.Outcome == dedup.InFlight {
@@ -109,7 +109,7 @@ func seenBusyIsDone(t *testing.T, f flavor) []string {
 
 func seenCommitOnce(t *testing.T, f flavor) []string {
 	const n = 100
-	s := f.scene(t, 3, 1)
+	s := f.scene(t, 3, 1).nobodyDies()
 	last := commitFault(kerr.NotCoordinator, 1)
 	last.When = func(req kmsg.Request) bool {
 		return req.(*kmsg.OffsetCommitRequest).Topics[0].Partitions[0].Offset == n
@@ -150,7 +150,7 @@ func seenFailureIsDone(t *testing.T, f flavor) []string {
 }
 
 func seenSharedClaims(t *testing.T, f flavor) []string {
-	s := f.scene(t, 3, 2)
+	s := f.scene(t, 3, 2).nobodyDies()
 	shared := lying(func(ans *dedup.Answer, _ dedup.ClaimRequest) {
 		if ans.Outcome == dedup.InFlight {
 			ans.Outcome = dedup.Acquired
@@ -169,7 +169,7 @@ func seenSharedClaims(t *testing.T, f flavor) []string {
 
 func seenDisorder(t *testing.T, f flavor) []string {
 	const n = 20
-	s := f.scene(t, 3, 1)
+	s := f.scene(t, 3, 1).nobodyDies()
 	s.produce(keyed(numbered(0, 0, n), "k")...)
 	m := s.join(func(ctx context.Context, m *kafkaMessage) error {
 		return backoff.Sleep(ctx, time.Duration(n-m.Offset)*10*time.Millisecond)

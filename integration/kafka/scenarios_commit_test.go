@@ -68,7 +68,7 @@ func refusedCommitsAreRepeated(t *testing.T, f flavor) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := f.scene(t, 3, 1)
+			s := f.scene(t, 3, 1).nobodyDies()
 			first := s.cluster.Fault(commitFault(c.err, 2))
 			joined := time.Now()
 			m := s.join(nil)
@@ -124,7 +124,7 @@ func commitsAreRefusedForEver(t *testing.T, f flavor) {
 func TestCommitAppliedButTimedOut(t *testing.T) { eachFlavor(t, commitAppliedButTimedOut) }
 
 func commitAppliedButTimedOut(t *testing.T, f flavor) {
-	s := f.scene(t, 3, 1)
+	s := f.scene(t, 3, 1).nobodyDies()
 	fault := s.cluster.Fault(commitFault(kerr.RequestTimedOut, 5))
 	m := s.join(nil)
 	s.produce(numbered(0, 0, 500)...)
@@ -142,7 +142,7 @@ func commitAppliedButTimedOut(t *testing.T, f flavor) {
 func TestCommittedAcrossGaps(t *testing.T) { eachFlavor(t, committedAcrossGaps) }
 
 func committedAcrossGaps(t *testing.T, f flavor) {
-	s := f.scene(t, 3, 1)
+	s := f.scene(t, 3, 1).nobodyDies()
 	s.produce(numbered(0, 0, 100)...)
 	if err := s.cluster.DeleteRecords(sceneTopic, 0, 40); err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func committedAcrossGaps(t *testing.T, f flavor) {
 func TestCoordinatorMoves(t *testing.T) { eachFlavor(t, coordinatorMoves) }
 
 func coordinatorMoves(t *testing.T, f flavor) {
-	s := f.scene(t, 3, 2)
+	s := f.scene(t, 3, 2).nobodyDies()
 	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 2*time.Millisecond) })
 	for round := range 3 {
 		s.produce(numbered(int32(round%2), 500*round, 500)...) // small

@@ -50,7 +50,7 @@ func offsetOutOfRange(t *testing.T, f flavor) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := f.scene(t, 3, 1)
+			s := f.scene(t, 3, 1).nobodyDies()
 			s.produce(numbered(0, 0, done)...)
 			first := s.join(nil)
 			s.wantCommittedToEnd(10 * time.Second)
@@ -147,7 +147,7 @@ func TestTopicIsMadeAgain(t *testing.T) { eachFlavor(t, topicIsMadeAgain) }
 
 func topicIsMadeAgain(t *testing.T, f flavor) {
 	const n = 50
-	s := f.scene(t, 3, 1)
+	s := f.scene(t, 3, 1).nobodyDies()
 	s.produce(numbered(0, 0, n)...)
 	first := s.join(nil)
 	s.wantCommittedToEnd(10 * time.Second)
@@ -185,7 +185,7 @@ func TestPartitionsAreAdded(t *testing.T) { eachFlavor(t, partitionsAreAdded) }
 
 func partitionsAreAdded(t *testing.T, f flavor) {
 	const n = 100
-	s := f.scene(t, 3, 1)
+	s := f.scene(t, 3, 1).nobodyDies()
 	s.produce(numbered(0, 0, n)...)
 	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 5*time.Millisecond) },
 		func(mc *memberConfig) { mc.refresh = 200 * time.Millisecond })

@@ -48,7 +48,7 @@ var shapes = []struct {
 func TestMessagesOfEveryShape(t *testing.T) { eachFlavor(t, messagesOfEveryShape) }
 
 func messagesOfEveryShape(t *testing.T, f flavor) {
-	s := f.scene(t, 3, 1)
+	s := f.scene(t, 3, 1).nobodyDies()
 	for _, shape := range shapes {
 		s.produce(shape.record)
 	}
@@ -92,7 +92,7 @@ func TestNothingIsSkippedInSilence(t *testing.T) { eachFlavor(t, nothingIsSkippe
 
 func nothingIsSkippedInSilence(t *testing.T, f flavor) {
 	const before = 5
-	s := f.scene(t, 3, 1)
+	s := f.scene(t, 3, 1).nobodyDies()
 	s.produce(numbered(0, 0, before)...)
 	s.produce(record{key: "k", value: []byte("v"), headers: []header{}})
 	s.produce(numbered(0, before, 5)...)
@@ -113,7 +113,7 @@ func nothingIsSkippedInSilence(t *testing.T, f flavor) {
 func TestMismatchIsParked(t *testing.T) { eachFlavor(t, mismatchIsParked) }
 
 func mismatchIsParked(t *testing.T, f flavor) {
-	s := f.scene(t, 3, 2)
+	s := f.scene(t, 3, 2).nobodyDies()
 	s.produce(
 		record{id: "a", partition: 0, key: "k", value: []byte("one")},
 		record{id: "a", partition: 0, key: "k", value: []byte("one")},
@@ -136,7 +136,7 @@ func TestHandlersPanic(t *testing.T) { eachFlavor(t, handlersPanic) }
 
 func handlersPanic(t *testing.T, f flavor) {
 	const n = 100
-	s := f.scene(t, 3, 1)
+	s := f.scene(t, 3, 1).nobodyDies()
 	records := numbered(0, 0, n)
 	for i := range records {
 		records[i].key = fmt.Sprint("k", i%10)
@@ -167,7 +167,7 @@ func TestLargestMessages(t *testing.T) { eachFlavor(t, largestMessages) }
 
 func largestMessages(t *testing.T, f flavor) {
 	const n = 8
-	s := f.scene(t, 1, 2)
+	s := f.scene(t, 1, 2).nobodyDies()
 	for i := range n {
 		large := numbered(0, 2*i, 1)
 		large[0].value = []byte(strings.Repeat("x", 1_000_000))

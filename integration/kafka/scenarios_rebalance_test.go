@@ -13,7 +13,7 @@ import (
 // is finished and committed by its old owner, the rest moves, nothing runs twice.
 func TestRebalanceWhileWorking(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, f flavor) {
-		s := f.scene(t, 3, 4)
+		s := f.scene(t, 3, 4).nobodyDies()
 		for p := range int32(4) {
 			s.produce(numbered(p, 1000*int(p), 200)...)
 		}
@@ -43,7 +43,7 @@ func TestOverlapHasOneEffect(t *testing.T) {
 }
 
 func overlapHasOneEffect(t *testing.T, f flavor, hold time.Duration) {
-	s := f.scene(t, 3, 2)
+	s := f.scene(t, 3, 2).nobodyDies()
 	s.produce(numbered(0, 0, 1)...)
 	s.produce(numbered(1, 1, 1)...)
 	var mu sync.Mutex

@@ -20,7 +20,7 @@ var both = flavor{
 // under load.
 func TestRollFromEagerToCooperative(t *testing.T) {
 	t.Parallel()
-	s := eager.scene(t, 3, 4)
+	s := eager.scene(t, 3, 4).nobodyDies()
 	members := []*member{s.join(brief), s.join(brief)}
 	s.wantMembers(2)
 	sent := 0
@@ -48,9 +48,9 @@ func TestRollFromEagerToCooperative(t *testing.T) {
 func TestStaticMemberRestarts(t *testing.T) { eachFlavor(t, staticMemberRestarts) }
 
 func staticMemberRestarts(t *testing.T, f flavor) {
-	s := f.scene(t, 3, 4)
+	s := f.scene(t, 3, 4).nobodyDies()
 	join := func(name string) *member {
-		return s.join(brief, func(mc *memberConfig) { mc.instance, mc.session = name, 5*time.Second })
+		return s.join(brief, func(mc *memberConfig) { mc.instance = name })
 	}
 	a, b := join("a"), join("b")
 	s.wantMembers(2)
@@ -92,7 +92,7 @@ func TestWhatStaysGoesOn(t *testing.T) { eachFlavor(t, whatStaysGoesOn) }
 
 func whatStaysGoesOn(t *testing.T, f flavor) {
 	const partitions = 4
-	s := f.scene(t, 3, partitions)
+	s := f.scene(t, 3, partitions).nobodyDies()
 	revoked := map[int32]bool{}
 	a := s.join(brief, func(mc *memberConfig) {
 		mc.observer.Revoked = func(_ string, p int32, _, _ int) { s.note(func() { revoked[p] = true }) }

@@ -22,7 +22,7 @@ func storeIsDown(t *testing.T, f flavor) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := f.scene(t, 3, 2)
+			s := f.scene(t, 3, 2).nobodyDies()
 			store := s.troubled()
 			storeGoesDown(t, s, func() { store.set(c.trouble) }, func() { store.set(trouble{}) })
 		})
@@ -97,7 +97,7 @@ func TestRedisIsDown(t *testing.T) {
 		{"full", answering(refuseWrites("OOM command not allowed when used memory > 'maxmemory'.")), answering(nil)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newScene(t, 1, 2)
+			s := newScene(t, 1, 2).nobodyDies()
 			r := s.redis()
 			storeGoesDown(t, s, func() { c.down(r) }, func() { c.up(r) })
 		})
@@ -122,7 +122,7 @@ func storeIsUnsteady(t *testing.T, f flavor) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			const n = 200
-			s := f.scene(t, 3, 2)
+			s := f.scene(t, 3, 2).nobodyDies()
 			store := s.troubled()
 			long := func(mc *memberConfig) { mc.lease = 30 * time.Second }
 			a, b := s.join(brief, long), s.join(brief, long)

@@ -32,6 +32,7 @@ type scene struct {
 	sent     map[int32][]string  // what is
 	producer sarama.SyncProducer // of produce; nil before
 	early    bool                // commits are meant to run ahead
+	immortal bool                // see nobodyDies
 
 	mu      sync.Mutex
 	effects map[string]int
@@ -117,6 +118,14 @@ func (f flavor) sceneAt(t *testing.T, at brokers) *scene {
 	return s
 }
 
+// nobodyDies is for scenes in which no member does. A member that is cut off is missed after a second
+// and a half, and so is one whose machine stands still for as long; here neither session nor lease ends.
+func (s *scene) nobodyDies() *scene {
+	s.immortal = true
+	s.cluster.SetGroupConfigs(sceneGroup, map[string]string{"consumer.session.timeout.ms": "60000"})
+	return s
+}
+
 // produce appends records and tells the oracle where they will lie before anybody can
 // commit them.
 func (s *scene) produce(records ...record) {
@@ -171,6 +180,9 @@ func (s *scene) join(h handler, change ...func(*memberConfig)) *member {
 			s.affect(m)
 			return nil
 		},
+	}
+	if s.immortal {
+		mc.session, mc.lease = time.Minute, time.Minute
 	}
 	for _, f := range change {
 		f(&mc)
