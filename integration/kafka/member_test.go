@@ -148,15 +148,15 @@ func (m *member) run(t *testing.T, run func(context.Context) error) {
 type alarm struct {
 	at   int64
 	once sync.Once
-	off  chan struct{}
+	do   func() // by the last of them, before it goes on
 }
 
 // after returns a channel that is closed when n more handlers have begun, by the last of
 // them: it is running then.
 func (m *member) after(n int64) <-chan struct{} {
-	a := &alarm{at: m.began.Load() + n, off: make(chan struct{})}
-	m.alarm.Store(a)
-	return a.off
+	off := make(chan struct{})
+	m.alarm.Store(&alarm{at: m.began.Load() + n, do: func() { close(off) }})
+	return off
 }
 
 // count notes how many handlers began and how many are running.
@@ -166,7 +166,7 @@ func (m *member) count(h handler) handler {
 		defer m.running.Add(-1)
 		n := m.began.Add(1)
 		if a := m.alarm.Load(); a != nil && n >= a.at {
-			a.once.Do(func() { close(a.off) })
+			a.once.Do(a.do)
 		}
 		return h(ctx, msg)
 	}
@@ -211,13 +211,11 @@ func (m *member) abandon() {
 // crashAtWork crashes the member as soon as n more handlers have begun, and tells how
 // many of them were running then.
 func (m *member) crashAtWork(n int64) <-chan int64 {
-	working := m.after(n)
 	crashed := make(chan int64, 1)
-	go func() {
-		<-working
+	m.alarm.Store(&alarm{at: m.began.Load() + n, do: func() {
 		running := m.running.Load()
 		m.crash()
 		crashed <- running
-	}()
+	}})
 	return crashed
 }

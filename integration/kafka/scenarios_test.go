@@ -79,7 +79,7 @@ func TestOneStuckKey(t *testing.T) { eachFlavor(t, oneStuckKey) }
 
 func oneStuckKey(t *testing.T, f flavor) {
 	const n = 6000
-	s := f.scene(t, 3, 1)
+	s := f.scene(t, 3, 1).nobodyDies()
 	stuck := make(chan struct{})
 	handler := func(ctx context.Context, m *kafkaMessage) error {
 		if m.ID == idOf(100) {
@@ -136,17 +136,17 @@ func settle(t *testing.T, read func() int64) int64 {
 func TestSlowPartitionBesideAFastOne(t *testing.T) {
 	for _, f := range flavors {
 		t.Run(f.name, func(t *testing.T) {
-			const rounds = 2
-			var alone, beside time.Duration
-			for range rounds {
-				alone += fastPartition(t, f, 0)
-				beside += fastPartition(t, f, 5000)
+			const atLeast = 0.5 // of the rate alone. Throttled by the client it would be one message in 20 ms.
+			alone, beside := time.Hour, time.Hour
+			ratio := 0.0
+			for round := 0; round < 2 || round < 6 && ratio < atLeast; round++ { // the machine may be busy, and not for ever
+				alone = min(alone, fastPartition(t, f, 0))
+				beside = min(beside, fastPartition(t, f, 5000))
+				ratio = float64(alone) / float64(beside)
+				t.Logf("the fast partition had %.2f of its rate alone (%v, %v beside a slow one)", ratio, alone, beside)
 			}
-			ratio := float64(alone) / float64(beside)
-			t.Logf("the fast partition had %.2f of its rate alone (%v, %v beside a slow one)", ratio, alone/rounds, beside/rounds)
-			// Throttled by the client it would be one message in 20 ms. The machine may be busy.
-			if ratio < 0.5 {
-				t.Errorf("the fast partition had %.2f of its rate alone, want at least 0.5", ratio)
+			if ratio < atLeast {
+				t.Errorf("the fast partition had %.2f of its rate alone, want at least %.1f", ratio, atLeast)
 			}
 		})
 	}
@@ -156,7 +156,7 @@ func TestSlowPartitionBesideAFastOne(t *testing.T) {
 // messages of 20 ms. In its way would be a reader that waits for the slow one.
 func fastPartition(t *testing.T, f flavor, beside int) time.Duration {
 	const n = 8_000
-	s := f.scene(t, 1, 2)
+	s := f.scene(t, 1, 2).nobodyDies()
 	s.produce(numbered(0, 0, beside)...)
 	s.produce(numbered(1, 100_000, n)...)
 	var fast atomic.Int64
@@ -185,7 +185,7 @@ func fastPartition(t *testing.T, f flavor, beside int) time.Duration {
 // rest back, and leaves nothing running.
 func TestShutdown(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, f flavor) {
-		s := f.scene(t, 3, 2)
+		s := f.scene(t, 3, 2).nobodyDies()
 		s.produce(numbered(0, 0, 500)...)
 		s.produce(numbered(1, 500, 500)...)
 		handler := func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 100*time.Millisecond) }
@@ -218,10 +218,15 @@ func TestShutdown(t *testing.T) {
 func TestGroupClosedWhileDraining(t *testing.T) { eachFlavor(t, groupClosedWhileDraining) }
 
 func groupClosedWhileDraining(t *testing.T, f flavor) {
-	s := f.scene(t, 3, 1)
+	s := f.scene(t, 3, 1).nobodyDies()
 	s.produce(numbered(0, 0, 10)...)
-	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 500*time.Millisecond) })
-	eventually(t, 10*time.Second, func() (bool, string) { return m.running.Load() > 0, "nothing runs" })
+	closing := make(chan struct{})
+	m := s.join(func(ctx context.Context, _ *kafkaMessage) error {
+		<-closing
+		return backoff.Sleep(ctx, 500*time.Millisecond)
+	}, func(mc *memberConfig) { mc.drain, mc.rebalance = 30*time.Second, time.Minute })
+	eventually(t, 10*time.Second, func() (bool, string) { return m.running.Load() == 10, fmt.Sprint(m.running.Load(), " run") })
+	close(closing)
 	closed := make(chan error, 2)
 	for range 2 { // twice, and at once
 		go func() { closed <- m.close() }()

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/kafkaadapter/txn"
 )
@@ -190,7 +191,18 @@ func TestStreamedFencedByID(t *testing.T) {
 	const n = 2000
 	s := newStage(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
 	s.produce(n)
-	m := s.join()
+	var taken atomic.Int64 // times
+	m := s.join(func(pc *processorConfig) {
+		inner := pc.txn.Handler
+		pc.txn.Handler = func(ctx context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+			for batch[len(batch)-1].Offset >= (taken.Load()+1)*n/6 { // there is work to do behind each time
+				if err := backoff.Sleep(ctx, 5*time.Millisecond); err != nil {
+					return nil, err
+				}
+			}
+			return inner(ctx, batch)
+		}
+	})
 	for i := range int64(5) {
 		s.wantCommitted(i*n/10, 20*time.Second)
 		cfg := clientConfig()
@@ -201,6 +213,7 @@ func TestStreamedFencedByID(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = other.Close()
+		taken.Add(1)
 	}
 	s.wantCommittedToEnd(30 * time.Second)
 	m.leave(t)
