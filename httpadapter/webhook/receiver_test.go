@@ -200,20 +200,22 @@ func TestPermanentIsRecordedAndAcknowledged(t *testing.T) {
 
 // A failure for good is acknowledged only when it is on record, as everything is.
 func TestPermanentWithoutARecordIsNot(t *testing.T) {
-	store := deduptest.NewFaulty(dedup.Memory(100), nil)
-	run := claimed(t, store, func(c *dedup.Config) { c.LeaseTTL, c.StoreTimeout = 50*time.Millisecond, 10*time.Millisecond })
-	for _, end := range []error{nil, dedup.Permanent(errors.New("declined"))} {
-		e := newEndpoint(t, run, provider(t, "standard-webhooks", secret), func(context.Context, *webhook.Delivery) error {
-			store.SetPlan(func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.DropRequest} })
-			return end
-		}, webhook.Config{})
-		w := send(e, standard(t, fmt.Sprint("evt_", end == nil), "{}"))
-		store.SetPlan(nil)
-		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
-			t.Errorf("%v without a record: %d", end, w.Code)
+	synctest.Test(t, func(t *testing.T) { // the leases are short
+		store := deduptest.NewFaulty(dedup.Memory(100), nil)
+		run := claimed(t, store, func(c *dedup.Config) { c.LeaseTTL, c.StoreTimeout = 50*time.Millisecond, 10*time.Millisecond })
+		for _, end := range []error{nil, dedup.Permanent(errors.New("declined"))} {
+			e := newEndpoint(t, run, provider(t, "standard-webhooks", secret), func(context.Context, *webhook.Delivery) error {
+				store.SetPlan(func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.DropRequest} })
+				return end
+			}, webhook.Config{})
+			w := send(e, standard(t, fmt.Sprint("evt_", end == nil), "{}"))
+			store.SetPlan(nil)
+			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+				t.Errorf("%v without a record: %d", end, w.Code)
+			}
+			e.wantRuns(t, 1)
 		}
-		e.wantRuns(t, 1)
-	}
+	})
 }
 
 func TestSeenOnly(t *testing.T) {
@@ -347,14 +349,16 @@ func TestKeysStayWhatTheyAre(t *testing.T) {
 }
 
 func TestStoreDown(t *testing.T) {
-	store := deduptest.NewFaulty(dedup.Memory(100), func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.DropRequest} })
-	run := claimed(t, store, func(c *dedup.Config) { c.LeaseTTL, c.StoreTimeout = 50*time.Millisecond, 10*time.Millisecond })
-	e := newEndpoint(t, run, provider(t, "standard-webhooks", secret), nil, webhook.Config{})
-	wantProblem(t, send(e, standard(t, "1", "{}")), 503, "store-unavailable", "1")
-	e.wantRuns(t, 0)
-	store.SetPlan(nil)
-	wantOK(t, send(e, standard(t, "1", "{}")))
-	e.wantRuns(t, 1)
+	synctest.Test(t, func(t *testing.T) { // the leases are short
+		store := deduptest.NewFaulty(dedup.Memory(100), func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.DropRequest} })
+		run := claimed(t, store, func(c *dedup.Config) { c.LeaseTTL, c.StoreTimeout = 50*time.Millisecond, 10*time.Millisecond })
+		e := newEndpoint(t, run, provider(t, "standard-webhooks", secret), nil, webhook.Config{})
+		wantProblem(t, send(e, standard(t, "1", "{}")), 503, "store-unavailable", "1")
+		e.wantRuns(t, 0)
+		store.SetPlan(nil)
+		wantOK(t, send(e, standard(t, "1", "{}")))
+		e.wantRuns(t, 1)
+	})
 }
 
 // A Runner of SQL runs the effect again after a deadlock: each run gets a delivery of its
