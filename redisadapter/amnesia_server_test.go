@@ -195,7 +195,7 @@ func TestRestartOfGuarded(t *testing.T) {
 			server := servertest.Private(t, servertest.KindRedis)
 			client := redistest.Client(t, &redis.Options{Addr: server.Addr, DialerRetries: 1})
 			opts := failClosed
-			opts.SuspectFor = 300 * time.Millisecond
+			opts.SuspectFor = suspectFor
 			store, h := guarded(t, client, opts)
 			wantOutcome(t, store, 1, dedup.Acquired)
 			finishOne(t, store, 1)
@@ -230,6 +230,7 @@ func TestRestartOfGuarded(t *testing.T) {
 
 // TestPromotionOfGuarded: the replica has the canary, and a new name.
 func TestPromotionOfGuarded(t *testing.T) {
+	t.Parallel()
 	server := servertest.Private(t, servertest.KindRedisPair)
 	var to atomic.Pointer[string]
 	to.Store(&server.Addrs[0])
@@ -240,7 +241,7 @@ func TestPromotionOfGuarded(t *testing.T) {
 		},
 	})
 	opts := failClosed
-	opts.SuspectFor = 300 * time.Millisecond
+	opts.SuspectFor = suspectFor
 	store, h := guarded(t, client, opts)
 	wantOutcome(t, store, 1, dedup.Acquired)
 	finishOne(t, store, 1)

@@ -200,9 +200,9 @@ func TestAmnesiaEnds(t *testing.T) {
 	opts := failClosed
 	opts.AmnesiaFor = 300 * time.Millisecond
 	store, _ := guarded(t, client, opts)
+	lost := time.Now() // at the earliest
 	must(t, client.FlushAll(t.Context()).Err())
 	wantAmnesia(t, store, 1)
-	lost := time.Now()
 	eventually(t, "the window is over", func() bool { return claimOne(t, store, 1).Outcome == dedup.Acquired })
 	if after := time.Since(lost); after < 200*time.Millisecond {
 		t.Errorf("over after %v", after)
@@ -378,6 +378,9 @@ func TestSecondStore(t *testing.T) {
 	}
 }
 
+// suspectFor is longer than a busy machine takes to see that a store is closed.
+const suspectFor = 4 * time.Second
+
 // TestIdentity: another server behind a new connection is asked who it is before a claim
 // is granted; a restart that may have lost what followed a snapshot counts as a loss.
 func TestIdentity(t *testing.T) {
@@ -393,13 +396,14 @@ func TestIdentity(t *testing.T) {
 		"restarted, without":   {map[string]string{"run_id": "r2", "uptime_in_seconds": "0", "aof_enabled": "0"}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			mini, direct := redistest.Mini(t)
 			_ = mini
 			fields, drop := map[string]string(nil), false
 			fake := redistest.Fake(t, func(args []string) string { return relay(t, direct, args, fields, &drop) })
 			fake.PoolSize = 1
 			fake.MaxRetries = 2
-			store, h := guarded(t, redistest.Client(t, fake), redisadapter.Options{Amnesia: redisadapter.FailClosed, SuspectFor: 100 * time.Millisecond})
+			store, h := guarded(t, redistest.Client(t, fake), redisadapter.Options{Amnesia: redisadapter.FailClosed, SuspectFor: suspectFor})
 			wantOutcome(t, store, 1, dedup.Acquired)
 			fields, drop = c.change, true // the connection breaks, and another server answers
 			switch {
