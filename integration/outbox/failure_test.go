@@ -200,12 +200,15 @@ func TestHangingPublisher(t *testing.T) {
 		eventually(t, "its deadline has passed", func() bool { return first.Stats().Failures > 0 })
 		h.insert(t, outbox.Message{ID: "c/0", Topic: "t", Key: []byte("account-7")}) // another shard
 		b.wait(t, 1)
-		start(t, h.relay(t, b, brief)) // the lock is free: another relay has the hanging one's shard
+		second := h.relay(t, b, brief)
+		start(t, second) // the lock is free: another relay has the hanging one's shard
 		h.drained(t)
 		close(release)
 		got := b.wait(t, 2)
-		if tl := judge(got, map[string]int{"a": 1, "c": 1}); tl != (tally{}) {
-			t.Errorf("%+v of %d", tl, len(got))
+		// On a slow machine other calls, too, may miss such a deadline: those messages come twice.
+		late := int(first.Stats().Failures + second.Stats().Failures - 1)
+		if tl := judge(got, map[string]int{"a": 1, "c": 1}); tl.lost != 0 || tl.inversions != 0 || tl.duplicates > late {
+			t.Errorf("%+v of %d, %d more calls were late", tl, len(got), late)
 		}
 	})
 }
