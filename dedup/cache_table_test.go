@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -195,11 +196,13 @@ func TestCacheTableUnderLoad(t *testing.T) {
 	table := newCacheTable(minCacheBytes)
 	ids := append(neighbours(3*cacheWays), neighbours(3*cacheWays)...)
 	until := time.Now().Add(500 * time.Millisecond)
-	var wg sync.WaitGroup
+	var readers, writers sync.WaitGroup
+	var over atomic.Bool
 	found := make([]int, 4)
 	for r := range found {
-		wg.Go(func() {
-			for i := r; time.Now().Before(until); i++ {
+		readers.Go(func() {
+			// Until then, and until it has found something: it may get no processor for that time.
+			for i := r; time.Now().Before(until) || found[r] == 0 && time.Since(until) < time.Minute; i++ {
 				id := ids[i*7%len(ids)]
 				floor := table.floor.Load()
 				e := table.find(&id)
@@ -215,8 +218,8 @@ func TestCacheTableUnderLoad(t *testing.T) {
 		})
 	}
 	for w := range 3 {
-		wg.Go(func() {
-			for i := w; time.Now().Before(until); i++ {
+		writers.Go(func() {
+			for i := w; !over.Load(); i++ {
 				id := ids[i*5%len(ids)]
 				e := entryOf(id, table.epoch.Load())
 				if i%3 == 0 {
@@ -232,7 +235,9 @@ func TestCacheTableUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	readers.Wait()
+	over.Store(true)
+	writers.Wait()
 	for r, n := range found {
 		if n == 0 {
 			t.Errorf("reader %d found nothing", r)
