@@ -148,17 +148,18 @@ func TestOneLockForOneTable(t *testing.T) {
 	slow := newBroker()
 	slow.before = func(context.Context, []outbox.Message) error { inHand <- struct{}{}; <-release; return nil }
 	h.insert(t, numbered("a", 0))
-	start(t, h.relay(t, slow))
+	start(t, h.relay(t, slow, func(c *outbox.RelayConfig) { c.Workers, c.PublishTimeout = 1, patience }))
 	<-inHand
 	quick := newBroker()
-	r := h.relay(t, quick, func(c *outbox.RelayConfig) { c.Outbox = named })
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	if err := r.Run(ctx); err != nil {
-		t.Error(err)
+	stop := start(t, h.relay(t, quick, func(c *outbox.RelayConfig) { c.Outbox, c.Workers = named, 1 }))
+	const others = 3
+	for i := range others { // of another shard: before the last of them it has had its turn of the first
+		h.insert(t, outbox.Message{ID: fmt.Sprint("c/", i), Topic: "t", Key: []byte("account-7")})
+		quick.wait(t, i+1)
 	}
+	stop()
 	close(release)
-	if got, _ := quick.got(); len(got) > 0 {
+	if got, _ := quick.got(); len(got) != others {
 		t.Error("two relays had the shard at once")
 	}
 }
