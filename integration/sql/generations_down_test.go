@@ -59,7 +59,7 @@ func (s *shop) nextGeneration(t *testing.T, generation int, read bool) {
 			stop()
 		}()
 	}
-	if sealed, err := s.marks.Rotate(ctx, s.db); !sealed || (err != nil) != read {
+	if sealed, err := s.rotated(ctx); !sealed || (err != nil) != read {
 		t.Fatalf("Rotate = %v, %v; somebody reads: %v", sealed, err, read)
 	}
 }
