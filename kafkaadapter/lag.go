@@ -32,7 +32,9 @@ var errOldFormat = errors.New("it is of the format before Kafka 0.11")
 // the clock of this process; one from the future counts as new.
 //
 // It costs four round trips, and for each partition that is not read to its end another one to its
-// leader, which sends a batch or 64 KiB: ask every few minutes. The group needs Describe, and the topics
+// leader, which sends a batch or 64 KiB: ask every few minutes. When a partition has another leader than
+// the client knows, the client is refreshed and all are asked again, as often and as far apart as
+// Config.Metadata.Retry says. The group needs Describe, and the topics
 // Describe and Read. sarama heeds no context: a broker that does not answer is given up after
 // Net.ReadTimeout and the retries of Config.Admin. The client stays open, and may be in use elsewhere.
 //
@@ -51,6 +53,28 @@ func Lags(client sarama.Client, group string, topics ...string) (map[string]time
 	if err != nil {
 		return nil, fmt.Errorf("kafkaadapter: the lag of group %q cannot be asked for: %w", group, err)
 	}
+	ages, err := lags(client, admin, group, topics)
+	for again := client.Config().Metadata.Retry; again.Max > 0 && moved(err); again.Max-- {
+		// The admin asks whom the client takes for the leader, and would until its next refresh, by
+		// default ten minutes later.
+		if client.RefreshMetadata(topics...) != nil {
+			break
+		}
+		ages, err = lags(client, admin, group, topics)
+		if moved(err) { // the brokers do not all know yet
+			<-time.After(again.Backoff)
+		}
+	}
+	return ages, err
+}
+
+// moved reports whether a broker that was asked is not the leader, or is about to be.
+func moved(err error) bool {
+	return errors.Is(err, sarama.ErrNotLeaderForPartition) || errors.Is(err, sarama.ErrLeaderNotAvailable) ||
+		errors.Is(err, sarama.ErrFencedLeaderEpoch) || errors.Is(err, sarama.ErrUnknownLeaderEpoch)
+}
+
+func lags(client sarama.Client, admin sarama.ClusterAdmin, group string, topics []string) (map[string]time.Duration, error) {
 	_, unread, err := unreadBy(admin, group, topics)
 	if err != nil {
 		return nil, err

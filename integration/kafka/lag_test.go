@@ -27,6 +27,37 @@ func TestLags(t *testing.T) {
 	})
 }
 
+// A partition that has got another leader is asked for there; before, it was asked for in the wrong
+// place until the client's next refresh.
+func TestLagsOfMovedPartition(t *testing.T) {
+	cluster := embeddedNodes(t, 2, kfake.SeedTopics(2, "lags"))
+	native, err := sarama.NewClient(cluster.ListenAddrs(), clientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = native.Close() })
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	for range 3 {
+		if got, err := kafkaadapter.Lags(native, "group", "lags"); err != nil || len(got) != 1 {
+			t.Fatalf("with sarama: %v, %v", got, err)
+		}
+		if got, err := franz.Lags(t.Context(), client, "group", "lags"); err != nil || len(got) != 1 {
+			t.Fatalf("with franz-go: %v, %v", got, err)
+		}
+		leader, err := native.Leader("lags", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cluster.MoveTopicPartition("lags", 0, 1-leader.ID()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func testLags(t *testing.T, addrs []string, topic string) {
 	group := topic + "-group"
 	config := clientConfig()
