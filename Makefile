@@ -51,6 +51,10 @@ dashboard-shot: ## the Grafana dashboard with data from a real Prometheus, drawn
 fuzz: ## give every fuzz target inputs of its own making, in turns (FUZZTIME=30s, FUZZ=part of a name)
 	@scripts/fuzz.sh $(FUZZ)
 
+.PHONY: mutants-apply
+mutants-apply: ## whether the listed ways to break the code still apply to it
+	@scripts/mutants.sh -apply
+
 .PHONY: mutants
 mutants: ## break the code in each listed way and see the tests turn red
 	@scripts/mutants.sh

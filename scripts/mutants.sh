@@ -5,9 +5,13 @@
 #     Test: arguments of `go test`, one line a module: [-C module] packages and flags
 #     Env: NAME=value, for tests that start servers of their own (optional)
 # usage: scripts/mutants.sh [name-part ...]      only patches whose name has one of the parts
+#        scripts/mutants.sh -build [...]         only whether they apply and compile: minutes for all, in place of hours
+#        scripts/mutants.sh -apply [...]         only whether they apply: seconds
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
+only=
+case ${1:-} in -build|-apply) only=$1; shift ;; -*) echo "mutants: unknown option $1" >&2; exit 2 ;; esac
 copy=$(mktemp -d "${TMPDIR:-/tmp}/onceward-mutant.XXXXXX")
 trap 'rm -rf "$copy"' EXIT
 
@@ -24,6 +28,37 @@ fresh() {
   git -C "$root" ls-files -z | (cd "$root" && xargs -0 tar -cf - --ignore-failed-read 2>/dev/null) | tar -xf - -C "$copy"
 }
 
+# compiles says whether the packages that a patch touches do.
+compiles() {
+  local dir
+  while IFS= read -r dir; do
+    (cd "$copy/$dir" && go vet -buildtag . 2>&1) || return 1
+  done < <(sed -n 's,^+++ b/\(.*\)/[^/]*\.go$,\1,p' "$1" | sort -u)
+}
+
+# quickly is -apply and -build: nothing is tested.
+quickly() {
+  local patch name bad=0 all=0
+  fresh
+  for patch in mutants/*.patch; do
+    name=$(basename "$patch" .patch)
+    wanted "$name" "$@" || continue
+    all=$((all + 1))
+    if ! (cd "$copy" && git apply --check --recount --whitespace=nowarn "$root/$patch"); then
+      echo "STALE     $name: the patch does not apply"; bad=$((bad + 1)); continue
+    fi
+    [ "$only" = -build ] || continue
+    (cd "$copy" && git apply --recount --whitespace=nowarn "$root/$patch")
+    if ! compiles "$patch" > "$copy/build.log"; then
+      echo "BROKEN    $name"; sed 's/^/    /' "$copy/build.log" | tail -n 5; bad=$((bad + 1))
+    fi
+    (cd "$copy" && git apply --reverse --recount --whitespace=nowarn "$root/$patch")
+  done
+  echo "$((all - bad)) of $all mutants $([ "$only" = -build ] && echo compile || echo apply)"
+  [ "$all" -gt 0 ] && [ "$bad" -eq 0 ]
+}
+
+if [ -n "$only" ]; then quickly "$@"; exit; fi
 killed=0 failed=0 start=$SECONDS
 for patch in mutants/*.patch; do
   name=$(basename "$patch" .patch)
