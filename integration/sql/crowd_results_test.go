@@ -96,7 +96,11 @@ func wantReceipts(batch []string, marks []sqladapter.Mark) error {
 // there locks the gap where it would be, against what others insert, and all of them look.
 func TestCrowdKeepsResults(t *testing.T) {
 	for _, e := range []engine{mariadb(), inGenerations(mariadb())} {
-		for _, level := range append(levels(e.dialect), sql.LevelDefault) {
+		tried := levels(e.dialect)
+		if e.retention == sqladapter.Generations {
+			tried = []sql.IsolationLevel{sql.LevelDefault} // its load alone is another
+		}
+		for _, level := range tried {
 			t.Run(e.name+"/"+level.String(), func(t *testing.T) {
 				t.Run("overlapping", func(t *testing.T) { overlapping(t, mariadbClerk(t, e, level)) })
 				t.Run("disjoint", func(t *testing.T) { disjoint(t, mariadbClerk(t, e, level), messages(100), true) })
@@ -126,7 +130,7 @@ func (c *clerk) crowd(both bool) crowd {
 }
 
 func overlapping(t *testing.T, c *clerk) {
-	all := messages(640)
+	all := messages(320)
 	met := c.crowd(true).run(t, all, 5)
 	c.wantNoRepetition(t, met, clerks*len(all)/clerkBatch)
 	c.wantEffects(t, all)
@@ -134,7 +138,7 @@ func overlapping(t *testing.T, c *clerk) {
 
 // disjoint has batches of new messages, and one old one in each.
 func disjoint(t *testing.T, c *clerk, old []string, both bool) {
-	const batches = 20
+	const batches = 10
 	if err := c.byDoBatch(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
