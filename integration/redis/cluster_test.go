@@ -32,8 +32,14 @@ func startCluster(t *testing.T) *cluster {
 // advised is a client set up as redisadapter's package comment says.
 func advised(t *testing.T, addrs []string) *redis.ClusterClient {
 	t.Helper()
+	return impatiently(t, addrs, time.Second)
+}
+
+// impatiently returns a client that asks where slots are every so often, and waits for a node for as long.
+func impatiently(t *testing.T, addrs []string, wait time.Duration) *redis.ClusterClient {
+	t.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: addrs, ClusterStateReloadInterval: time.Second, ReadTimeout: time.Second, DialTimeout: time.Second,
+		Addrs: addrs, ClusterStateReloadInterval: wait, ReadTimeout: wait, DialTimeout: wait,
 	})
 	t.Cleanup(func() { must(t, client.Close()) })
 	return client

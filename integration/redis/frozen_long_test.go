@@ -19,7 +19,9 @@ const frozenRounds = 50
 func TestFrozenMasterRounds(t *testing.T) {
 	const lease, most = 7 * time.Second, 6 * time.Second
 	c := startCluster(t)
-	next := advised(t, c.Addrs)
+	// With the second that the README advises two rounds of fifty took 6.4 and 6.8 s: 4.3 and 4.5 of them the
+	// Cluster's, and then a client that asks the frozen node for the slots waits for it, once or twice.
+	next := impatiently(t, c.Addrs, time.Second/2)
 	master := 1
 	owned, doubled, longest, ours := 0, 0, time.Duration(0), time.Duration(0)
 	for round := range frozenRounds {
