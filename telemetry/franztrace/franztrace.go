@@ -49,10 +49,11 @@ func New(provider trace.TracerProvider, cfg Config) (*Tracer, error) {
 //
 //   - claim TOPIC, when its claim is asked for, below the context that its producer has sent
 //     along. It has no duration: messages are claimed in batches;
-//   - process TOPIC, around the handler, whose context has this span. That of a first attempt is
-//     below its claim; that of a retry, and of a takeover, is below the producer's context and has
-//     a link to the claim of the first. A BatchHandler has one with a link for each message;
-//   - settle TOPIC, from the handler's return until the effect is on record, below the claim of
+//   - process TOPIC, around the handler, whose context has this span. It has a link to the
+//     producer's context. That of a first attempt is below its claim; that of a retry, and of a
+//     takeover, is below the producer's context, and has one more link, to the claim of the first.
+//     A BatchHandler has one, below none of them, with these links for each message;
+//   - record TOPIC, from the handler's return until the effect is on record, below the claim of
 //     the first attempt.
 //
 // A duplicate has skip TOPIC, below a claim of its own and with a link to that of the first; a
@@ -137,7 +138,7 @@ func (t *Tracer) Inject(ctx context.Context, r *kgo.Record) error {
 func message(m *franz.Message) span.Message {
 	return span.Message{
 		Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Attempt: m.Attempt, Label: m.Label, Found: m.Found,
-		Headers: (*headers)(m.Record),
+		Tombstone: m.Value == nil, Headers: (*headers)(m.Record),
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// Names of OpenTelemetry's semantic conventions 1.43 for messaging and Kafka.
+// Names of OpenTelemetry's semantic conventions 1.44 for messaging and Kafka.
 const (
 	systemKey        = attribute.Key("messaging.system")
 	operationKey     = attribute.Key("messaging.operation.name")
@@ -23,6 +23,7 @@ const (
 	groupKey         = attribute.Key("messaging.consumer.group.name")
 	offsetKey        = attribute.Key("messaging.kafka.offset")
 	batchKey         = attribute.Key("messaging.batch.message_count")
+	tombstoneKey     = attribute.Key("messaging.kafka.message.tombstone")
 )
 
 // Message is a delivered message. Its key and its id are not wanted: no attribute has them.
@@ -31,6 +32,7 @@ type Message struct {
 	Partition int32
 	Offset    int64
 	Attempt   int
+	Tombstone bool // it has no value, not even an empty one
 	// Label that Claim has answered for it, and Found, the one that its record had.
 	Label, Found string
 	// Headers of the message, for the context that its producer has put there.
@@ -48,19 +50,24 @@ type Messages struct {
 // turns out to be that. It has no duration, for messages are claimed in batches; the other spans of
 // the message hang on it, so its beginning is when the claim was asked for.
 func (t *Messages) Claim(m Message) string {
-	_, s := t.start(t.producer(context.Background(), &m), &m, "claim", "", trace.SpanKindInternal)
+	_, s := t.start(t.producer(context.Background(), &m), &m, "claim")
 	s.End()
 	return Label(s.SpanContext())
 }
 
-// Handle runs a handler under a span.
+// Handle runs a handler under a span. The conventions want a link to the context that the producer
+// has sent, also where that is above it, and to whatever span the consumer itself runs in.
 func (t *Messages) Handle(ctx context.Context, m Message, run func(context.Context) error) error {
-	var s trace.Span
-	if m.Attempt <= 1 && m.Found == "" {
-		ctx, s = t.start(t.own(ctx, &m), &m, "process", "process", trace.SpanKindConsumer)
-	} else {
-		ctx, s = t.start(t.producer(ctx, &m), &m, "process", "process", trace.SpanKindConsumer, Links(first(&m))...)
+	links := t.links(&m)
+	if outer := trace.SpanContextFromContext(ctx); outer.IsValid() {
+		links = append(links, trace.Link{SpanContext: outer})
 	}
+	if again(&m) {
+		ctx = t.producer(ctx, &m)
+	} else {
+		ctx = t.own(ctx, &m)
+	}
+	ctx, s := t.start(ctx, &m, "process", process(links, perMessage(&m))...)
 	returned := false
 	defer func() { end(s, returned) }()
 	err := run(ctx)
@@ -69,22 +76,63 @@ func (t *Messages) Handle(ctx context.Context, m Message, run func(context.Conte
 	return err
 }
 
-// HandleBatch runs a batch handler under a span with a link for each message.
+// HandleBatch runs a batch handler under a span with links for each message, which say what is not
+// the same for all of them.
 func (t *Messages) HandleBatch(ctx context.Context, ms []Message, run func(context.Context) []error) []error {
 	links := make([]trace.Link, 0, len(ms))
 	for i := range ms {
-		links = append(links, Links(first(&ms[i]))...)
+		of := t.links(&ms[i])
+		if len(of) == 0 { // its producer has sent no context along
+			of = Links(first(&ms[i]))
+		}
+		for _, link := range of {
+			link.Attributes = append(perMessage(&ms[i]), offsetKey.Int64(ms[i].Offset), AttemptKey.Int(ms[i].Attempt))
+			links = append(links, link)
+		}
 	}
 	whole := Message{Topic: ms[0].Topic, Partition: ms[0].Partition, Offset: -1}
-	ctx, s := t.start(ctx, &whole, "process", "process", trace.SpanKindConsumer, links...)
-	s.SetAttributes(batchKey.Int(len(ms)))
+	ctx, s := t.start(ctx, &whole, "process", process(links, []attribute.KeyValue{batchKey.Int(len(ms))})...)
 	returned := false
 	defer func() { end(s, returned) }()
 	errs := run(ctx)
 	returned = true
+	if errs != nil && len(errs) != len(ms) { // which fails all of them
+		FailAs(s, other)
+	}
 	Fail(s, cmp.Or(errs...))
 	return errs
 }
+
+// process is what the span of a handler has beside what all have.
+func process(links []trace.Link, attrs []attribute.KeyValue) []trace.SpanStartOption {
+	return []trace.SpanStartOption{
+		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...), trace.WithAttributes(append(attrs, operationTypeKey.String("process"))...),
+	}
+}
+
+// perMessage are attributes that the conventions have for one message alone.
+func perMessage(m *Message) []attribute.KeyValue {
+	if m.Tombstone {
+		return []attribute.KeyValue{tombstoneKey.Bool(true)}
+	}
+	return nil
+}
+
+// links are what a handler's span has for a message: its producer's context, and the claim of the
+// first attempt if this is another one.
+func (t *Messages) links(m *Message) []trace.Link {
+	var links []trace.Link
+	if producer := trace.SpanContextFromContext(t.producer(context.Background(), m)); producer.IsValid() {
+		links = append(links, trace.Link{SpanContext: producer})
+	}
+	if again(m) {
+		links = append(links, Links(first(m))...)
+	}
+	return links
+}
+
+// again reports whether an attempt is not the first of its id, as far as that is known.
+func again(m *Message) bool { return m.Attempt > 1 || m.Found != "" }
 
 // end ends the span of a handler, which has returned or has panicked.
 func end(s trace.Span, returned bool) {
@@ -105,31 +153,32 @@ func Each[T any](ms []T, of func(T) Message) []Message {
 
 // Skipped is the span of a duplicate.
 func (t *Messages) Skipped(m Message, cause dedup.Cause, age time.Duration) {
-	_, s := t.start(t.own(context.Background(), &m), &m, "skip", "", trace.SpanKindInternal, Links(m.Found)...)
+	_, s := t.start(t.own(context.Background(), &m), &m, "skip", trace.WithLinks(Links(m.Found)...))
 	s.SetAttributes(Found(dedup.Duplicate, cause, age)...)
 	s.End()
 }
 
 // Parked is the span of a message that was put aside.
 func (t *Messages) Parked(m Message, reason error) {
-	_, s := t.start(t.own(context.Background(), &m), &m, "park", "settle", trace.SpanKindClient, Links(m.Found)...)
+	_, s := t.start(t.own(context.Background(), &m), &m, "park", trace.WithLinks(Links(m.Found)...))
 	Fail(s, reason)
 	s.End()
 }
 
 // Recorded is the span of a completion that took so long. It belongs to the first attempt, by
 // whichever attempt it was reached.
-func (t *Messages) Recorded(m Message, took time.Duration) { t.settle(m, took, nil) }
+func (t *Messages) Recorded(m Message, took time.Duration) { t.record(m, took, nil) }
 
 // Unrecorded is that of one that did not get onto the record.
-func (t *Messages) Unrecorded(m Message, err error) { t.settle(m, 0, err) }
+func (t *Messages) Unrecorded(m Message, err error) { t.record(m, 0, err) }
 
-func (t *Messages) settle(m Message, took time.Duration, err error) {
+// record is no "settle" of the conventions: that is a commit of offsets, and comes later.
+func (t *Messages) record(m Message, took time.Duration, err error) {
 	ctx := t.producer(context.Background(), &m)
 	if s := Parse(first(&m)); s.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, s)
 	}
-	_, s := t.startAt(ctx, time.Now().Add(-took), &m, "settle", "settle", trace.SpanKindClient)
+	_, s := t.start(ctx, &m, "record", trace.WithTimestamp(time.Now().Add(-took)))
 	Fail(s, err)
 	s.End()
 }
@@ -156,32 +205,20 @@ func (t *Messages) own(ctx context.Context, m *Message) context.Context {
 	return ctx
 }
 
-func (t *Messages) start(ctx context.Context, m *Message, name, kind string, as trace.SpanKind, links ...trace.Link) (context.Context, trace.Span) {
-	return t.startAt(ctx, time.Time{}, m, name, kind, as, links...)
-}
-
-func (t *Messages) startAt(ctx context.Context, at time.Time, m *Message, name, kind string, as trace.SpanKind, links ...trace.Link) (context.Context, trace.Span) {
-	opts := []trace.SpanStartOption{trace.WithSpanKind(as), trace.WithLinks(links...)}
-	if !at.IsZero() {
-		opts = append(opts, trace.WithTimestamp(at))
+// start starts a span of a message. What it says it says from the beginning, where samplers look.
+func (t *Messages) start(ctx context.Context, m *Message, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	attrs := []attribute.KeyValue{
+		systemKey.String("kafka"), operationKey.String(name), topicKey.String(m.Topic), partitionKey.String(strconv.Itoa(int(m.Partition))),
 	}
-	ctx, s := t.Start(ctx, name+" "+m.Topic, opts...)
-	if !s.IsRecording() {
-		return ctx, s
-	}
-	s.SetAttributes(systemKey.String("kafka"), operationKey.String(name), topicKey.String(m.Topic),
-		partitionKey.String(strconv.Itoa(int(m.Partition))))
 	if m.Offset >= 0 { // of a batch it says nothing
-		s.SetAttributes(offsetKey.Int64(m.Offset))
-	}
-	if kind != "" {
-		s.SetAttributes(operationTypeKey.String(kind))
+		attrs = append(attrs, offsetKey.Int64(m.Offset))
 	}
 	if t.Group != "" {
-		s.SetAttributes(groupKey.String(t.Group))
+		attrs = append(attrs, groupKey.String(t.Group))
 	}
 	if m.Attempt > 0 {
-		s.SetAttributes(AttemptKey.Int(m.Attempt))
+		attrs = append(attrs, AttemptKey.Int(m.Attempt))
 	}
-	return ctx, s
+	all := append([]trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(attrs...)}, opts...)
+	return t.Start(ctx, name+" "+m.Topic, all...)
 }

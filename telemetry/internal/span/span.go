@@ -66,7 +66,10 @@ func FailAs(s trace.Span, kind string) {
 	s.SetStatus(codes.Error, "")
 }
 
-// kind is what an error is, from a closed set; "_OTHER" is what the conventions say for the rest.
+// other is what the conventions say for an error of no known kind.
+const other = "_OTHER"
+
+// kind is what an error is, from a closed set.
 func kind(err error) string {
 	var input *dedup.InputError
 	switch {
@@ -93,7 +96,7 @@ func kind(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "deadline_exceeded"
 	}
-	return "_OTHER"
+	return other
 }
 
 // Found are the attributes of what a claim has met.

@@ -124,12 +124,12 @@ func (c *Client[M]) messages(t *testing.T) {
 		do   func(Config[M])
 		want []string
 	}{
-		{"the first attempt", attempt(1, First, ""), []string{"consumer process orders below 3331 links [] Unset", "client settle orders below 3331 links [] Unset"}},
+		{"the first attempt", attempt(1, First, ""), []string{"consumer process orders below 3331 links [02b7] Unset", "internal record orders below 3331 links [] Unset"}},
 		{
 			"a retry in the same process", attempt(2, First, ""),
-			[]string{"consumer process orders below 02b7 links [3331] Unset", "client settle orders below 3331 links [] Unset"},
+			[]string{"consumer process orders below 02b7 links [02b7 3331] Unset", "internal record orders below 3331 links [] Unset"},
 		},
-		{"a takeover", attempt(2, Producer, First), []string{"consumer process orders below 02b7 links [3331] Unset", "client settle orders below 3331 links [] Unset"}},
+		{"a takeover", attempt(2, Producer, First), []string{"consumer process orders below 02b7 links [02b7 3331] Unset", "internal record orders below 3331 links [] Unset"}},
 		{
 			"a duplicate", func(cfg Config[M]) { cfg.Skipped(c.Deliver(0, Producer, First), dedup.ProducerRetry, time.Hour) },
 			[]string{"internal skip orders below 02b7 links [3331] Unset"},
@@ -140,11 +140,11 @@ func (c *Client[M]) messages(t *testing.T) {
 		},
 		{
 			"a mismatch", func(cfg Config[M]) { cfg.Parked(c.Deliver(0, Producer, First), dedup.ErrMismatch) },
-			[]string{"client park orders below 02b7 links [3331] Error"},
+			[]string{"internal park orders below 02b7 links [3331] Error"},
 		},
 		{
 			"an effect that is not on record", func(cfg Config[M]) { cfg.Unrecorded(c.Deliver(1, First, ""), dedup.ErrLeaseLost) },
-			[]string{"client settle orders below 3331 links [] Error"},
+			[]string{"internal record orders below 3331 links [] Error"},
 		},
 	} {
 		t.Run(story.name, func(t *testing.T) {
@@ -178,7 +178,7 @@ func (c *Client[M]) failures(t *testing.T) {
 	panics, of := c.traced(t, Config[M]{Handler: func(context.Context, M) error { panic("at the disco") }})
 	caught(func() { _ = panics.Handler(context.Background(), c.Deliver(1, First, "")) })
 	for _, spans := range []*tracetest.SpanRecorder{spans, of} {
-		Want(t, spans, "consumer process orders below 3331 links [] Error")
+		Want(t, spans, "consumer process orders below 3331 links [02b7] Error")
 	}
 	wantAttributes(t, spans, `{"error.type":"_OTHER"}`)
 	wantAttributes(t, of, `{"error.type":"panic"}`)
@@ -201,17 +201,26 @@ func wantAttributes(t testing.TB, spans *tracetest.SpanRecorder, want ...string)
 	}
 }
 
+// batches: a batch has a link to the producer of each message, and one more of a retry.
 func (c *Client[M]) batches(t *testing.T) {
-	const want = "consumer process orders below none links [3331 3331] "
+	const want = "consumer process orders below none links [02b7 02b7 3331 02b7] "
 	batch := []M{c.Deliver(1, First, ""), c.Deliver(2, Producer, First), c.Deliver(1, "", "")}
 	errs := []error{nil, errSecret, nil}
-	cfg, spans := c.traced(t, Config[M]{BatchHandler: func(_ context.Context, ms []M) []error { return errs[:len(ms)] }})
+	cfg, spans := c.traced(t, Config[M]{BatchHandler: func(context.Context, []M) []error { return errs }})
 	if got := cfg.BatchHandler(context.Background(), batch); !slices.Equal(got, errs) {
 		t.Errorf("it returns %v, want %v", got, errs)
 	}
-	errs = make([]error, 3)
-	cfg.BatchHandler(context.Background(), batch)
-	Want(t, spans, want+"Error", want+"Unset")
+	for _, errs = range [][]error{make([]error, 3), nil, make([]error, 2)} { // the last of which fails all
+		cfg.BatchHandler(context.Background(), batch)
+	}
+	Want(t, spans, want+"Error", want+"Unset", want+"Unset", want+"Error")
+	wantAttributes(t, spans, `{"error.type":"_OTHER"}`)
+	for i, attempt := range []string{"1", "2", "2", "1"} {
+		got := fmt.Sprint(spans.Ended()[0].Links()[i].Attributes)
+		if want := `[{"messaging.kafka.offset":42} {"onceward.attempt":` + attempt + `}]`; got != want {
+			t.Errorf("link %d has %s, want %s", i, got, want)
+		}
+	}
 	panics, of := c.traced(t, Config[M]{BatchHandler: func(context.Context, []M) []error { panic("at the disco") }})
 	caught(func() { panics.BatchHandler(context.Background(), batch) })
 	Want(t, of, want+"Error")
@@ -282,12 +291,12 @@ func (c *Client[M]) attributes(t *testing.T) {
 		}
 	}
 	want := []string{
-		"onceward.name=payments", "messaging.system=kafka", "messaging.operation.name=process", "messaging.destination.name=orders",
-		"messaging.destination.partition.id=7", "messaging.kafka.offset=42", "messaging.operation.type=process",
-		"messaging.consumer.group.name=payers", "onceward.attempt=3",
-		"onceward.name=payments", "messaging.system=kafka", "messaging.operation.name=skip", "messaging.destination.name=orders",
+		"messaging.system=kafka", "messaging.operation.name=process", "messaging.destination.name=orders",
 		"messaging.destination.partition.id=7", "messaging.kafka.offset=42", "messaging.consumer.group.name=payers",
-		"onceward.outcome=duplicate", "onceward.cause=other", "onceward.duplicate.age=3600",
+		"onceward.attempt=3", "messaging.operation.type=process", "onceward.name=payments",
+		"messaging.system=kafka", "messaging.operation.name=skip", "messaging.destination.name=orders",
+		"messaging.destination.partition.id=7", "messaging.kafka.offset=42", "messaging.consumer.group.name=payers",
+		"onceward.name=payments", "onceward.outcome=duplicate", "onceward.cause=other", "onceward.duplicate.age=3600",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("attributes\n%q\nwant\n%q", got, want)
