@@ -3,10 +3,12 @@
 //
 //	go run ./examples/pipeline
 //	go run ./examples/pipeline -brokers 127.0.0.1:9092
+//	go run ./examples/pipeline -brokers 127.0.0.1:9092 -dir shop
 //
 // Every order is sent up to three times. A booking, its record and the message that tells of it are one transaction,
 // so they happen once. A mail is no part of any transaction: it is claimed before and recorded after, and only a
-// process that dies in between could send it again. Without -brokers there is a Kafka inside of the process.
+// process that dies in between sends it again. Without -brokers there is a Kafka inside of the process, and without
+// -dir the shop ends with it. With both, kill it and start it again: it goes on where it was.
 package main
 
 import (
@@ -21,7 +23,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -39,28 +41,32 @@ import (
 
 func main() {
 	brokers := flag.String("brokers", "", "addresses of Kafka's brokers, by commas; none: one inside of this process")
+	dir := flag.String("dir", "", "where its database and its mails are, to go on after a crash; its name is in those of the topics; needs -brokers")
 	orders := flag.Int("orders", 100, "how many orders there are")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *brokers, *orders); err != nil {
+	if err := run(ctx, *brokers, *dir, *orders); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, brokers string, orders int) error {
-	names := topics{orders: "orders", bookings: "bookings"}
-	if brokers != "" { // others may have these
-		suffix := "-" + strconv.FormatInt(time.Now().UnixMilli(), 36)
-		names = topics{orders: "orders" + suffix, bookings: "bookings" + suffix}
+func run(ctx context.Context, brokers, dir string, orders int) error {
+	if dir != "" && brokers == "" {
+		return errors.New("-dir needs -brokers: the Kafka inside of a process ends with it, and the shop would wait for its messages")
 	}
+	dir, suffix, done, err := place(dir)
+	if err != nil {
+		return err
+	}
+	defer done()
 	seeds, closeKafka, err := connect(brokers)
 	if err != nil {
 		return err
 	}
 	defer closeKafka()
-	s, closeShop, err := newShop(ctx, seeds, names)
+	s, closeShop, err := newShop(ctx, dir, seeds, topics{orders: "orders-" + suffix, bookings: "bookings-" + suffix})
 	if err != nil {
 		return err
 	}
@@ -76,8 +82,22 @@ func run(ctx context.Context, brokers string, orders int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d orders, sent %d times: %d bookings, %d mails\n", orders, sent, booked, s.mails)
+	if err := ctx.Err(); err != nil {
+		return err // interrupted
+	}
+	_, mails := s.mails.count()
+	fmt.Printf("%d orders, sent %d times: %d bookings, %d mails\n", orders, sent, booked, mails)
 	return nil
+}
+
+// place returns the directory of the shop and what its topics have in their names. A temporary one is removed by done.
+func place(dir string) (_, suffix string, done func(), err error) {
+	if dir != "" {
+		dir, err = filepath.Abs(dir)
+		return dir, filepath.Base(dir), func() {}, errors.Join(err, os.MkdirAll(dir, 0o700))
+	}
+	dir, err = os.MkdirTemp("", "pipeline")
+	return dir, strconv.FormatInt(time.Now().UnixMilli(), 36), func() { _ = os.RemoveAll(dir) }, err
 }
 
 type topics struct{ orders, bookings string }
@@ -96,6 +116,7 @@ func connect(brokers string) ([]string, func(), error) {
 
 // shop is what the program has.
 type shop struct {
+	dir      string
 	seeds    []string
 	names    topics
 	db       *sql.DB
@@ -103,15 +124,11 @@ type shop struct {
 	box      *outbox.Outbox
 	d        *dedup.Deduper
 	producer *kgo.Client
-
-	mu    sync.Mutex
-	mails int
-	done  chan struct{} // closed with the last mail
-	want  int
+	mails    *mailbox
 }
 
-func newShop(ctx context.Context, seeds []string, names topics) (*shop, func(), error) {
-	s := &shop{seeds: seeds, names: names, done: make(chan struct{})}
+func newShop(ctx context.Context, dir string, seeds []string, names topics) (*shop, func(), error) {
+	s := &shop{dir: dir, seeds: seeds, names: names}
 	var closers []func()
 	shut := func() {
 		for i := range closers {
@@ -127,18 +144,13 @@ func newShop(ctx context.Context, seeds []string, names topics) (*shop, func(), 
 }
 
 func (s *shop) open(ctx context.Context, later func(func())) (err error) {
-	dir, err := os.MkdirTemp("", "pipeline")
-	if err != nil {
-		return err
-	}
-	later(func() { _ = os.RemoveAll(dir) })
 	// A database for one process; PostgreSQL and MySQL take the same statements but for the placeholders.
-	s.db, err = sqladapter.OpenSQLite("sqlite", "file:"+filepath.Join(dir, "shop.db")+"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)")
+	s.db, err = sqladapter.OpenSQLite("sqlite", "file:"+filepath.Join(s.dir, "shop.db")+"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)")
 	if err != nil {
 		return err
 	}
 	later(func() { _ = s.db.Close() })
-	if _, err := s.db.ExecContext(ctx, `CREATE TABLE booking (order_id TEXT, amount INTEGER)`); err != nil {
+	if _, err := s.db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS booking (order_id TEXT, amount INTEGER)`); err != nil {
 		return err
 	}
 	if s.marks, err = sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "booking"}); err != nil {
@@ -153,11 +165,18 @@ func (s *shop) open(ctx context.Context, later func(func())) (err error) {
 	if err := s.box.Migrate(ctx, s.db); err != nil {
 		return err
 	}
-	// Where several processes mail, it is redisadapter or sqladapter's store and not memory.
-	s.d, err = dedup.New(dedup.Memory(1_000_000), dedup.Config{
+	// Claims and records of mails are kept where a crash does not reach them: in a database, or in Redis (redisadapter).
+	store, err := sqladapter.NewStore(s.db, sqladapter.StoreConfig{Dialect: sqladapter.SQLite}) // one that runs on needs store.RunSweeper
+	if err != nil {
+		return err
+	}
+	if err := store.Migrate(ctx); err != nil {
+		return err
+	}
+	s.d, err = dedup.New(store, dedup.Config{
 		Namespace: "mail",
 		Window:    8 * 24 * time.Hour, // longer than the topic keeps messages
-		LeaseTTL:  30 * time.Second,
+		LeaseTTL:  5 * time.Second,    // after a crash, what was about to be mailed waits so long
 		SeenOnly:  true,
 	})
 	if err != nil {
@@ -169,6 +188,10 @@ func (s *shop) open(ctx context.Context, later func(func())) (err error) {
 		return err
 	}
 	later(s.producer.Close)
+	if s.mails, err = openMailbox(filepath.Join(s.dir, "mails")); err != nil {
+		return err
+	}
+	later(func() { _ = s.mails.close() })
 	return s.createTopics(ctx)
 }
 
@@ -184,7 +207,7 @@ func (s *shop) createTopics(ctx context.Context) error {
 		return err
 	}
 	for _, topic := range resp.Topics {
-		if err := kerr.ErrorForCode(topic.ErrorCode); err != nil {
+		if err := kerr.ErrorForCode(topic.ErrorCode); err != nil && !errors.Is(err, kerr.TopicAlreadyExists) { // it goes on
 			return fmt.Errorf("create %s: %w", topic.Topic, err)
 		}
 	}
@@ -211,7 +234,6 @@ func (s *shop) send(ctx context.Context, orders int) (sent int, err error) {
 
 // work books, tells and mails until the last mail, and ends in good order.
 func (s *shop) work(ctx context.Context, orders int) error {
-	s.want = orders
 	publisher, err := franzpub.New(s.producer)
 	if err != nil {
 		return err
@@ -238,7 +260,7 @@ func (s *shop) work(ctx context.Context, orders int) error {
 	go func() { ended <- booking.Run(ctx, s.group("booking", s.names.orders)...) }()
 	go func() { ended <- mailing.Run(ctx, s.group("mailing", s.names.bookings)...) }()
 	select {
-	case <-s.done:
+	case <-s.mails.reached(orders):
 	case <-ctx.Done():
 	case err := <-ended: // nothing ends by itself
 		ended <- err
@@ -251,6 +273,7 @@ func (s *shop) group(name, topic string) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.SeedBrokers(s.seeds...), kgo.ConsumerGroup(name + "-of-" + topic), kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.SessionTimeout(10 * time.Second), // after a crash, the group waits so long for the dead (45 s by default)
 	}
 }
 
@@ -271,18 +294,7 @@ func (s *shop) book(ctx context.Context, m *franz.Message) error {
 }
 
 // mail is level Claimed: one process at a time, and nobody after it is recorded.
-func (s *shop) mail(_ context.Context, m *franz.Message) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mails++
-	if s.mails <= 3 {
-		fmt.Printf("mail: your order %s is booked\n", m.Key)
-	}
-	if s.mails == s.want {
-		close(s.done)
-	}
-	return nil
-}
+func (s *shop) mail(_ context.Context, m *franz.Message) error { return s.mails.send(string(m.Key)) }
 
 // booked tells how many bookings there are.
 func (s *shop) booked(ctx context.Context) (n int64, err error) {

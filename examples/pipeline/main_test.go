@@ -2,6 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +29,7 @@ func TestPipeline(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer closeKafka()
-			s, closeShop, err := newShop(ctx, seeds, names)
+			s, closeShop, err := newShop(ctx, t.TempDir(), seeds, names)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -41,8 +47,8 @@ func TestPipeline(t *testing.T) {
 			}
 			// What was told twice, or is still to come, would be a mail more.
 			booked, err := s.booked(ctx)
-			if err != nil || booked != orders || s.mails != orders {
-				t.Errorf("%d bookings, %d mails of %d orders; %v", booked, s.mails, orders, err)
+			if of, mails := s.mails.count(); err != nil || booked != orders || mails != orders || of != orders {
+				t.Errorf("%d bookings, %d mails of %d orders; %v", booked, mails, of, err)
 			}
 			var twice int
 			if err := s.db.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT order_id FROM booking GROUP BY order_id HAVING count(*) > 1)`).Scan(&twice); err != nil || twice != 0 {
@@ -53,7 +59,115 @@ func TestPipeline(t *testing.T) {
 }
 
 func TestRun(t *testing.T) {
-	if err := run(t.Context(), "", 10); err != nil {
+	if err := run(t.Context(), "", "", 10); err != nil {
 		t.Error(err)
+	}
+	if err := run(t.Context(), "", t.TempDir(), 10); err == nil {
+		t.Error("it waits for a Kafka that is gone")
+	}
+}
+
+// TestKill: a process is killed while it mails, and another goes on. Nothing is lost; a mail that comes twice was sent by the
+// first before it could be recorded; a third process finds nothing to do.
+func TestKill(t *testing.T) {
+	brokers, closeKafka, err := connect(strings.Join(servertest.Kafka(t), ","))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeKafka()
+	const orders = 400
+	dir := filepath.Join(t.TempDir(), servertest.Prefix(t))
+	start := func() *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Env = append(os.Environ(), "PIPELINE_TEST_DIR="+dir, "PIPELINE_TEST_BROKERS="+strings.Join(brokers, ","), fmt.Sprint("PIPELINE_TEST_ORDERS=", orders))
+		cmd.Stderr = os.Stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	mails := func() (all []string, twice map[string]int) {
+		text, err := os.ReadFile(filepath.Join(dir, "mails"))
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		all, twice = strings.Fields(string(text)), map[string]int{}
+		for _, order := range all {
+			twice[order]++
+		}
+		return all, twice
+	}
+	first, ended := start(), make(chan error, 1)
+	go func() { ended <- first.Wait() }()
+	for poll := time.NewTicker(10 * time.Millisecond); ; <-poll.C {
+		if all, _ := mails(); len(all) >= orders/4 {
+			break
+		}
+		if len(ended) > 0 {
+			t.Fatalf("it has ended: %v", <-ended)
+		}
+	}
+	_ = first.Process.Kill()
+	<-ended
+	before, _ := mails()
+	if len(before) >= orders {
+		t.Fatalf("killed after %d mails: too late", len(before))
+	}
+	recorded := recordedMails(t, dir, brokers, before)
+	for range 2 {
+		if err := start().Wait(); err != nil {
+			t.Fatal(err)
+		}
+		all, count := mails()
+		if len(count) != orders {
+			t.Errorf("%d of %d orders have had a mail", len(count), orders)
+		}
+		for order, n := range count {
+			if n > 2 || n == 2 && (recorded[order] || !slices.Contains(before, order)) {
+				t.Errorf("%s has had %d mails; on record when the first process was killed: %v", order, n, recorded[order])
+			}
+		}
+		t.Logf("killed after %d mails, %d on record; %d mails of %d orders", len(before), len(recorded), len(all), len(count))
+	}
+}
+
+// recordedMails are those that a killed process has put on record.
+func recordedMails(t *testing.T, dir string, brokers, sent []string) map[string]bool {
+	t.Helper()
+	base := filepath.Base(dir)
+	s, done, err := newShop(t.Context(), dir, brokers, topics{orders: "orders-" + base, bookings: "bookings-" + base})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	all := map[string]bool{}
+	for _, order := range sent {
+		seen, err := s.d.Seen(t.Context(), "booked:"+order)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen {
+			all[order] = true
+		}
+	}
+	if len(all) == 0 {
+		t.Errorf("of %d mails none is on record", len(sent))
+	}
+	return all
+}
+
+// TestMain: with PIPELINE_TEST_DIR this process is the program, for TestKill.
+func TestMain(m *testing.M) {
+	dir := os.Getenv("PIPELINE_TEST_DIR")
+	if dir == "" {
+		os.Exit(m.Run())
+	}
+	orders, err := strconv.Atoi(os.Getenv("PIPELINE_TEST_ORDERS"))
+	if err == nil {
+		err = run(context.Background(), os.Getenv("PIPELINE_TEST_BROKERS"), dir, orders)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 }
