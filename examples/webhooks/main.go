@@ -1,14 +1,14 @@
 // Webhooks receives the events of two senders once, however often they deliver them:
 //
 //	go run ./examples/webhooks -try
-//	go run ./examples/webhooks -redis redis://127.0.0.1:6379
+//	BILLING_SECRET=whsec_... GITHUB_SECRET=... go run ./examples/webhooks -redis redis://127.0.0.1:6379
 //
-// It verifies before it looks at anything, and answers 200 only to what is on record: a 2xx ends the
-// sender's deliveries. Without -redis there is a Redis inside of the process, which forgets with it.
+// It verifies before it looks at anything, and answers 200 only to what is on record, or is not for it: a
+// 2xx ends the sender's deliveries. Without -redis there is a Redis inside of the process, which forgets
+// with it.
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -44,28 +45,40 @@ func main() {
 }
 
 func run(listen, address string, try bool) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// What the senders' pages show when an endpoint is set up. With two of them, one can be rotated.
-	secrets := secrets{
-		billing: cmp.Or(os.Getenv("BILLING_SECRET"), "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"),
-		github:  cmp.Or(os.Getenv("GITHUB_SECRET"), "It's a Secret to Everybody"),
+	secrets, err := readSecrets(os.Getenv, try)
+	if err != nil {
+		return err
 	}
 	client, closeRedis, err := connect(address)
 	if err != nil {
 		return err
 	}
 	defer closeRedis()
-	handler, closeDeduper, err := newReceivers(ctx, client, "webhooks", secrets, show)
+	// What is said of a Redis that keeps nothing on disk goes to the log, unless it is the one in here.
+	var options redisadapter.Options
+	if address == "" {
+		options.OnFinding = func(redisadapter.Finding) {}
+	}
+	store, err := redisadapter.New(ctx, client, options)
 	if err != nil {
 		return err
 	}
-	defer closeDeduper()
+	d, err := newDeduper(store, "webhooks")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close(context.WithoutCancel(ctx)) }()
+	handler, err := newReceivers(d, secrets, show)
+	if err != nil {
+		return err
+	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	log.Printf("listening on http://%s/hooks/billing and /hooks/github", l.Addr())
@@ -103,36 +116,43 @@ func connect(address string) (*redis.Client, func(), error) {
 	return client, func() { _ = client.Close() }, nil
 }
 
+// secrets are what the senders' pages show when an endpoint is set up.
 type secrets struct{ billing, github string }
 
-// newReceivers returns the handler of both endpoints, and what ends its deduper.
-func newReceivers(ctx context.Context, client *redis.Client, namespace string, s secrets, handle webhook.Handler) (http.Handler, func(), error) {
-	// OnFinding: what is said of a Redis that keeps nothing on disk. In production, read it.
-	store, err := redisadapter.New(ctx, client, redisadapter.Options{OnFinding: func(f redisadapter.Finding) { slog.Debug("redis", "finding", f) }})
-	if err != nil {
-		return nil, nil, err
+// readSecrets has no defaults but for -try: whoever knows a secret can make up events.
+func readSecrets(getenv func(string) string, try bool) (secrets, error) {
+	if try {
+		return secrets{billing: "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX", github: "It's a Secret to Everybody"}, nil
 	}
-	d, err := dedup.New(store, dedup.Config{
+	s := secrets{billing: getenv("BILLING_SECRET"), github: getenv("GITHUB_SECRET")}
+	if s.billing == "" || s.github == "" {
+		return s, errors.New("BILLING_SECRET and GITHUB_SECRET must be set; -try needs none")
+	}
+	return s, nil
+}
+
+func newDeduper(store dedup.Store, namespace string) (*dedup.Deduper, error) {
+	return dedup.New(store, dedup.Config{
 		Namespace: namespace,
 		Window:    webhook.DefaultWindow, // longer than these senders try again
-		LeaseTTL:  30 * time.Second,      // after a crash, the next delivery goes on
+		LeaseTTL:  8 * time.Second,       // below the time after which GitHub hangs up, which is 10 s
 		SeenOnly:  true,                  // nobody replays the answer of a webhook
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	closeDeduper := func() { _ = d.Close(context.WithoutCancel(ctx)) }
+}
+
+// newReceivers returns the handler of both endpoints.
+func newReceivers(d *dedup.Deduper, s secrets, handle webhook.Handler) (http.Handler, error) {
 	once, err := httpadapter.Claimed(d)
 	if err != nil {
-		return nil, closeDeduper, err
+		return nil, err
 	}
 	billing, err := webhook.StandardWebhooks(s.billing)
 	if err != nil {
-		return nil, closeDeduper, err
+		return nil, err
 	}
 	github, err := webhook.GitHub(s.github)
 	if err != nil {
-		return nil, closeDeduper, err
+		return nil, err
 	}
 	mux := http.NewServeMux()
 	for path, provider := range map[string]webhook.Provider{"/hooks/billing": billing, "/hooks/github": github} {
@@ -142,11 +162,11 @@ func newReceivers(ctx context.Context, client *redis.Client, namespace string, s
 			Logger:   slog.Default(),
 		})
 		if err != nil {
-			return nil, closeDeduper, err
+			return nil, err
 		}
 		mux.Handle("POST "+path, hook)
 	}
-	return mux, closeDeduper, nil
+	return mux, nil
 }
 
 // show is the effect. It should be short: senders hang up after some seconds, and deliver again. What

@@ -12,6 +12,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter/webhook"
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
 )
 
 var testSecrets = secrets{billing: "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX", github: "It's a Secret to Everybody"}
@@ -49,11 +50,19 @@ func forEach(t *testing.T, test func(t *testing.T, e *effects, base string)) {
 			}
 			t.Cleanup(closeRedis)
 			e := &effects{}
-			h, closeDeduper, err := newReceivers(t.Context(), client, servertest.Prefix(t), testSecrets, e.handle)
+			store, err := redisadapter.New(t.Context(), client, redisadapter.Options{OnFinding: func(redisadapter.Finding) {}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(closeDeduper)
+			d, err := newDeduper(store, servertest.Prefix(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = d.Close(context.WithoutCancel(t.Context())) })
+			h, err := newReceivers(d, testSecrets, e.handle)
+			if err != nil {
+				t.Fatal(err)
+			}
 			server := httptest.NewServer(h)
 			t.Cleanup(server.Close)
 			test(t, e, server.URL)
@@ -134,5 +143,18 @@ func TestFailures(t *testing.T) {
 func TestTry(t *testing.T) {
 	if err := run("127.0.0.1:0", "", true); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSecrets: no receiver of real events listens with a secret that is in the source.
+func TestSecrets(t *testing.T) {
+	env := map[string]string{"BILLING_SECRET": testSecrets.billing}
+	get := func(name string) string { return env[name] }
+	if _, err := readSecrets(get, false); err == nil {
+		t.Error("without a secret of GitHub's")
+	}
+	env["GITHUB_SECRET"] = "mine"
+	if s, err := readSecrets(get, false); err != nil || s != (secrets{billing: testSecrets.billing, github: "mine"}) {
+		t.Error(s, err)
 	}
 }
