@@ -101,7 +101,12 @@ func (a *api) pay(w http.ResponseWriter, r *http.Request) {
 			unavailable(w, err)
 			return
 		}
-		if n, err := res.RowsAffected(); err != nil || n == 0 {
+		n, err := res.RowsAffected()
+		if err != nil {
+			unavailable(w, err)
+			return
+		}
+		if n == 0 {
 			// A 402 is final: it is stored, and what was written is taken back, the other account included.
 			http.Error(w, "no such account, or not enough in it", http.StatusPaymentRequired)
 			return

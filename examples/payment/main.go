@@ -1,10 +1,11 @@
 // Payment is an API whose payments happen once, however often a client asks:
 //
 //	go run ./examples/payment
-//	go run ./examples/payment -dsn postgres://shop@127.0.0.1/shop
+//	PAYMENT_SEAL_KEY=$SEAL_KEY go run ./examples/payment -dsn postgres://shop@127.0.0.1/shop
 //
 // Booking, record and response are one transaction of PostgreSQL, or of SQLite in a temporary file
-// where there is no -dsn. A client that has missed a response asks again under the same
+// where there is no -dsn. The key that seals stored responses must outlive the process: make it once,
+// with openssl rand -hex 32, and keep it. A client that has missed a response asks again under the same
 // Idempotency-Key, and gets it.
 package main
 
@@ -21,6 +22,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
@@ -40,7 +42,7 @@ func main() {
 }
 
 func run(listen, dsn, sealKey string) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	seal, err := readSealKey(sealKey, dsn != "")
 	if err != nil {
