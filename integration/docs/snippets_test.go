@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
+	"go/format"
 	"go/importer"
 	"go/parser"
 	"go/token"
@@ -214,6 +215,9 @@ func TestSnippets(t *testing.T) {
 				continue
 			}
 			files = append(files, f)
+			if neat, err := format.Source([]byte(s.code)); strings.HasPrefix(s.code, "package ") && (err != nil || string(neat) != s.code) {
+				t.Errorf("%s:%d is not as gofmt has it (%v), and whoever copies it has to change it", name, s.line, err)
+			}
 		}
 	}
 	if len(files) < 10 {
