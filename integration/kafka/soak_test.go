@@ -401,7 +401,7 @@ func (k *soak) wantExplained() {
 			}
 		}
 		if unexplained > 1 {
-			k.t.Errorf("%s had %d effects, of which %d were on record: %s", id, len(runs), unexplained, trace(id, runs))
+			k.t.Errorf("%s had %d effects, of which %d were on record: %s", id, len(runs), unexplained, lived(id, runs))
 		}
 	}
 	k.t.Logf("doubled effects were not on record because: %v", reasons)
@@ -427,7 +427,7 @@ func (r run) unrecorded(id string) string {
 	}
 }
 
-func trace(id string, runs []run) (text string) {
+func lived(id string, runs []run) (text string) {
 	for i, r := range runs {
 		text += fmt.Sprintf("\n\trun %d: attempt %d, cause %v, died %v", i+1, r.attempt, r.cause, r.member.link.wasKilled())
 		for _, end := range r.member.link.endsOf(id) {

@@ -47,6 +47,10 @@ type workerConfig struct {
 	// Of a process that owns its partitions; see ownedWorker.
 	Redis   string // its address
 	Effects string // the file that says what happened
+
+	// Of a process whose spans are told; see tracedMember. It has Redis, too.
+	By       string // its name
+	Instance string // makes it a static member
 }
 
 func TestMain(m *testing.M) {
@@ -80,6 +84,9 @@ func beWorker(text string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	if cfg.By != "" {
+		return workTraced(ctx, cfg)
+	}
 	if cfg.Redis != "" {
 		return workOwned(ctx, cfg)
 	}
@@ -290,6 +297,13 @@ func (p *process) rangesDone() []fencedRange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.ranges)
+}
+
+// lines are what the process has said beside that.
+func (p *process) lines() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.last)
 }
 
 func (p *process) said() string {

@@ -1,0 +1,280 @@
+package kafka_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// spanSeen is what becomes of a span, as the process says in which it is.
+type spanSeen struct {
+	Ended                    bool
+	By                       string // the process, or the member
+	ID, Parent               string // the trace's and the span's
+	Name, Kind, Status, Text string
+	Attributes               map[string]string
+	Links                    []linkSeen
+}
+
+type linkSeen struct {
+	To         string
+	Attributes map[string]string
+}
+
+// at is the position of the message that the span is about.
+func (s *spanSeen) at() string {
+	return s.Attributes["messaging.destination.partition.id"] + "@" + s.Attributes["messaging.kafka.offset"]
+}
+
+func (s *spanSeen) operation() string { return s.Attributes["messaging.operation.name"] }
+
+// spanTeller is a processor that tells of each span at once, so that what a process did is
+// known when it is killed.
+type spanTeller struct {
+	by   string
+	tell func(spanSeen)
+}
+
+func (p spanTeller) OnStart(_ context.Context, s sdk.ReadWriteSpan) { p.tell(seenAs(p.by, s, false)) }
+func (p spanTeller) OnEnd(s sdk.ReadOnlySpan)                       { p.tell(seenAs(p.by, s, true)) }
+func (p spanTeller) Shutdown(context.Context) error                 { return nil }
+func (p spanTeller) ForceFlush(context.Context) error               { return nil }
+
+func (p spanTeller) provider() trace.TracerProvider {
+	return sdk.NewTracerProvider(sdk.WithSpanProcessor(p))
+}
+
+func seenAs(by string, s sdk.ReadOnlySpan, ended bool) spanSeen {
+	seen := spanSeen{
+		Ended: ended, By: by, ID: idOfSpan(s.SpanContext()), Parent: idOfSpan(s.Parent()),
+		Name: s.Name(), Kind: s.SpanKind().String(), Status: s.Status().Code.String(), Text: s.Status().Description + fmt.Sprint(s.Events()),
+		Attributes: values(s.Attributes()),
+	}
+	for _, l := range s.Links() {
+		seen.Links = append(seen.Links, linkSeen{idOfSpan(l.SpanContext), values(l.Attributes)})
+	}
+	return seen
+}
+
+func idOfSpan(c trace.SpanContext) string {
+	if !c.IsValid() {
+		return ""
+	}
+	return c.TraceID().String() + "/" + c.SpanID().String()
+}
+
+func values(attrs []attribute.KeyValue) map[string]string {
+	all := map[string]string{}
+	for _, a := range attrs {
+		all[string(a.Key)] = a.Value.String()
+	}
+	return all
+}
+
+// spanLine is how a process tells its parent of a span.
+const spanLine = "SPAN "
+
+func saySpan(s spanSeen) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(spanLine + string(text))
+}
+
+// traces are the spans of a story, of all its processes.
+type traces struct {
+	t     *testing.T
+	group string
+
+	mu        sync.Mutex
+	told      []spanSeen
+	sent      map[string]string // the name of a producer's span
+	processes []*process
+}
+
+func (a *traces) tell(s spanSeen) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.told = append(a.told, s)
+}
+
+// ended are the spans that have ended, and running those that have not, in whichever process.
+func (a *traces) spans() (ended, running []spanSeen) {
+	a.t.Helper()
+	a.mu.Lock()
+	all, processes := slices.Clone(a.told), a.processes
+	a.mu.Unlock()
+	for _, p := range processes {
+		for _, line := range p.lines() {
+			if text, ok := strings.CutPrefix(line, spanLine); ok {
+				var s spanSeen
+				if err := json.Unmarshal([]byte(text), &s); err != nil {
+					a.t.Fatalf("%q: %v", line, err)
+				}
+				all = append(all, s)
+			}
+		}
+	}
+	over := map[string]bool{}
+	for _, s := range all {
+		if s.Ended {
+			ended, over[s.ID] = append(ended, s), true
+		}
+	}
+	for _, s := range all {
+		if !s.Ended && !over[s.ID] {
+			running = append(running, s)
+		}
+	}
+	return ended, running
+}
+
+// count is how many spans of an operation there are.
+func count(spans []spanSeen, operation, at, by string) (n int) {
+	for i := range spans {
+		if s := &spans[i]; s.operation() == operation && s.at() == at && (by == "" || s.By == by) {
+			n++
+		}
+	}
+	return n
+}
+
+// await waits until a span has ended, of a message at partition@offset.
+func (a *traces) await(operation, at, by string) {
+	a.t.Helper()
+	eventually(a.t, 20*time.Second, func() (bool, string) {
+		ended, running := a.spans()
+		return count(ended, operation, at, by) > 0, fmt.Sprintf("no %s of %s by %q:\n%s\nrunning\n%s",
+			operation, at, by, strings.Join(a.described(ended), "\n"), strings.Join(a.described(running), "\n"))
+	})
+}
+
+// awaitRunning waits until a span has begun.
+func (a *traces) awaitRunning(operation, at, by string) {
+	a.t.Helper()
+	eventually(a.t, 20*time.Second, func() (bool, string) {
+		_, running := a.spans()
+		return count(running, operation, at, by) > 0, fmt.Sprintf("no %s of %s by %q is running", operation, at, by)
+	})
+}
+
+// described are spans by the names of what they hang on, sorted; the same once: under load
+// a message may be delivered once more.
+func (a *traces) described(spans []spanSeen) []string {
+	a.mu.Lock()
+	names := map[string]string{"": "nothing"}
+	for id, name := range a.sent {
+		names[id] = name
+	}
+	a.mu.Unlock()
+	for _, s := range spans {
+		if s.operation() == "claim" {
+			names[s.ID] = fmt.Sprintf("claim %s by %s", s.at(), s.By)
+		}
+	}
+	all := make([]string, len(spans))
+	for i, s := range spans {
+		links := make([]string, len(s.Links))
+		for i, l := range s.Links {
+			links[i] = names[l.To]
+		}
+		all[i] = fmt.Sprintf("%s %s %s by %s below %s links %q", s.Kind, s.operation(), s.at(), s.By, names[s.Parent], links)
+		for _, also := range []string{"onceward.attempt", "onceward.cause", "error.type"} {
+			if value := s.Attributes[also]; value != "" {
+				all[i] += " " + value
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// want compares all spans, none of which may run on, and what each of them says.
+func (a *traces) want(want ...string) {
+	a.t.Helper()
+	a.wantSound()
+	ended, _ := a.spans()
+	slices.Sort(want)
+	if got := a.described(ended); !slices.Equal(got, want) {
+		a.t.Errorf("spans\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// wantSound: every span has ended, says what docs/telemetry.md says of its kind, and no more.
+func (a *traces) wantSound() {
+	a.t.Helper()
+	ended, running := a.spans()
+	for _, s := range running {
+		a.t.Errorf("%s of %s by %s has not ended", s.Name, s.at(), s.By)
+	}
+	if len(ended) == 0 {
+		a.t.Error("there are no spans")
+	}
+	for i := range ended {
+		s := &ended[i]
+		if text := fmt.Sprintf("%+v", *s); strings.Contains(text, "secret") {
+			a.t.Errorf("%s says what nobody else may know: %s", s.Name, text)
+		}
+		if s.Name != s.operation()+" "+s.Attributes["messaging.destination.name"] {
+			a.t.Errorf("the span of %s is called %q", s.operation(), s.Name)
+		}
+		if (s.Status == "Error") != (s.Attributes["error.type"] != "") || s.Text != "[]" {
+			a.t.Errorf("%s: status %s, error.type %q, text %q", s.Name, s.Status, s.Attributes["error.type"], s.Text)
+		}
+		var got []string
+		for key := range s.Attributes {
+			if key != "error.type" && key != "onceward.duplicate.age" { // which is left out below a millisecond
+				got = append(got, key)
+			}
+		}
+		slices.Sort(got)
+		if want := a.attributes(s); !slices.Equal(got, want) {
+			a.t.Errorf("%s by %s has the attributes %q, want %q", s.Name, s.By, got, want)
+		}
+	}
+}
+
+// attributes of a span, sorted.
+func (a *traces) attributes(s *spanSeen) []string {
+	all := []string{
+		"messaging.consumer.group.name", "messaging.destination.name", "messaging.destination.partition.id", "messaging.operation.name",
+		"messaging.system", "onceward.name",
+	}
+	for key, want := range map[string]string{"messaging.consumer.group.name": a.group, "messaging.system": "kafka", "onceward.name": "payments"} {
+		if got := s.Attributes[key]; got != want {
+			a.t.Errorf("%s has the %s %q, want %q", s.Name, key, got, want)
+		}
+	}
+	_, batch := s.Attributes["messaging.batch.message_count"]
+	if batch {
+		all = append(all, "messaging.batch.message_count")
+	} else {
+		all = append(all, "messaging.kafka.offset")
+	}
+	switch s.operation() {
+	case "process":
+		all = append(all, "messaging.operation.type")
+		if s.Attributes["messaging.operation.type"] != "process" || s.Kind != "consumer" {
+			a.t.Errorf("%s is of the type %q and the kind %s", s.Name, s.Attributes["messaging.operation.type"], s.Kind)
+		}
+		if !batch {
+			all = append(all, "onceward.attempt")
+		}
+	case "record":
+		all = append(all, "onceward.attempt")
+	case "skip":
+		all = append(all, "onceward.outcome", "onceward.cause")
+	}
+	slices.Sort(all)
+	return all
+}
