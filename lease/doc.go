@@ -4,12 +4,15 @@
 //	leases, err := lease.New(client, lease.Options{})
 //	l, err := leases.Acquire(ctx, "nightly-report", 30*time.Second)
 //	if errors.Is(err, lease.ErrHeld) {
-//		return // somebody else is at it
+//		return nil // somebody else is at it
 //	}
+//	if err != nil {
+//		return err
+//	}
+//	defer l.Release(context.WithoutCancel(ctx)) // after stop, and also when ctx has ended
 //	run, stop := l.KeepAlive(ctx)
 //	defer stop()
-//	err = report(run) // run is cancelled when the lease is lost
-//	err = l.Release(ctx)
+//	return report(run) // run is cancelled when the lease is lost
 //
 // # What it promises
 //
