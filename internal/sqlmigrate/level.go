@@ -38,7 +38,7 @@ func (m *Migrations) Version(ctx context.Context, db Queryer) (int, error) {
 	if pool, ok := db.(beginner); ok && m.engine.transact {
 		tx, err := pool.BeginTx(ctx, nil)
 		if err != nil {
-			return 0, m.wrap(err)
+			return 0, m.unread(err)
 		}
 		defer func() { _ = tx.Rollback() }()
 		db = tx
@@ -56,7 +56,7 @@ func (m *Migrations) version(ctx context.Context, db Queryer) (int, error) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, m.wrap(err)
+		return 0, m.unread(err)
 	}
 	return found, nil
 }
@@ -68,6 +68,11 @@ func (m *Migrations) Check(ctx context.Context, db Queryer) error {
 		err = &LevelError{Component: m.component, Table: m.table, Has: has, Needs: m.Newest()}
 	}
 	return err
+}
+
+// unread is for who only asks: he must not read that he migrates.
+func (m *Migrations) unread(err error) error {
+	return fmt.Errorf("read the version of table %s: %w", m.table, err)
 }
 
 func (m *Migrations) wrap(err error) error {

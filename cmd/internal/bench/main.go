@@ -95,9 +95,11 @@ func (o *Options) run(ctx context.Context, in io.Reader, out, errOut io.Writer) 
 	defer t.close()
 	opening, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
+	stop := context.AfterFunc(ctx, t.close) // nothing is written yet; go-redis would go on waiting for a server that hangs
 	if err := t.look(opening); err != nil {
-		return err
+		return o.Server.Unanswered(err)
 	}
+	stop()
 	fmt.Fprintf(errOut, "onceward bench: it writes %s\n", t.remains())
 	report, err := o.runOn(ctx, t, errOut)
 	if ctx.Err() != nil || err != nil && !errors.Is(err, errLeft) {

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
@@ -137,6 +138,7 @@ func (o *Options) lookAtRedis(ctx context.Context) ([]Finding, error) {
 		return nil, err
 	}
 	defer func() { _ = client.Close() }()
+	defer server.CutOff(ctx, client)()
 	found, err := redisadapter.Preflight(ctx, client)
 	all := make([]Finding, 0, len(found))
 	for _, f := range found {
@@ -145,8 +147,11 @@ func (o *Options) lookAtRedis(ctx context.Context) ([]Finding, error) {
 	if s := o.Server.Sentinels(); s != nil {
 		all = append(all, sentinels(ctx, s)...)
 	}
-	if err != nil {
-		err = fmt.Errorf("-redis: %w", err)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("-redis: %w", o.Server.Unanswered(err))
+	case server.Clustered(ctx, client):
+		err = server.ErrClustered
 	}
 	return all, err
 }
@@ -155,7 +160,9 @@ func (o *Options) lookAtRedis(ctx context.Context) ([]Finding, error) {
 func sentinels(ctx context.Context, s *redis.FailoverOptions) (found []Finding) {
 	for _, addr := range s.SentinelAddrs {
 		c := sentinel(s, addr)
+		stop := server.CutOff(ctx, c)
 		err := c.CkQuorum(ctx, s.MasterName).Err()
+		stop()
 		_ = c.Close()
 		if err != nil {
 			found = append(found, Finding{
@@ -210,7 +217,7 @@ func (o *Options) lookAtSQL(ctx context.Context) ([]Finding, error) {
 	case errors.As(err, &input) && input.Field == "Schema":
 		err = fmt.Errorf("-schema %s", input.Reason)
 	case err != nil:
-		err = fmt.Errorf("-sql: %w", err)
+		err = fmt.Errorf("-sql: %w", o.Server.Unanswered(err))
 	}
 	return all, err
 }
@@ -236,6 +243,13 @@ func (r *Report) write(out io.Writer, asJSON bool) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(out, "%d fatal, %d warnings, %d notes\n", count[fatal], count[warning], count[note])
+	if r.Error != "" && len(r.Findings) == 0 {
+		return nil // three zeros would read like a server that is well
+	}
+	rest := ""
+	if r.Error != "" {
+		rest = " so far, and NOT EVERYTHING WAS LOOKED AT"
+	}
+	_, err := fmt.Fprintf(out, "%d fatal, %d warnings, %d notes%s\n", count[fatal], count[warning], count[note], rest)
 	return err
 }

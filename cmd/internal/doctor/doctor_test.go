@@ -50,6 +50,18 @@ func TestParseOptionsRefuses(t *testing.T) {
 	}
 }
 
+// Nothing was found because nobody could be asked: three zeros would read like a server that is well.
+func TestReportOfNothing(t *testing.T) {
+	var out, errOut bytes.Buffer
+	if code := Main(t.Context(), []string{"-redis", "redis://127.0.0.1:1"}, &out, &errOut); code != ExitUsage || out.Len() > 0 || !strings.Contains(errOut.String(), "-redis: ") {
+		t.Errorf("exit code %d, %s%s", code, out.String(), errOut.String())
+	}
+	r := Report{Findings: []Finding{{Severity: warning}}, Error: "-brokers: refused"}
+	if err := r.write(&out, false); err != nil || !strings.HasSuffix(out.String(), "0 fatal, 1 warnings, 0 notes so far, and NOT EVERYTHING WAS LOOKED AT\n") {
+		t.Errorf("%v, %s", err, out.String())
+	}
+}
+
 // examine runs the command, and returns its exit code and report.
 func examine(t *testing.T, args ...string) (int, Report) {
 	t.Helper()
@@ -153,6 +165,9 @@ func TestClusterClient(t *testing.T) {
 	cluster := []string{"-redis", "redis://" + addrs[0], "-redis-cluster"}
 	names(t, "warning", "cluster_reload_interval", cluster...)
 	clean(t, append(cluster, "-cluster-reload", "1s")...)
+	if code, r := examine(t, cluster[:2]...); code != ExitUsage || !strings.Contains(r.Error, "add -redis-cluster") {
+		t.Errorf("a node that was taken for a server of its own: exit code %d, %+v", code, r)
+	}
 	names(t, "fatal", "replica_reads", append(cluster, "-cluster-reload", "1s", "-replica-reads")...)
 }
 

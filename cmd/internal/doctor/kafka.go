@@ -13,6 +13,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
@@ -48,13 +49,13 @@ func (o *Options) lookAtKafka(ctx context.Context) ([]Finding, error) {
 	go func() {
 		client, err := sarama.NewClient(o.Kafka.Brokers, config)
 		if err != nil {
-			answers <- answer{err: fmt.Errorf("-brokers: %w", err)}
+			answers <- answer{err: o.notAsked(err)}
 			return
 		}
 		defer func() { _ = client.Close() }()
 		admin, err := sarama.NewClusterAdminFromClient(client)
 		if err != nil {
-			answers <- answer{err: fmt.Errorf("-brokers: %w", err)}
+			answers <- answer{err: o.notAsked(err)}
 			return
 		}
 		c := cluster{admin: admin, where: strings.Join(o.Kafka.Brokers, ","), group: o.Group, topics: o.Topics, window: o.Window}
@@ -63,10 +64,14 @@ func (o *Options) lookAtKafka(ctx context.Context) ([]Finding, error) {
 	}()
 	select {
 	case <-ctx.Done():
-		return nil, fmt.Errorf("-brokers: %w", context.Cause(ctx))
+		return nil, o.notAsked(context.Cause(ctx))
 	case a := <-answers:
 		return a.found, a.err
 	}
+}
+
+func (o *Options) notAsked(err error) error {
+	return fmt.Errorf("-brokers: %w", server.Unanswered(err, o.Kafka.Brokers...))
 }
 
 // look asks everything, and stops at the first question that is not answered.

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/onceward/onceward/cmd/internal/confirm"
+	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -36,6 +37,9 @@ const (
 // errNo ends a command that leaves things as they are.
 var errNo = errors.New("left as it is")
 
+// errNone is that there is nothing which could be left, or shown: often a part of the name is another.
+var errNone = errors.New("never seen, forgotten, or its window is over; or its namespace, scope, prefix or table is another")
+
 // Main runs the command, one of inspect, inflight, uncertain, resolve and forget, and returns an
 // exit code. It returns soon after ctx has ended.
 func Main(ctx context.Context, command string, args []string, in io.Reader, out, errOut io.Writer) int {
@@ -54,7 +58,7 @@ func Main(ctx context.Context, command string, args []string, in io.Reader, out,
 	switch {
 	case ctx.Err() != nil:
 		code, err = ExitInterrupted, errors.New("interrupted")
-	case errors.Is(err, errNo):
+	case errors.Is(err, errNo), errors.Is(err, errNone):
 		code = ExitNo
 	}
 	fmt.Fprintf(errOut, "onceward %s: %s\n", command, o.Server.Hide(err.Error()))
@@ -66,9 +70,14 @@ func run(ctx context.Context, o *Options, in io.Reader, out, errOut io.Writer) e
 	defer cancel()
 	s, err := open(opening, o)
 	if err != nil {
-		return err
+		return o.Server.Unanswered(err)
 	}
 	defer s.close()
+	defer server.CutOff(ctx, s)()
+	return o.Server.Unanswered(s.run(ctx, o, in, out, errOut))
+}
+
+func (s *store) run(ctx context.Context, o *Options, in io.Reader, out, errOut io.Writer) error {
 	switch o.Command {
 	case "inspect":
 		return s.inspect(ctx, o, out)
@@ -108,7 +117,7 @@ func (s *store) inspect(ctx context.Context, o *Options, out io.Writer) error {
 		err = v.print(out, o.what())
 	}
 	if err == nil && r.State == dedup.StateAbsent {
-		return fmt.Errorf("there is no record of %s: never seen, forgotten, or its window is over: %w", o.what(), errNo)
+		return fmt.Errorf("there is no record of %s: %w", o.what(), errNone)
 	}
 	return err
 }
@@ -157,6 +166,8 @@ func (s *store) resolve(ctx context.Context, o *Options, in io.Reader, out io.Wr
 	switch {
 	case err != nil:
 		return err
+	case r.State == dedup.StateAbsent:
+		return fmt.Errorf("there is no record of %s: %w", o.what(), errNone)
 	case r.State != dedup.StateUncertain:
 		return fmt.Errorf("%s is %v, and not uncertain: %w", o.what(), r.State, errNo)
 	case o.Released:
@@ -193,7 +204,7 @@ func (s *store) forget(ctx context.Context, o *Options, in io.Reader, out io.Wri
 	case err != nil:
 		return err
 	case r.State == dedup.StateAbsent:
-		return fmt.Errorf("there is no record of %s: %w", o.what(), errNo)
+		return fmt.Errorf("there is no record of %s: %w", o.what(), errNone)
 	}
 	if err := o.ask(ctx, &v, "Forget it, so that its effect may run again?", in, out); err != nil {
 		return err

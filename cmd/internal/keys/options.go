@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/flags"
@@ -230,5 +229,9 @@ func (o *Options) what() string {
 	if o.Key == "" {
 		return "id " + hex.EncodeToString(o.ID[:])
 	}
-	return strings.TrimSpace(fmt.Sprintf("%q of namespace %s %s", o.Key, o.Namespace, o.Scope))
+	what := fmt.Sprintf("%q of namespace %s", o.Key, o.Namespace)
+	if o.Scope != "" {
+		what += ", scope " + o.Scope
+	}
+	return what
 }

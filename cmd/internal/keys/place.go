@@ -74,7 +74,7 @@ func (p *Place) Open(ctx context.Context) (*Opened, error) {
 	defer cancel()
 	s, err := open(ctx, &Options{Place: *p})
 	if err != nil {
-		return nil, err
+		return nil, p.Server.Unanswered(err)
 	}
 	return &Opened{Store: s.Store, Name: s.title(), Window: s.window, Close: s.close}, nil
 }

@@ -8,8 +8,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -164,7 +167,9 @@ func (r *rig) all() {
 	r.t.Helper()
 	r.wants(ExitDone, "inspect flying -namespace shop", "in_progress", "partition 3, offset 77, generation 5", "left", "first seen", `"order 7"`)
 	r.wants(ExitDone, "inspect doubtful -namespace shop", "uncertain", "danger")
-	r.wants(ExitNo, "inspect never -namespace shop", "absent", "there is no record")
+	r.wants(ExitNo, "inspect never -namespace shop", "absent", "there is no record", "its namespace, scope, prefix or table is another")
+	r.wants(ExitNo, "resolve never -namespace shop -released -yes", "there is no record")
+	r.wants(ExitNo, "inspect done -namespace shop -scope eu", `"done" of namespace shop, scope eu`)
 	r.wants(ExitDone, "inflight", "1 in flight", "partition 3", "order 7")
 	r.wants(ExitDone, "inflight -older 1h", "0 in flight")
 	r.wants(ExitDone, "uncertain", "1 uncertain")
@@ -233,7 +238,12 @@ func TestRedisCluster(t *testing.T) {
 	r.all()
 	single := *r
 	single.flags = append([]string{"-redis", "redis://" + addrs[0]}, r.flags[3:]...)
-	single.wants(ExitUsage, "inflight", "-redis")
+	single.wants(ExitUsage, "inflight", "add -redis-cluster")
+	// The layout of no prefix may lie on this very node, which then says truly that it has none.
+	for _, addr := range addrs {
+		single.flags = []string{"-redis", "redis://" + addr, "-prefix", servertest.Prefix(t)}
+		single.wants(ExitUsage, "inflight", "add -redis-cluster")
+	}
 }
 
 func TestRedisSentinel(t *testing.T) {
@@ -282,6 +292,20 @@ func TestOtherSecret(t *testing.T) {
 	r.wants(ExitUsage, "resolve done -done -namespace shop", "-secret-env is missing")
 }
 
+// A table that is not there is most of the time one of another name, and nothing is about to migrate.
+func TestNoTable(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "empty.db")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, flags: []string{"-sql", "sqlite:" + file}}
+	r.wants(ExitUsage, "inspect k -namespace shop", "onceward_claims", "-table", "onceward migrate -kind store")
+	r = &rig{t: t, flags: []string{"-sql", "postgres://u@127.0.0.1:1/db"}}
+	if _, _, text := r.run(nil, "inspect", "k", "-namespace", "shop"); !strings.Contains(text, "read the version of table onceward_claims") || strings.Contains(text, "migrate") {
+		t.Error("who looks at a key reads", text)
+	}
+}
+
 func TestMarks(t *testing.T) {
 	dsn := servertest.Postgres(t)
 	db, err := sql.Open("pgx", dsn)
@@ -324,6 +348,65 @@ func TestUnreachable(t *testing.T) {
 	if code := Main(ctx, "inflight", r.flags, strings.NewReader(""), &out, &errOut); code != ExitInterrupted {
 		t.Errorf("exit code %d, %s", code, errOut.String())
 	}
+}
+
+// A server takes the connection and hangs: the command says who has not answered, and Ctrl-C does
+// not wait until it has.
+func TestServerHangs(t *testing.T) {
+	for _, flags := range []string{"", "-redis-cluster"} {
+		for _, args := range []string{"inspect k -namespace shop", "uncertain", "forget k -namespace shop -yes"} {
+			url, asked := hangs(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				<-asked
+				cancel()
+			}()
+			words := append(strings.Fields(args), append(strings.Fields(flags), "-redis", url)...)
+			var errOut bytes.Buffer
+			began := time.Now()
+			code := Main(ctx, words[0], words[1:], strings.NewReader(""), io.Discard, &errOut)
+			if took := time.Since(began); code != ExitInterrupted || took > 2*time.Second { // go-redis waits for three to five
+				t.Errorf("%s %s: exit code %d after %v, %s", args, flags, code, took, errOut.String())
+			}
+		}
+	}
+	url, _ := hangs(t)
+	r := &rig{t: t, flags: []string{"-redis", url + "?read_timeout=100ms&max_retries=-1"}}
+	r.wants(ExitUsage, "uncertain", "no answer in time from "+strings.TrimPrefix(url, "redis://"))
+}
+
+// hangs is a server that reads and never answers, and what is closed when it is asked.
+func hangs(t *testing.T) (url string, asked <-chan struct{}) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := make(chan struct{})
+	var once sync.Once
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer func() { _ = c.Close() }()
+				for b := make([]byte, 4096); ; {
+					if _, err := c.Read(b); err != nil {
+						return
+					}
+					once.Do(func() { close(first) })
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		all.Wait()
+	})
+	return "redis://" + l.Addr().String(), first
 }
 
 // Nobody answers the question: the command ends with its context all the same.

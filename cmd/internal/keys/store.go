@@ -12,8 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/cmd/internal/flags"
+	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/console"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/sqlmigrate"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -49,6 +51,12 @@ type store struct {
 	close func()
 }
 
+// Close disconnects; it is harmless to do so twice.
+func (s *store) Close() error {
+	s.close()
+	return nil
+}
+
 // open connects. It makes nothing: neither a layout record nor a table.
 func open(ctx context.Context, o *Options) (*store, error) {
 	if o.Server.Redis != "" {
@@ -67,12 +75,13 @@ func openRedis(ctx context.Context, o *Options) (_ *store, err error) {
 			_ = client.Close()
 		}
 	}()
+	defer server.CutOff(ctx, client)()
 	text, err := client.Get(ctx, o.Prefix+":layout").Result()
 	switch {
+	case err != nil && strings.HasPrefix(err.Error(), "MOVED"), errors.Is(err, redis.Nil) && server.Clustered(ctx, client):
+		return nil, server.ErrClustered
 	case errors.Is(err, redis.Nil):
-		return nil, fmt.Errorf("-prefix: nobody has kept records under %q in this Redis", o.Prefix)
-	case err != nil && strings.HasPrefix(err.Error(), "MOVED"):
-		return nil, errors.New("-redis: the server is part of a Cluster: add -redis-cluster")
+		return nil, fmt.Errorf("-prefix: nobody has kept records under %q in this Redis: it is another prefix, server or database, or this one was emptied", o.Prefix)
 	case err != nil:
 		return nil, fmt.Errorf("-redis: %w", err)
 	}
@@ -177,7 +186,12 @@ func openSQL(ctx context.Context, o *Options) (_ *store, err error) {
 	if err != nil {
 		return nil, flags.Named(err)
 	}
-	if err := opened.Check(ctx); err != nil {
+	var level *sqlmigrate.LevelError
+	err = opened.Check(ctx)
+	switch {
+	case errors.As(err, &level) && level.Has == 0:
+		return nil, fmt.Errorf("-sql: %w; is there another -table, -schema or database? onceward migrate -kind store makes one", err)
+	case err != nil:
 		return nil, fmt.Errorf("-sql: %w", err)
 	}
 	s.Store, s.name = opened, dialect.String()

@@ -81,7 +81,7 @@ func run(ctx context.Context, o *Options, in io.Reader, out, errOut io.Writer) (
 	defer cancel()
 	s, err := look(looking, o, db, c)
 	if err != nil {
-		return ExitUsage, err
+		return ExitUsage, o.Server.Unanswered(err)
 	}
 	if s.Target < s.Version {
 		s.Drops = c.holds

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
@@ -64,19 +66,47 @@ type kafka struct {
 }
 
 // openKafka connects.
-func openKafka(o Options) (_ *kafka, err error) {
+func openKafka(ctx context.Context, o Options) (*kafka, error) {
 	c, err := kafkaConfig(o)
 	if err != nil {
 		return nil, err
 	}
+	type answer struct {
+		k   *kafka
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() { // sarama heeds no context: what nobody waits for any more ends by its own timeouts
+		k, err := dial(o.Kafka.Brokers, c, o.DryRun)
+		if k != nil && ctx.Err() != nil {
+			k.close()
+		}
+		answers <- answer{k, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, notAsked(ctx.Err(), o)
+	case a := <-answers:
+		if a.err != nil {
+			return nil, notAsked(a.err, o)
+		}
+		return a.k, nil
+	}
+}
+
+// notAsked names the flag, and who has not answered.
+func notAsked(err error, o Options) error {
+	return fmt.Errorf("-brokers: %w", server.Unanswered(err, o.Kafka.Brokers...))
+}
+
+func dial(brokers []string, c *sarama.Config, dryRun bool) (_ *kafka, err error) {
 	k := &kafka{}
 	defer func() {
 		if err != nil {
 			k.close()
-			err = fmt.Errorf("-brokers: %w", err)
 		}
 	}()
-	if k.client, err = sarama.NewClient(o.Kafka.Brokers, c); err != nil {
+	if k.client, err = sarama.NewClient(brokers, c); err != nil {
 		return nil, err
 	}
 	if k.admin, err = sarama.NewClusterAdminFromClient(k.client); err != nil {
@@ -85,7 +115,7 @@ func openKafka(o Options) (_ *kafka, err error) {
 	if k.consumer, err = sarama.NewConsumerFromClient(k.client); err != nil {
 		return nil, err
 	}
-	if o.DryRun {
+	if dryRun {
 		return k, nil
 	}
 	k.producer, err = sarama.NewSyncProducerFromClient(k.client)

@@ -56,7 +56,10 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	logging.Disable() // go-redis writes what it also returns
 	r, err := open(ctx, o, out)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fail(ExitInterrupted, errors.New("interrupted"))
+	case err != nil:
 		return fail(ExitUsage, err)
 	}
 	defer r.close()
@@ -96,7 +99,7 @@ func open(ctx context.Context, o Options, out io.Writer) (_ *run, err error) {
 			r.close()
 		}
 	}()
-	if r.kafka, err = openKafka(o); err != nil {
+	if r.kafka, err = openKafka(opening, o); err != nil {
 		return nil, err
 	}
 	if r.store, err = openStore(opening, o); err != nil {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -308,6 +310,37 @@ func TestEndsAtAMarker(t *testing.T) {
 }
 
 // Wrong servers and names are told before anything is sent.
+// Brokers take the connection and hang, for which sarama waits minutes: Ctrl-C does not.
+func TestInterruptedWhileBrokersHang(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = c.Close() }()
+		_, _ = c.Read(make([]byte, 1))
+		cancel()
+		<-t.Context().Done()
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-served
+	})
+	var errOut bytes.Buffer
+	began := time.Now()
+	code := Main(ctx, strings.Fields("-brokers "+l.Addr().String()+" -topic t -redis redis://127.0.0.1:1 -namespace n -window 1h"), io.Discard, &errOut)
+	if took := time.Since(began); code != ExitInterrupted || took > 5*time.Second {
+		t.Errorf("exit code %d after %v, %s", code, took, errOut.String())
+	}
+}
+
 func TestMainRefuses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/lease"
 	"github.com/onceward/onceward/redisadapter"
@@ -38,10 +39,11 @@ func openStore(ctx context.Context, o Options) (_ *store, err error) {
 			_ = client.Close()
 		}
 	}()
+	defer server.CutOff(ctx, client)()
 	if n, err := client.Exists(ctx, o.Store.Prefix+":layout").Result(); err != nil {
-		return nil, fmt.Errorf("-redis: %w", err)
+		return nil, fmt.Errorf("-redis: %w", server.Unanswered(err))
 	} else if n == 0 {
-		return nil, fmt.Errorf("-prefix: nobody has kept records under %q in this Redis", o.Store.Prefix)
+		return nil, fmt.Errorf("-prefix: nobody has kept records under %q in this Redis: it is another prefix, server or database, or this one was emptied", o.Store.Prefix)
 	}
 	compact := o.Store.Layout == redisadapter.Compact || o.Store.Layout == redisadapter.Mixed
 	if compact {

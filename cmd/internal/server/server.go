@@ -3,16 +3,19 @@
 package server
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/url"
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -134,6 +137,20 @@ func (o *Options) OpenRedis() (redis.UniversalClient, error) {
 	o.override(&c.Password)
 	o.pool(&c.PoolSize)
 	return redis.NewClient(c), nil
+}
+
+// ErrClustered is that -redis is a node, and the client not one of a Cluster.
+var ErrClustered = errors.New("-redis: the server is part of a Cluster: add -redis-cluster")
+
+// Clustered reports whether client takes a node of a Cluster for a server of its own: it answers for
+// its own slots, and anything else looks as if it were not there. Unknown without the right to INFO.
+func Clustered(ctx context.Context, client redis.UniversalClient) bool {
+	single, ok := client.(*redis.Client)
+	if !ok {
+		return false
+	}
+	info, err := single.Info(ctx, "cluster").Result()
+	return err == nil && strings.Contains(info, "cluster_enabled:1")
 }
 
 // failover takes name and password of the URL, which are the Sentinels' for go-redis, for those of
@@ -299,6 +316,35 @@ func (o *Options) Hide(text string) string {
 	return text
 }
 
+// Unanswered adds to an error that is no more than a time that was over who has not answered.
+func (o *Options) Unanswered(err error) error {
+	addrs, _ := o.addrs() // without them it is still an answer that is missing
+	return Unanswered(err, addrs...)
+}
+
+// Unanswered is that of servers at addrs.
+func Unanswered(err error, addrs ...string) error {
+	var timeout net.Error
+	if !errors.As(err, &timeout) || !timeout.Timeout() {
+		return err
+	}
+	where := "the server"
+	if len(addrs) > 0 {
+		where = strings.Join(addrs, ", ")
+	}
+	return fmt.Errorf("%w: no answer in time from %s: it hangs, or is cut off, or one side alone speaks TLS", err, where)
+}
+
+// CutOff closes c when ctx is cancelled before stop is called. go-redis does not heed the end of a
+// context while it reads: Ctrl-C would wait until a server that hangs has used up its time.
+func CutOff(ctx context.Context, c io.Closer) (stop func() bool) {
+	return context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.Canceled) { // a deadline has an error that says more
+			_ = c.Close()
+		}
+	})
+}
+
 // Local reports whether the server is on this machine, as far as its address tells: of a Cluster
 // all that are named, of Sentinels theirs. It asks nobody. Use it after Check.
 func (o *Options) Local() (bool, error) {
@@ -312,9 +358,22 @@ func (o *Options) Local() (bool, error) {
 }
 
 // hosts are those that are connected to, sockets left out.
-func (o *Options) hosts() ([]string, error) {
+func (o *Options) hosts() (hosts []string, err error) {
+	addrs, err := o.addrs()
+	for _, addr := range addrs {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			host = addr
+		}
+		hosts = append(hosts, host)
+	}
+	return hosts, err
+}
+
+// addrs are the addresses that are connected to, sockets left out.
+func (o *Options) addrs() ([]string, error) {
 	if o.Redis != "" {
-		return o.redisHosts()
+		return o.redisAddrs()
 	}
 	switch o.engine.dialect {
 	case sqladapter.Postgres:
@@ -322,11 +381,18 @@ func (o *Options) hosts() ([]string, error) {
 		if err != nil {
 			return nil, errSQL
 		}
-		hosts := []string{c.Host}
-		for _, f := range c.Fallbacks {
-			hosts = append(hosts, f.Host)
+		var addrs []string
+		add := func(host string, port uint16) {
+			addr := net.JoinHostPort(host, strconv.Itoa(int(port)))
+			if !strings.HasPrefix(host, "/") && !slices.Contains(addrs, addr) { // one without TLS is the same once more
+				addrs = append(addrs, addr)
+			}
 		}
-		return slices.DeleteFunc(hosts, func(host string) bool { return strings.HasPrefix(host, "/") }), nil
+		add(c.Host, c.Port)
+		for _, f := range c.Fallbacks {
+			add(f.Host, f.Port)
+		}
+		return addrs, nil
 	case sqladapter.MySQL:
 		c, err := mysql.ParseDSN(o.engine.dsn)
 		if err != nil {
@@ -335,14 +401,14 @@ func (o *Options) hosts() ([]string, error) {
 		if c.Net == "unix" {
 			return nil, nil
 		}
-		return hostsOf(c.Addr), nil
+		return []string{c.Addr}, nil
 	}
 	return nil, nil
 }
 
-func (o *Options) redisHosts() ([]string, error) {
+func (o *Options) redisAddrs() ([]string, error) {
 	if s := o.Sentinels(); s != nil {
-		return hostsOf(s.SentinelAddrs...), nil
+		return s.SentinelAddrs, nil
 	}
 	client, err := o.OpenRedis()
 	if err != nil {
@@ -351,25 +417,14 @@ func (o *Options) redisHosts() ([]string, error) {
 	defer func() { _ = client.Close() }()
 	switch c := client.(type) {
 	case *redis.ClusterClient:
-		return hostsOf(c.Options().Addrs...), nil
+		return c.Options().Addrs, nil
 	case *redis.Client:
 		if c.Options().Network == "unix" {
 			return nil, nil
 		}
-		return hostsOf(c.Options().Addr), nil
+		return []string{c.Options().Addr}, nil
 	}
 	return nil, nil
-}
-
-func hostsOf(addrs ...string) (hosts []string) {
-	for _, addr := range addrs {
-		host, _, err := net.SplitHostPort(addr)
-		if err != nil {
-			host = addr
-		}
-		hosts = append(hosts, host)
-	}
-	return hosts
 }
 
 // thisMachine knows localhost, loopback, and the addresses of this machine's interfaces. Other names

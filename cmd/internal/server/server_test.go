@@ -1,7 +1,10 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -174,5 +177,35 @@ func TestMinPool(t *testing.T) {
 			t.Errorf("%s, at least %d: %d connections", test.url, test.min, got)
 		}
 		_ = client.Close()
+	}
+}
+
+// What is no more than a time that was over tells nobody where to look: it gets the address.
+func TestUnanswered(t *testing.T) {
+	for args, want := range map[string]string{
+		"-redis redis://u:hunter22@192.0.2.1:7000":              "from 192.0.2.1:7000:",
+		"-redis redis://192.0.2.1":                              "from 192.0.2.1:6379:",
+		"-redis redis://192.0.2.1:1?master_name=m&addr=h:2":     "from 192.0.2.1:1, h:2:",
+		"-redis unix:///run/redis.sock":                         "from the server:",
+		"-sql postgres://u:hunter22@db.example.com/db":          "from db.example.com:5432:",
+		"-sql postgres:///db?host=192.0.2.1,192.0.2.2&port=1,2": "from 192.0.2.1:1, 192.0.2.2:2:",
+		"-sql u:hunter22@tcp(db.example.com:3306)/db":           "from db.example.com:3306:",
+	} {
+		o, err := parse(t, strings.Fields(args)...)
+		if err != nil {
+			t.Errorf("%s: %v", args, err)
+			continue
+		}
+		for _, timeout := range []error{context.DeadlineExceeded, fmt.Errorf("ask: %w", os.ErrDeadlineExceeded)} {
+			if err := o.Unanswered(timeout); !errors.Is(err, timeout) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter22") {
+				t.Errorf("%s: %v", args, err)
+			}
+		}
+		if err := o.Unanswered(io.EOF); err != io.EOF {
+			t.Errorf("%s: %v, and nothing was late", args, err)
+		}
+		if err := o.Unanswered(nil); err != nil {
+			t.Errorf("%s: %v", args, err)
+		}
 	}
 }

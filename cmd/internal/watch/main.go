@@ -62,6 +62,7 @@ func watch(ctx context.Context, o *Options, out io.Writer) error {
 		return err
 	}
 	defer w.close()
+	defer context.AfterFunc(ctx, w.close)() // go-redis would go on waiting for a server that hangs
 	before := w.look(ctx)
 	if ctx.Err() == nil && before.nothing() {
 		return errors.New(strings.Join(reasons(before.failed), "; "))
@@ -152,7 +153,7 @@ func (w *watcher) look(ctx context.Context) *view {
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				v.failed[source] = w.o.Server.Hide(err.Error())
+				v.failed[source] = w.o.Server.Hide(w.named(source, err).Error())
 				return
 			}
 			v.at[source] = time.Now()
@@ -183,6 +184,14 @@ func (w *watcher) look(ctx context.Context) *view {
 	}
 	all.Wait()
 	return v
+}
+
+// named says who has not answered; a URL is named already.
+func (w *watcher) named(source string, err error) error {
+	if source == "-redis" || source == "-sql" {
+		return w.o.Server.Unanswered(err)
+	}
+	return err
 }
 
 // shown is a URL without its password.
