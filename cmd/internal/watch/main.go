@@ -74,12 +74,16 @@ func watch(ctx context.Context, o *Options, out io.Writer) error {
 	ticker := time.NewTicker(o.Every)
 	defer ticker.Stop()
 	screen := progress.OnTerminal(out) && !o.JSON
-	for {
+	over := false
+	for left := o.For / o.Every; ; left-- { // the tick that is due with the end is shown
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-ended:
-			return nil
+			over = true
+			if left <= 0 {
+				return nil
+			}
 		case <-ticker.C:
 		}
 		after := w.look(ctx)
@@ -89,6 +93,9 @@ func watch(ctx context.Context, o *Options, out io.Writer) error {
 		t := o.tick(before, after)
 		if err := t.write(out, o, screen); err != nil {
 			return err
+		}
+		if over {
+			return nil
 		}
 		before = after.or(before)
 	}

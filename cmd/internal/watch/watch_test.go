@@ -198,6 +198,12 @@ func TestMainOnProcesses(t *testing.T) {
 	if code := Main(t.Context(), []string{"-metrics", process.URL, "-every", "100ms", "-for", "250ms"}, &out, &errOut); code != ExitDone || !strings.Contains(out.String(), "claims ") {
 		t.Errorf("exit code %d, %s%s", code, out.String(), errOut.String())
 	}
+	for range 5 { // the tick that is due with the end
+		out.Reset()
+		if code := Main(t.Context(), []string{"-metrics", process.URL, "-every", "100ms", "-for", "100ms"}, &out, &errOut); code != ExitDone || strings.Count(out.String(), "\n") != 1 {
+			t.Errorf("exit code %d, not one line: %q%s", code, out.String(), errOut.String())
+		}
+	}
 }
 
 type writer func(p []byte) (int, error)
