@@ -33,7 +33,7 @@ var tallyTexts = [tallies]struct{ name, meaning string }{
 	leaseLost:   {"leases lost", "their attempts were cancelled"},
 	storeErrors: {"errors of the store", "questions it could not answer, or not yet"},
 	failedOpen:  {"failed open", "effects without a claim, as Config.FailOpen allows"},
-	ageless:     {"duplicates without an age", "the layout of the store does not keep when a key was done"},
+	ageless:     {"duplicates without an age", "done in the same millisecond, or by a layout that does not keep when"},
 }
 
 // overview is the first page.
