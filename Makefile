@@ -40,12 +40,13 @@ alerts: ## have Prometheus's promtool see each alert rule fire, and stay silent;
 	@scripts/servers.sh install && ONCEWARD_REQUIRE_SERVERS=1 go -C telemetry test -count=1 -timeout 2m -v -run 'Alerts|Troubles' .
 
 .PHONY: console-shots
-console-shots: ## the console's pages in headless Chromium, which is installed if missing, and their pictures into docs/console; a minute
+console-shots: ## the pages of the console in headless Chromium, which is installed if missing, and their pictures into docs/console; seven minutes
 	@scripts/browser.sh shots
 
 .PHONY: dashboard-shot
-dashboard-shot: ## the Grafana dashboard with data from a real Prometheus, drawn in headless Chromium, into docs/dashboard; ten minutes
+dashboard-shot: ## the Grafana dashboard with data from a real Prometheus, drawn in headless Chromium, into docs/dashboard; a quarter of an hour
 	@scripts/dashboard-shot.sh shot
+	@scripts/dashboard-shot.sh demo
 
 .PHONY: fuzz
 fuzz: ## give every fuzz target inputs of its own making, in turns (FUZZTIME=30s, FUZZ=part of a name)

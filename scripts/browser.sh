@@ -33,7 +33,7 @@ shots() {
     eval "$(scripts/servers.sh env)"
   fi
   ONCEWARD_CHROMIUM=$(chromium) ONCEWARD_SHOTS=$PWD/docs/console ONCEWARD_REQUIRE_SERVERS=1 \
-    go -C integration test -tags browser -count=1 -timeout 10m -v -run Browser ./console
+    go -C integration test -tags browser -count=1 -timeout 20m -v -run Browser ./console
 }
 
 case "${1:-help}" in

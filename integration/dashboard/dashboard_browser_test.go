@@ -14,14 +14,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceward/onceward/integration/internal/demo"
 	"github.com/onceward/onceward/internal/servertest"
 )
 
 const (
 	dashboardFile = "../../telemetry/dashboard.json"
-	// answersEnv names the file that the answers are written to, for scripts/dashboard to draw.
-	answersEnv = "ONCEWARD_DASHBOARD_ANSWERS"
-	step       = time.Second
+	// answersEnv and demoAnswersEnv name the files that the answers are written to, for scripts/dashboard to draw.
+	answersEnv     = "ONCEWARD_DASHBOARD_ANSWERS"
+	demoAnswersEnv = "ONCEWARD_DASHBOARD_DEMO_ANSWERS"
+	step           = time.Second
 )
 
 // answers are what the page that draws the dashboard is given.
@@ -67,6 +69,40 @@ func (p *panel) interval(seconds int64) int64 {
 // Five minutes of a service, and every expression of the dashboard has data of them. What comes once, such as
 // a Redis that has lost everything, comes when the plan says so.
 func TestBrowserDashboardHasData(t *testing.T) {
+	d := readDashboard(t)
+	s := newService(t)
+	p := prometheus{t, servertest.Prometheus(t, map[string]string{"prometheus.yml": scrapeConfig(s.targets)})}
+	p.awaitUp(len(s.targets))
+	began := time.Now().Truncate(step).Add(step)
+	s.run(began)
+	for _, q := range p.answer(d, began, answersEnv) {
+		if q.numbers == 0 {
+			t.Errorf("%q has no data: %s", q.title, q.expr)
+		}
+	}
+}
+
+// Two minutes of each composition of the demo. It has neither filter nor outbox, retries nothing and doubts nothing.
+func TestBrowserDashboardOfDemo(t *testing.T) {
+	d := readDashboard(t)
+	run := demo.Start(t, "-takes", "2m", "-messages", "3000")
+	p := prometheus{t, servertest.Prometheus(t, map[string]string{"prometheus.yml": scrapeConfig([]string{run.Host})})}
+	p.awaitUp(1)
+	began := time.Now().Truncate(step).Add(step)
+	run.Await("The console stays")
+	want := map[string]bool{
+		"Duplicates": true, "Age against the window": true, "Claims by outcome": true, "Duplicates by cause": true, "Ends of attempts": true,
+		"Answered by this process": true, "Age of duplicates": true, "Ages": true,
+	}
+	for _, q := range p.answer(d, began, demoAnswersEnv) {
+		if want[q.title] && q.numbers == 0 {
+			t.Errorf("%q has no data: %s", q.title, q.expr)
+		}
+	}
+}
+
+func readDashboard(t *testing.T) dashboard {
+	t.Helper()
 	text, err := os.ReadFile(dashboardFile)
 	if err != nil {
 		t.Fatal(err)
@@ -75,13 +111,24 @@ func TestBrowserDashboardHasData(t *testing.T) {
 	if err := json.Unmarshal(text, &d); err != nil {
 		t.Fatal(err)
 	}
-	s := newService(t)
-	p := prometheus{t, servertest.Prometheus(t, map[string]string{"prometheus.yml": s.scrapeConfig()})}
-	p.awaitUp(len(s.targets))
-	began := time.Now().Truncate(step).Add(step)
-	s.run(began)
-	end := time.Now().Truncate(step)
+	return d
+}
 
+func scrapeConfig(targets []string) string {
+	return fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: shop, static_configs: [{targets: [%s]}]}]\n",
+		`"`+strings.Join(targets, `", "`)+`"`)
+}
+
+// question is an expression of a panel, and how many numbers were answered to it.
+type question struct {
+	title, expr string
+	numbers     int
+}
+
+// answer asks everything of d, of the time since began, and writes what is answered to the file that env names.
+func (p prometheus) answer(d dashboard, began time.Time, env string) (asked []question) {
+	p.t.Helper()
+	end := time.Now().Truncate(step)
 	a := answers{Start: began.Unix(), End: end.Unix(), Steps: map[int]int64{}, Matrices: map[string]json.RawMessage{}}
 	a.Names = p.names()
 	for _, panel := range d.Panels {
@@ -92,21 +139,20 @@ func TestBrowserDashboardHasData(t *testing.T) {
 		for _, target := range panel.Targets {
 			matrix, numbers := p.matrix(filled.Replace(target.Expr), &a, every)
 			a.Matrices[fmt.Sprintf("%d/%s", panel.ID, target.RefID)] = matrix
-			if numbers == 0 {
-				t.Errorf("%q has no data: %s", panel.Title, target.Expr)
-			}
+			asked = append(asked, question{panel.Title, target.Expr, numbers})
 		}
 	}
 	out, err := json.Marshal(a)
 	if err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	if file := os.Getenv(answersEnv); file != "" {
+	if file := os.Getenv(env); file != "" {
 		if err := os.WriteFile(file, out, 0o600); err != nil {
-			t.Fatal(err)
+			p.t.Fatal(err)
 		}
 	}
-	t.Logf("%d answers from %d s, %d bytes", len(a.Matrices), a.End-a.Start, len(out))
+	p.t.Logf("%d answers from %d s, %d bytes", len(a.Matrices), a.End-a.Start, len(out))
+	return asked
 }
 
 // prometheus is a server that is asked.

@@ -141,11 +141,6 @@ func (s *service) port() string {
 	return listen.Addr().String()
 }
 
-func (s *service) scrapeConfig() string {
-	return fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: shop, static_configs: [{targets: [%s]}]}]\n",
-		`"`+strings.Join(s.targets, `", "`)+`"`)
-}
-
 func (s *service) start(i int) { s.running[i] = startWorker(s.t, s.jobs[i]) }
 func (s *service) kill(i int)  { s.running[i].kill() }
 

@@ -1,5 +1,6 @@
-// node shoot.mjs DASHBOARD ANSWERS OUT: opens the page that `npm run build` has made in headless Chromium,
-// and writes OUT/dark.png, dark-more.png, light.png and light-more.png. ONCEWARD_CHROMIUM names the browser's program.
+// node shoot.mjs DASHBOARD ANSWERS OUT [NAME]: opens the page that `npm run build` has made in headless Chromium,
+// and writes OUT/dark.png, dark-more.png, light.png and light-more.png, or, with a name, the upper half alone to OUT/NAME.png.
+// ONCEWARD_CHROMIUM names the browser's program.
 import { spawn } from 'node:child_process';
 import { mkdtempSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -7,7 +8,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
 const width = 1500;
-const [dashboardFile, answersFile, out] = process.argv.slice(2);
+const [dashboardFile, answersFile, out, name] = process.argv.slice(2);
 const dashboard = readFileSync(dashboardFile, 'utf8');
 const answers = readFileSync(answersFile, 'utf8');
 const dir = mkdtempSync(join(tmpdir(), 'onceward-dashboard-'));
@@ -82,10 +83,14 @@ try {
   mkdirSync(out, { recursive: true });
   // Two pictures of the whole: what is looked at first, and, from "Uncertain, lost, failed" on, what comes then.
   const half = JSON.parse(dashboard).panels.find((p) => p.title === 'Uncertain, lost, failed').gridPos.y;
-  await shoot('dark', { mode: 'dark', from: 0, to: half });
-  await shoot('dark-more', { mode: 'dark', from: half, to: 1e9 });
-  await shoot('light', { mode: 'light', from: 0, to: half });
-  await shoot('light-more', { mode: 'light', from: half, to: 1e9 });
+  if (name) {
+    await shoot(name, { mode: 'light', from: 0, to: half });
+  } else {
+    await shoot('dark', { mode: 'dark', from: 0, to: half });
+    await shoot('dark-more', { mode: 'dark', from: half, to: 1e9 });
+    await shoot('light', { mode: 'light', from: 0, to: half });
+    await shoot('light-more', { mode: 'light', from: half, to: 1e9 });
+  }
 } finally {
   chromium.kill();
   await new Promise((gone) => (chromium.exitCode === null && chromium.signalCode === null ? chromium.on('exit', gone) : gone()));

@@ -67,6 +67,12 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	defer b.close()
 	d := &demo{options: o, backends: b, exe: exe, say: newTeller(out), records: records}
+	if o.Listen != "" {
+		if d.pages, err = openPages(ctx, o.Listen, b.redis, d.topicName(worker.Claimed)); err != nil {
+			return fail(ExitUsage, err)
+		}
+		defer d.pages.close() //nolint:errcheck // they have been served
+	}
 	columns, err := d.run(ctx)
 	switch {
 	case ctx.Err() != nil:
@@ -74,7 +80,13 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	case err != nil:
 		return fail(ExitBroken, err)
 	}
-	return d.report(columns)
+	code := d.report(columns)
+	if d.pages != nil {
+		d.say.line("\nRecords are kept for %v. To ask for one: %s", window, d.inspect())
+		d.say.line("The console stays at %s/ until you interrupt this (Ctrl-C).", d.pages.url)
+		<-ctx.Done()
+	}
+	return code
 }
 
 func readRecords(o Options) ([]stream.Record, error) {
@@ -102,6 +114,7 @@ type demo struct {
 	records  []stream.Record
 	messages []stream.Message
 	ledger   *ledger.Ledger
+	pages    *pages
 }
 
 func (d *demo) run(ctx context.Context) (columns []column, err error) {
@@ -146,6 +159,9 @@ func (d *demo) head() {
 	unique := stream.Unique(d.messages)
 	d.say.line("%d ids in %d messages over %d partitions, seed %d", unique, len(d.messages), partitions, d.options.Seed)
 	d.say.line("Kafka: %s   Redis: %s   ledger: %s", d.backends.kafkaName, d.backends.redisName, d.backends.ledgerName)
+	if d.pages != nil {
+		d.say.line("Console: %s/   metrics for Prometheus: %s%s", d.pages.url, d.pages.url, metricsPath)
+	}
 	if n := stream.Rebound(d.records); n > 0 {
 		d.say.line("Note: %d ids of the file come with more than one payload; only the first has an effect.", n)
 	}
@@ -157,7 +173,7 @@ func (d *demo) head() {
 // runOne runs one composition on a topic of its own, and judges it.
 func (d *demo) runOne(ctx context.Context, c worker.Composition) (col column, err error) {
 	d.say.line("\n%s: %s", titles[c], explanations[c])
-	name := fmt.Sprintf("onceward-demo-%s-%s", d.backends.run, c)
+	name := d.topicName(c)
 	t, err := createTopic(d.backends.kafka, name)
 	if err != nil {
 		return col, err
@@ -165,15 +181,15 @@ func (d *demo) runOne(ctx context.Context, c worker.Composition) (col column, er
 	defer t.close() //nolint:errcheck // everything it was asked has been answered
 	if d.options.Kafka != nil {
 		defer func() {
-			if err := t.remove(); err != nil {
-				d.say.line("  topic %s could not be removed: %v", name, err)
+			if err := t.remove(d.backends.session); err != nil {
+				d.say.line("  topic and group %s could not be removed: %v", name, err)
 			}
 		}()
 	}
 	unique := stream.Unique(d.messages)
 	s := &supervisor{
-		exe: d.exe, config: d.workerConfig(c, t), say: d.say, unique: unique, steps: schedule(unique),
-		producer: newProducer(t, d.messages, d.backends.session),
+		exe: d.exe, config: d.workerConfig(c, t), say: d.say, unique: unique, steps: schedule(unique), pages: d.pages,
+		producer: newProducer(t, d.messages, d.backends.session, d.options.Takes),
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.options.Timeout)
 	defer cancel()
@@ -205,7 +221,22 @@ func (d *demo) workerConfig(c worker.Composition, t *topic) worker.Config {
 		// The repetitions at the end of the stream are late, what a crash brings back is not.
 		LateAfter: 2*d.backends.session + 2*time.Second,
 		Fault:     d.options.Break,
+		Observe:   d.pages != nil,
 	}
+}
+
+// topicName is also the namespace of the composition's keys.
+func (d *demo) topicName(c worker.Composition) string {
+	return fmt.Sprintf("onceward-demo-%s-%s", d.backends.run, c)
+}
+
+// inspect is the command that asks for a message of the Claimed composition.
+func (d *demo) inspect() string {
+	at := "redis://" + d.backends.redis[0]
+	if len(d.backends.redis) > 1 {
+		at += " -redis-cluster"
+	}
+	return fmt.Sprintf("onceward inspect %s -namespace %s -redis %s", d.records[0].ID, d.topicName(worker.Claimed), at)
 }
 
 // dropLedger removes the tables from a real server. The embedded ledger goes with its

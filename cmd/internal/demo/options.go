@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
 	"github.com/onceward/onceward/cmd/internal/flags"
+	"github.com/onceward/onceward/cmd/internal/loopback"
 )
 
 const (
@@ -41,6 +42,10 @@ type Options struct {
 	Lease time.Duration
 	// Timeout of each composition's run.
 	Timeout time.Duration
+	// Takes is how long a stream is sent; zero: as long as the crashes need.
+	Takes time.Duration
+	// Listen is the address of console and metrics; empty: none.
+	Listen string
 	// Keep the ledger.
 	Keep bool
 	// Break makes the workers fail their promise.
@@ -53,8 +58,11 @@ Produces a stream with duplicates, consumes it with worker processes, kills some
 them, and counts in a ledger how often every effect happened. Needs nothing but this
 program: broker, Redis and ledger are embedded unless flags name real ones.
 
+With -listen a browser sees it: the console, while it runs and until it is interrupted, and
+metrics, also for "onceward watch -metrics". Both count across crashes: the workers tell this process.
+
 Exit code: 0 promises kept; 1 a promise was broken, or the run did not come to its end;
-2 wrong flags, or a server that cannot be reached; 130 interrupted.
+2 wrong flags, or a server that cannot be reached; 130 interrupted before its end.
 
 Flags:
 `
@@ -76,6 +84,8 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	f.BoolVar(&o.Naive, "naive", false, "run the usual SET NX / DEL pattern on the same stream as well")
 	f.DurationVar(&o.Lease, "lease", 2*time.Second, "lease of a claim")
 	f.DurationVar(&o.Timeout, "timeout", 3*time.Minute, "give up on a composition after this time")
+	f.DurationVar(&o.Takes, "takes", 0, "send each composition's stream in this `time`, 1s to 1h (default 5s, with a real Kafka 30s; less for short streams)")
+	f.StringVar(&o.Listen, "listen", "", "`host:port` of this machine to serve console and /metrics on; port 0 is a free one")
 	f.BoolVar(&o.Keep, "keep", false, "keep the ledger and say where it is")
 	f.StringVar(&fault, "break", "", "break the workers, to see this fail: `record` (skip the record) or effect (skip the effect)")
 	if err := flags.Parse(f, args, usage, out); err != nil {
@@ -111,6 +121,12 @@ func (o Options) check(set map[string]bool) error {
 		return fmt.Errorf("-duplicates is %d; 0 to 100 percent are possible", o.Duplicates)
 	case o.Lease < 200*time.Millisecond || o.Lease > time.Minute:
 		return fmt.Errorf("-lease is %v; 200ms to 1m are possible", o.Lease)
+	case set["takes"] && (o.Takes < time.Second || o.Takes > time.Hour):
+		return fmt.Errorf("-takes is %v; 1s to 1h are possible", o.Takes)
+	case set["takes"] && o.Takes >= o.Timeout:
+		return fmt.Errorf("-takes is %v, which leaves nothing of -timeout, %v", o.Takes, o.Timeout)
+	case set["listen"] && !ofThisMachine(o.Listen):
+		return fmt.Errorf("-listen is %q; a host:port of this machine is possible, such as 127.0.0.1:8080: the console asks nobody who they are", o.Listen)
 	case o.Timeout < time.Second:
 		return fmt.Errorf("-timeout is %v; at least 1s is needed", o.Timeout)
 	case o.Break != worker.NoFault && o.Break != worker.SkipRecord && o.Break != worker.SkipEffect:
@@ -119,6 +135,11 @@ func (o Options) check(set map[string]bool) error {
 		return errors.New("-postgres is no postgres:// URL")
 	}
 	return nil
+}
+
+func ofThisMachine(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	return err == nil && port != "" && loopback.Is(address)
 }
 
 func postgresURL(s string) bool {

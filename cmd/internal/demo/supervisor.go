@@ -26,6 +26,7 @@ type supervisor struct {
 	producer *producer
 	unique   int
 	say      *teller
+	pages    *pages // nil: nobody looks
 
 	began   time.Time
 	notices chan notice
@@ -147,6 +148,8 @@ func (s *supervisor) notice(n notice) error {
 			p.assigned = n.event.Partitions > 0
 		case worker.Reached:
 			return s.strike(p, n)
+		case worker.Told:
+			return s.pages.hear(s.config.Composition, n.event.Observed)
 		}
 		return nil
 	}

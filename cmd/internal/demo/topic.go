@@ -47,9 +47,22 @@ func createTopic(addrs []string, name string) (*topic, error) {
 	return t, nil
 }
 
-// remove deletes the group and the topic.
-func (t *topic) remove() error {
-	return errors.Join(t.admin.DeleteConsumerGroup(t.group), t.admin.DeleteTopic(t.name))
+// remove deletes the topic and the group. Workers that were killed are members until their session ends.
+func (t *topic) remove(session time.Duration) error {
+	err := t.admin.DeleteTopic(t.name)
+	ticker, late := time.NewTicker(lookEvery), time.After(session+removeTime)
+	defer ticker.Stop()
+	for {
+		gone := t.admin.DeleteConsumerGroup(t.group)
+		if !errors.Is(gone, sarama.ErrNonEmptyGroup) {
+			return errors.Join(err, gone)
+		}
+		select {
+		case <-ticker.C:
+		case <-late:
+			return errors.Join(err, gone)
+		}
+	}
 }
 
 // close closes the client, which the admin shares.
@@ -112,12 +125,15 @@ type producer struct {
 	tail     atomic.Int32 // a flow
 }
 
-// newProducer makes the last sixth of the ids the tail, in a short stream a few more, and
+// newProducer makes a producer that sends the stream in takes, or in its own time if that is zero. It makes the last sixth of the ids the tail, in a short stream a few more, and
 // everything that comes between and after them. Only an id that is new has an effect at
 // which a worker can be killed.
-func newProducer(t *topic, messages []stream.Message, session time.Duration) *producer {
+func newProducer(t *topic, messages []stream.Message, session, takes time.Duration) *producer {
 	p := &producer{topic: t, messages: messages, tailFrom: len(messages)}
-	p.takes = min(streamSessions*session, session*time.Duration(len(messages))/perSession)
+	p.takes = takes
+	if p.takes == 0 {
+		p.takes = min(streamSessions*session, session*time.Duration(len(messages))/perSession)
+	}
 	unique := stream.Unique(messages)
 	for ids := max(unique/6, min(unique, 15)); ids > 0 && p.tailFrom > 0; {
 		p.tailFrom--

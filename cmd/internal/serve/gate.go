@@ -4,11 +4,12 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/onceward/onceward/cmd/internal/loopback"
 )
 
 const (
@@ -59,7 +60,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.byPassword(w, r)
 		return
 	}
-	if host, _, err := net.SplitHostPort(r.Host); err != nil && !local(r.Host) || err == nil && !local(host) {
+	if !loopback.Is(r.Host) {
 		// A name of somebody else's that leads here would make this page one of theirs.
 		http.Error(w, "Use the address that was printed.", http.StatusMisdirectedRequest)
 		return

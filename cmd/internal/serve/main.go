@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/onceward/onceward/cmd/internal/loopback"
 	"github.com/onceward/onceward/console"
 )
 
@@ -122,7 +123,7 @@ func operator() string {
 }
 
 func (o *Options) serve(ctx context.Context, l net.Listener, pages http.Handler, at string, out, errOut io.Writer) error {
-	if host, _, _ := net.SplitHostPort(o.Listen); !local(host) && o.Cert == "" {
+	if !loopback.Is(o.Listen) && o.Cert == "" {
 		fmt.Fprintln(errOut, "onceward console: the password and the pages go in clear: give -tls-cert and -tls-key")
 	}
 	first := true

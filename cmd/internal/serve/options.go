@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/cmd/internal/flags"
 	"github.com/onceward/onceward/cmd/internal/keys"
+	"github.com/onceward/onceward/cmd/internal/loopback"
 	"github.com/onceward/onceward/console"
 )
 
@@ -87,9 +88,9 @@ func (o *Options) check() error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("-listen is %q, and not host:port", o.Listen)
-	case !local(host) && !o.Remote:
+	case !loopback.Is(host) && !o.Remote:
 		return fmt.Errorf("-listen: %q is not of this machine alone: -remote allows it", host)
-	case !local(host) && o.Password == "":
+	case !loopback.Is(host) && o.Password == "":
 		return errors.New("-remote needs -password-env: others can reach this address")
 	case o.Password != "" && len(o.Password) < leastPassword:
 		return fmt.Errorf("-password-env: the password has %d bytes, at least %d are needed", len(o.Password), leastPassword)
@@ -101,10 +102,4 @@ func (o *Options) check() error {
 		return fmt.Errorf("-hold is %v; it must not be negative", o.Hold)
 	}
 	return nil
-}
-
-// local reports whether only this machine reaches a host.
-func local(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

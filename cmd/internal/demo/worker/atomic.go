@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -35,7 +36,7 @@ func (w *worker) runAtomic(ctx context.Context) error {
 }
 
 // atomically is the handler that a user would write, but for the points where it is
-// killed. It reports whether the message was the first of its id.
+// killed. Marks have no Observer: who wants them counted tells one, as here. It reports whether the message was the first of its id.
 func (w *worker) atomically(ctx context.Context, marks *sqladapter.Marks, m *kafkaadapter.Message, victim Point) (bool, error) {
 	tx, err := w.ledger.DB.BeginTx(ctx, nil)
 	if err != nil {
@@ -54,8 +55,10 @@ func (w *worker) atomically(ctx context.Context, marks *sqladapter.Marks, m *kaf
 				return false, err
 			}
 			w.send(Event{Kind: Skipped, ID: m.ID, Cause: cause})
+			w.tell(HookClaimed, dedup.Event{Outcome: dedup.Duplicate, Cause: cause, Age: mark.Age})
 			return false, nil
 		}
+		w.tell(HookClaimed, dedup.Event{Outcome: dedup.Acquired, Attempt: 1})
 	}
 	w.stand(victim, BeforeEffect, m.ID)
 	if !w.faulty() {
@@ -66,6 +69,7 @@ func (w *worker) atomically(ctx context.Context, marks *sqladapter.Marks, m *kaf
 	if err := tx.Commit(); err != nil {
 		return false, err
 	}
+	w.tell(HookEnded, dedup.Event{State: dedup.StateSucceeded, Attempt: 1})
 	w.stand(victim, AfterEffect, m.ID)
 	return true, nil
 }

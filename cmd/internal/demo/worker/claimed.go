@@ -11,6 +11,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/telemetry"
 )
 
 // closeTime bounds how long the Deduper drains after the adapter has ended.
@@ -29,11 +30,11 @@ func (w *worker) runClaimed(ctx context.Context) error {
 		Window:    w.cfg.Window,
 		LeaseTTL:  w.cfg.Lease,
 		LateAfter: w.cfg.LateAfter,
-		Observer: dedup.Observer{
+		Observer: telemetry.Join(w.observer(), dedup.Observer{
 			Ended:      func(e dedup.Event) { w.gate.leave(gateKey(e.ID)) },
 			LeaseLost:  w.leaseLost,
 			StoreError: func(e dedup.Event) { w.send(Event{Kind: Warning, Text: e.Err.Error()}) },
-		},
+		}),
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

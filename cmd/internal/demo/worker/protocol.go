@@ -83,6 +83,8 @@ type Config struct {
 	LateAfter time.Duration
 	// Fault of this worker.
 	Fault Fault
+	// Observe asks for Told events.
+	Observe bool
 }
 
 // Command is a line that a worker reads later.
@@ -113,6 +115,8 @@ const (
 	Reached EventKind = "reached"
 	// Warning: Text tells what went wrong; the worker goes on.
 	Warning EventKind = "warning"
+	// Told: a hook of the worker's dedup.Observer was told what Observed says.
+	Told EventKind = "told"
 )
 
 // Event is a line that a worker writes.
@@ -124,6 +128,7 @@ type Event struct {
 	Generation int32       `json:"generation,omitempty"`
 	Partitions int         `json:"partitions,omitempty"`
 	Text       string      `json:"text,omitempty"`
+	Observed   *Observed   `json:"observed,omitempty"`
 }
 
 // sender writes events, each with one write, so that a kill cuts none in the middle.

@@ -1,0 +1,125 @@
+package demo_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestDemoInABrowser: console and metrics have what the table has, although the workers that knew it were killed, and
+// stay until they are interrupted.
+func TestDemoInABrowser(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	cmd := command(t, dir, "-messages", "150", "-listen", "localhost:0")
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	lines := make(chan string)
+	var all strings.Builder
+	go func() {
+		defer close(lines)
+		for scan := bufio.NewScanner(stdout); scan.Scan(); {
+			all.WriteString(scan.Text() + "\n")
+			lines <- scan.Text()
+		}
+	}()
+	waitFor(ctx, t, lines, "The console stays at")
+	out := all.String()
+	url := regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(out)
+
+	question := regexp.MustCompile(`onceward (inspect pay-\d+ -namespace \S+ -redis redis://\S+)`).FindStringSubmatch(out)
+	if question == nil {
+		t.Fatalf("nothing to inspect in\n%s", out)
+	}
+	inspect := command(t, dir)
+	inspect.Args = append(inspect.Args[:1], strings.Fields(question[1])...)
+	if answer, err := inspect.CombinedOutput(); err != nil || !strings.Contains(string(answer), "succeeded") {
+		t.Errorf("%s: %v\n%s", question[1], err, answer)
+	}
+	metrics := get(ctx, t, url+"/metrics", "")
+	retries, late := row(t, out, "  producer retry"), row(t, out, "  late")
+	for i, name := range []string{"atomic", "claimed"} {
+		// What a worker was about to tell when it was killed is missing.
+		near(t, metrics, 150, `onceward_dedup_ends_total{onceward_name="`+name+`",onceward_state="succeeded"}`)
+		duplicates := `onceward_dedup_claims_total{onceward_cached="false",onceward_cause="%",onceward_name="` + name + `",onceward_outcome="duplicate"}`
+		cached := strings.ReplaceAll(duplicates, `"false"`, `"true"`)
+		near(t, metrics, retries[i], strings.ReplaceAll(duplicates, "%", "producer_retry"), strings.ReplaceAll(cached, "%", "producer_retry"))
+		near(t, metrics, late[i], strings.ReplaceAll(duplicates, "%", "late"), strings.ReplaceAll(cached, "%", "late"))
+		near(t, metrics, 600, `onceward_dedup_window_seconds{onceward_name="`+name+`"}`)
+	}
+	page := get(ctx, t, url+"/", "")
+	for _, want := range []string{"Onceward: demo", "atomic", "claimed", "producer retry", "0 in flight"} {
+		if !strings.Contains(strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, " ")), " "), want) {
+			t.Errorf("the console lacks %q:\n%s", want, page)
+		}
+	}
+	if answer := get(ctx, t, url+"/", "demo.example"); !strings.Contains(answer, "Use the address that was printed") {
+		t.Errorf("a page of another site is served: %s", answer)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	for range lines { // to the end
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v, want the exit code of promises that were kept\n%s", err, all.String())
+	}
+	leftBehind(t, dir)
+}
+
+// get returns a body; host is that of the request, if it is another one than the URL's.
+func get(ctx context.Context, t *testing.T, url, host string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = host
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was only read
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+// near checks that all series together are want, give or take what four kills may take with them.
+func near(t *testing.T, metrics string, want int, series ...string) {
+	t.Helper()
+	const off = 20
+	sum := 0.
+	for _, s := range series {
+		match := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(s) + ` (\S+)$`).FindStringSubmatch(metrics)
+		if match == nil {
+			continue // nobody was told
+		}
+		n, err := strconv.ParseFloat(match[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += n
+	}
+	if sum < max(float64(want)-off, 1) || sum > float64(want)+off {
+		t.Errorf("%s: %v, want about %d in\n%s", series, sum, want, metrics)
+	}
+}
