@@ -77,7 +77,6 @@ func run(args []string, out, errOut io.Writer) int {
 			return c.interrupted(args[1:], out, errOut)
 		}
 	}
-	fmt.Fprintf(errOut, "onceward: unknown command %q\n\n", name)
-	help(context.Background(), nil, errOut, nil)
+	fmt.Fprintf(errOut, "onceward: unknown command %q; onceward help lists them\n", name)
 	return 2
 }

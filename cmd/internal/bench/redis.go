@@ -219,7 +219,7 @@ func all(errs []error, err error) []error {
 
 // remains names what a killed run leaves.
 func (r *onRedis) remains() string {
-	return fmt.Sprintf("keys that begin with %s; they expire within %v, or: redis-cli --scan --pattern '%s*' | xargs redis-cli del", r.prefix, 2*r.o.Window, r.prefix)
+	return fmt.Sprintf("keys that begin with %s; they expire within %v, or, with host and port of each master: redis-cli -h HOST -p PORT --scan --pattern '%s*' | xargs -n 1 redis-cli -h HOST -p PORT del", r.prefix, 2*r.o.Window, r.prefix)
 }
 
 // clean has the calls under way end first.

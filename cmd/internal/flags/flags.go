@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/outbox"
@@ -21,12 +22,30 @@ func Parse(f *flag.FlagSet, args []string, usage string, out io.Writer) error {
 		if errors.Is(err, flag.ErrHelp) {
 			Help(f, usage, out)
 		}
-		return err
+		return Explain(f, err)
 	}
 	if f.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	return nil
+}
+
+// Explain adds to an error of f.Parse what it leaves out: how durations are written, and where the flags are listed.
+func Explain(f *flag.FlagSet, err error) error {
+	text := err.Error()
+	if strings.HasPrefix(text, "flag provided but not defined: ") {
+		return fmt.Errorf("%w; onceward %s -h lists the flags", err, f.Name())
+	}
+	_, rest, ok := strings.Cut(text, " for flag -")
+	name, _, _ := strings.Cut(rest, ":")
+	if known := f.Lookup(name); ok && known != nil {
+		if g, ok := known.Value.(flag.Getter); ok {
+			if _, ok := g.Get().(time.Duration); ok {
+				return fmt.Errorf("%w: a duration is written as 30s, 10m or 192h, and there is no unit for days", err)
+			}
+		}
+	}
+	return err
 }
 
 // Taker is an output that wants the flags themselves, in place of a text about them: that of

@@ -113,7 +113,7 @@ func ParseOptions(command string, args []string, out io.Writer) (Options, error)
 			if errors.Is(err, flag.ErrHelp) {
 				flags.Help(f, usages[command]+"\nFlags:\n", out)
 			}
-			return o, err
+			return o, flags.Explain(f, err)
 		}
 		if rest = f.Args(); len(rest) == 0 {
 			break

@@ -316,7 +316,8 @@ func (o *Options) Hide(text string) string {
 	return text
 }
 
-// Unanswered adds to an error that is no more than a time that was over who has not answered.
+// Unanswered adds to an error that is no more than a time that was over, or a connection that was
+// closed, who has not answered and why that may be.
 func (o *Options) Unanswered(err error) error {
 	addrs, _ := o.addrs() // without them it is still an answer that is missing
 	return Unanswered(err, addrs...)
@@ -325,6 +326,9 @@ func (o *Options) Unanswered(err error) error {
 // Unanswered is that of servers at addrs.
 func Unanswered(err error, addrs ...string) error {
 	var timeout net.Error
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: the server has closed the connection, as one does that wants TLS", err)
+	}
 	if !errors.As(err, &timeout) || !timeout.Timeout() {
 		return err
 	}
