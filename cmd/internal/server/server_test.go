@@ -204,7 +204,7 @@ func TestUnanswered(t *testing.T) {
 		if err := o.Unanswered(fmt.Errorf("ask: %w", io.EOF)); !errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "TLS") {
 			t.Errorf("%s: %v", args, err)
 		}
-		if err := o.Unanswered(io.ErrClosedPipe); err != io.ErrClosedPipe {
+		if err := o.Unanswered(io.ErrClosedPipe); !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("%s: %v, and nothing was late", args, err)
 		}
 		if err := o.Unanswered(nil); err != nil {
