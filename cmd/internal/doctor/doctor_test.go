@@ -165,7 +165,7 @@ func TestClusterClient(t *testing.T) {
 	cluster := []string{"-redis", "redis://" + addrs[0], "-redis-cluster"}
 	names(t, "warning", "cluster_reload_interval", cluster...)
 	clean(t, append(cluster, "-cluster-reload", "1s")...)
-	if code, r := examine(t, cluster[:2]...); code != ExitUsage || !strings.Contains(r.Error, "add -redis-cluster") {
+	if code, r := examine(t, cluster[:2:2]...); code != ExitUsage || !strings.Contains(r.Error, "add -redis-cluster") {
 		t.Errorf("a node that was taken for a server of its own: exit code %d, %+v", code, r)
 	}
 	names(t, "fatal", "replica_reads", append(cluster, "-cluster-reload", "1s", "-replica-reads")...)
