@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,15 +103,15 @@ func pass(d time.Duration) { time.Sleep(d) }
 func request(n int) dedup.ClaimRequest {
 	id := dedup.ID{1, byte(n >> 8), byte(n)}
 	token := dedup.Token{byte(n >> 8), byte(n)}
-	nth++
-	token[8], token[9] = byte(nth>>8), byte(nth)
+	now := nth.Add(1)
+	token[8], token[9] = byte(now>>8), byte(now)
 	return dedup.ClaimRequest{
 		ID: id, Token: token, Lease: storyLease, Hold: storyHold,
 		Origin: dedup.Origin{Source: only.Source, Partition: only.Number, Offset: int64(n), Generation: 1},
 	}
 }
 
-var nth int
+var nth atomic.Int64
 
 func success(r *dedup.ClaimRequest) dedup.Change {
 	return dedup.Change{

@@ -77,7 +77,10 @@ func TestDeadConnections(t *testing.T) {
 			t.Parallel()
 			eachLayout(t, func(t *testing.T, l layout) {
 				server := servertest.Private(t, servertest.KindRedis)
-				soon, d := l.both(t, single(t, &redis.Options{Addr: server.Addr}))
+				client := single(t, &redis.Options{Addr: server.Addr})
+				// With everysec a write that is acknowledged waits in the process while an fsync takes long.
+				must(t, client.ConfigSet(t.Context(), "appendfsync", "always").Err())
+				soon, d := l.both(t, client)
 				complete(t, l, d, inFlight(t, d, "done", callers))
 				fault.hit(server)
 				outcomes, classes, longest := claimAll(t, soon, "done", callers)

@@ -158,5 +158,5 @@ func (w *worker) stand(at, point Point, id string) {
 
 // faulty reports whether this effect is one that SkipEffect leaves out.
 func (w *worker) faulty() bool {
-	return w.cfg.Fault == SkipEffect && w.effects.Add(1)%20 == 0
+	return w.cfg.Fault == SkipEffect && w.effects.Add(1)%5 == 0
 }
