@@ -63,7 +63,9 @@
 //     that it asks often, so as not to ask for new keys there: 17 MB at most, and nothing
 //     beyond 13 million ExpectedKeys.
 //   - The clocks of masters, and of a replica that is promoted, may differ by two seconds
-//     (a quarter of the Window, if that is less).
+//     (a quarter of the Window, if that is less). A clock that goes back over the edge of a
+//     generation by more than that does not find what was recorded behind the edge, and
+//     what comes again meanwhile runs again.
 //   - Forget of a key whose completion is being sent again by the client at that very
 //     moment, because its reply was lost, may be undone by it.
 //

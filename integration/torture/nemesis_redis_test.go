@@ -118,7 +118,7 @@ func shiftClock(_ *conductor, s *servers, times int) []*nemesis {
 	return []*nemesis{{
 		name: "clock shifted", code: strikeClock, times: times, lasts: 500 * time.Millisecond,
 		begin: func(*conductor) {
-			server.Shift([]time.Duration{time.Minute, -time.Minute, time.Hour, -time.Hour}[turn%4])
+			server.Shift(within(time.Now(), []time.Duration{time.Minute, -time.Minute, time.Hour, -time.Hour}[turn%4]))
 			turn++
 		},
 		end: func(*conductor) {
@@ -129,6 +129,18 @@ func shiftClock(_ *conductor, s *servers, times int) []*nemesis {
 			server.Shift(0)
 		},
 	}}
+}
+
+// within turns a shift around that would lead to another day of UTC, with five minutes to spare. What compact and mixed
+// record is in the bucket of its day, as the windows of these tests are a day long, and a clock that comes back from the
+// next day does not look there.
+func within(now time.Time, shift time.Duration) time.Duration {
+	day := func(t time.Time) int64 { return t.Unix() / int64(window/time.Second) }
+	const spare = 5 * time.Minute
+	if day(now.Add(shift-spare)) != day(now) || day(now.Add(shift+spare)) != day(now) {
+		return -shift
+	}
+	return shift
 }
 
 // evict has the server throw keys away under load, as one does whose policy is not noeviction.
