@@ -63,6 +63,7 @@ type service struct {
 	conn   *grpc.ClientConn
 	handle handleFunc
 	runs   atomic.Int64
+	left   chan struct{} // of a leaver: closed when its first client has gone
 }
 
 func newDeduper(t *testing.T, change func(*dedup.Config)) *dedup.Deduper {

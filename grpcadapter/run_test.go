@@ -77,10 +77,11 @@ func TestAHundredAtOnce(t *testing.T) {
 	}
 }
 
-// leaver is a service whose first handler waits until its client has gone.
+// leaver is a service whose first handler waits until its client has gone, which both know by then: the
+// server's deadline may pass a moment before the client's.
 func leaver(t *testing.T, cfg grpcadapter.Config, end handleFunc) *service {
 	t.Helper()
-	clients := make(chan context.Context, 10)
+	clients, left := make(chan context.Context, 10), make(chan struct{})
 	scope := func(ctx context.Context, method string) (string, error) {
 		clients <- ctx
 		return byAccount(ctx, method)
@@ -88,6 +89,7 @@ func leaver(t *testing.T, cfg grpcadapter.Config, end handleFunc) *service {
 	var s *service
 	s = newServiceOver(t, waiting(t), scope, cfg, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
 		if s.runs.Load() == 1 {
+			<-left
 			client := <-clients
 			for len(clients) > 0 { // one had left before it came here
 				client = <-clients
@@ -96,6 +98,7 @@ func leaver(t *testing.T, cfg grpcadapter.Config, end handleFunc) *service {
 		}
 		return end(ctx, req)
 	})
+	s.left = left
 	return s
 }
 
@@ -111,6 +114,7 @@ func (s *service) leave(t *testing.T) (r *reply) {
 		r = s.call(ctx, charge, "k", "v")
 		cancel()
 	}
+	close(s.left)
 	return r
 }
 

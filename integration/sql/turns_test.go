@@ -130,7 +130,7 @@ func (k *talk) requests(p *turns) {
 		begins := !k.waiting
 		k.waiting = true
 		k.mu.Unlock()
-		if begins && !cancels(said) { // of what has gone before
+		if begins && !cancels(said) && !goodbye(said) { // of what has gone before
 			if hit, fault, then := p.next(); hit {
 				k.hit(said, fault, then)
 				return
@@ -140,6 +140,12 @@ func (k *talk) requests(p *turns) {
 			return
 		}
 	}
+}
+
+// goodbye reports whether a client ends its connection: Terminate of PostgreSQL, COM_QUIT of MySQL. That
+// of one life comes when the next may have begun.
+func goodbye(said []byte) bool {
+	return string(said) == "X\x00\x00\x00\x04" || string(said) == "\x01\x00\x00\x00\x01"
 }
 
 // hit has the fault happen, as far as it is one of the request, and waits for the end of the connection.
