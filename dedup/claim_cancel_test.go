@@ -121,7 +121,7 @@ func TestCallThatIsCancelledBeforehandAsksNothing(t *testing.T) {
 		}
 		errs["ClaimBatch"] = claims[0].Err()
 		for name, err := range errs {
-			if !errors.Is(err, errBye) || !errors.Is(err, context.Canceled) || !dedup.OutcomeUnknown(err) || dedup.Retryable(err) {
+			if !errors.Is(err, errBye) || !errors.Is(err, context.Canceled) || !dedup.OutcomeUnknown(err) || dedup.CanRetry(err) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

@@ -90,7 +90,7 @@ func TestClosedRefusesEveryCallButTheEndOfAClaim(t *testing.T) {
 		"Lookup":     errOf(d.Lookup(ctx, "k")),
 		"Forget":     d.Forget(ctx, "k"),
 	} {
-		if !errors.Is(err, dedup.ErrClosed) || dedup.Retryable(err) {
+		if !errors.Is(err, dedup.ErrClosed) || dedup.CanRetry(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -85,10 +85,10 @@ func TestNotBegunIsAnError(t *testing.T) {
 		t.Error("NotBegun(nil) is an error")
 	}
 	err := dedup.NotBegun(errBusy)
-	if !errors.Is(err, errBusy) || err.Error() != errBusy.Error() || dedup.IsPermanent(err) || !dedup.Retryable(err) {
+	if !errors.Is(err, errBusy) || err.Error() != errBusy.Error() || dedup.IsPermanent(err) || !dedup.CanRetry(err) {
 		t.Errorf("NotBegun hides what it wraps: %v", err)
 	}
-	if err := dedup.NotBegun(dedup.Permanent(errBusy)); !dedup.IsPermanent(err) || dedup.Retryable(err) {
+	if err := dedup.NotBegun(dedup.Permanent(errBusy)); !dedup.IsPermanent(err) || dedup.CanRetry(err) {
 		t.Error("a failure for good that has not begun is not one any more")
 	}
 }
@@ -102,7 +102,7 @@ func TestOperatorsDecideAboutUncertainKeys(t *testing.T) {
 			uncertainKey(t, d, store, key)
 			_, err := do(t, d, key, mustNotRun(t))
 			wantErr(t, err, dedup.ErrUncertain)
-			if dedup.Retryable(err) {
+			if dedup.CanRetry(err) {
 				t.Error("a key that nobody asks about is retryable")
 			}
 			wantOutcome(t, claim(t, d, key), dedup.Uncertain)

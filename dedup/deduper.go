@@ -16,7 +16,7 @@ import (
 //
 // Single calls of concurrent callers share batches. At most 65,536 of them are under way
 // at once; one more is answered without being asked, with an error for which
-// [OutcomeUnknown] and [Retryable] are true.
+// [OutcomeUnknown] and [CanRetry] are true.
 type Deduper struct {
 	store   Store
 	cfg     Config

@@ -49,7 +49,7 @@ func TestDoStoresAndReplaysAPermanentError(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), nil)
 	errNo := errors.New("card declined")
 	_, err := do(t, d, "k", func(context.Context) (string, error) { return "", dedup.Permanent(errNo) })
-	if !errors.Is(err, errNo) || !dedup.IsPermanent(err) || dedup.Retryable(err) {
+	if !errors.Is(err, errNo) || !dedup.IsPermanent(err) || dedup.CanRetry(err) {
 		t.Fatalf("the handler's own call: %v", err)
 	}
 	res, err := do(t, d, "k", mustNotRun(t))
@@ -57,7 +57,7 @@ func TestDoStoresAndReplaysAPermanentError(t *testing.T) {
 	if !errors.As(err, &failed) || failed.Message != "card declined" || failed.Attempt != 1 {
 		t.Fatalf("the replay: %v", err)
 	}
-	if res.Outcome != dedup.Duplicate || !dedup.IsPermanent(err) || dedup.Retryable(err) || dedup.OutcomeUnknown(err) {
+	if res.Outcome != dedup.Duplicate || !dedup.IsPermanent(err) || dedup.CanRetry(err) || dedup.OutcomeUnknown(err) {
 		t.Fatalf("the replay: %+v, %v", res, err)
 	}
 }
@@ -178,7 +178,7 @@ func TestDoAnswersEveryOutcome(t *testing.T) {
 		acquire(t, a, "in flight")
 		res, err := do(t, b, "in flight", mustNotRun(t))
 		wantErr(t, err, dedup.ErrInFlight)
-		if res.Outcome != dedup.InFlight || res.Record.Remaining != 10*time.Second || !dedup.Retryable(err) {
+		if res.Outcome != dedup.InFlight || res.Record.Remaining != 10*time.Second || !dedup.CanRetry(err) {
 			t.Fatalf("%+v, %v", res, err)
 		}
 
@@ -188,7 +188,7 @@ func TestDoAnswersEveryOutcome(t *testing.T) {
 		}
 		res, err = dedup.Do(t.Context(), b, "mismatch", mustNotRun(t), dedup.WithFingerprint([]byte("two")))
 		wantErr(t, err, dedup.ErrMismatch)
-		if res.Outcome != dedup.Mismatch || res.Cause != dedup.KeyReuse || res.Value != "" || dedup.Retryable(err) {
+		if res.Outcome != dedup.Mismatch || res.Cause != dedup.KeyReuse || res.Value != "" || dedup.CanRetry(err) {
 			t.Fatalf("%+v, %v", res, err)
 		}
 
@@ -196,7 +196,7 @@ func TestDoAnswersEveryOutcome(t *testing.T) {
 		h.setBefore(down)
 		res, err = do(t, newDeduper(t, h, nil), "unknown", mustNotRun(t))
 		wantErr(t, err, errNet)
-		if !dedup.OutcomeUnknown(err) || res.Outcome != dedup.Unknown || !dedup.Retryable(err) {
+		if !dedup.OutcomeUnknown(err) || res.Outcome != dedup.Unknown || !dedup.CanRetry(err) {
 			t.Fatalf("%+v, %v", res, err)
 		}
 	})
@@ -218,7 +218,7 @@ func TestDoDoesNotRunOnAnUncertainKey(t *testing.T) {
 	d := newDeduper(t, uncertain{dedup.Memory(1)}, nil)
 	res, err := do(t, d, "k", mustNotRun(t))
 	wantErr(t, err, dedup.ErrUncertain)
-	if res.Outcome != dedup.Uncertain || dedup.Retryable(err) {
+	if res.Outcome != dedup.Uncertain || dedup.CanRetry(err) {
 		t.Fatalf("%+v, %v", res, err)
 	}
 }

@@ -84,7 +84,7 @@ func testNotKept[T any](t *testing.T, value T) {
 	}
 	res, err = dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) { t.Error("ran again"); return value, nil })
 	wantErr(t, err, dedup.ErrNoResult)
-	if res.Outcome != dedup.Duplicate || dedup.Retryable(err) || dedup.OutcomeUnknown(err) {
+	if res.Outcome != dedup.Duplicate || dedup.CanRetry(err) || dedup.OutcomeUnknown(err) {
 		t.Fatalf("the replay: %v, %v", res.Outcome, err)
 	}
 }
@@ -115,7 +115,7 @@ func TestDoOfAnotherTypeIsUnreadable(t *testing.T) {
 	}
 	res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (receipt, error) { t.Error("ran again"); return receipt{}, nil })
 	wantErr(t, err, dedup.ErrUnreadable)
-	if res.Outcome != dedup.Duplicate || dedup.Retryable(err) {
+	if res.Outcome != dedup.Duplicate || dedup.CanRetry(err) {
 		t.Fatalf("%+v, %v", res, err)
 	}
 }

@@ -11,7 +11,7 @@ var (
 	ErrInFlight = errors.New("dedup: in flight elsewhere")
 	// ErrMismatch: the key is bound to another payload fingerprint.
 	ErrMismatch = errors.New("dedup: key reused with another payload")
-	// ErrUncertain: an earlier attempt may or may not have had its effect. [Retryable]
+	// ErrUncertain: an earlier attempt may or may not have had its effect. [CanRetry]
 	// tells whether Config.Resolve is asked again by the next call.
 	ErrUncertain = errors.New("dedup: effect of an earlier attempt is uncertain")
 	// ErrUnknown: the state of the key, or of the write, could not be learnt.
@@ -84,11 +84,11 @@ func IsPermanent(err error) bool {
 // or whether the effect is on record. Never acknowledge on it; asking again is safe.
 func OutcomeUnknown(err error) bool { return errors.Is(err, ErrUnknown) }
 
-// Retryable reports whether the same call may succeed later without anybody's help:
+// CanRetry reports whether the same call may succeed later without anybody's help:
 // it is false for nil, bad input, a mismatch, a failure stored or to be stored, an
 // uncertain record that nobody asks about, an unreadable one, a result that was not kept, a closed Deduper, and a
 // caller that was cancelled.
-func Retryable(err error) bool {
+func CanRetry(err error) bool {
 	var input *InputError
 	var unresolved *unresolvedError
 	switch {

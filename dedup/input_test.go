@@ -18,7 +18,7 @@ func wantInput(t *testing.T, err error, field string, secrets ...string) {
 	if !errors.As(err, &input) || input.Field != field {
 		t.Fatalf("got %v, want an InputError for %s", err, field)
 	}
-	if dedup.Retryable(err) || dedup.OutcomeUnknown(err) {
+	if dedup.CanRetry(err) || dedup.OutcomeUnknown(err) {
 		t.Errorf("%v counts as retryable or unknown", err)
 	}
 	for _, secret := range secrets {

@@ -196,7 +196,7 @@ func TestResolveThatDoesNotKnow(t *testing.T) {
 					if test.cause != nil {
 						wantErr(t, c.Err(), test.cause)
 					}
-					if dedup.Retryable(c.Err()) != test.retryable {
+					if dedup.CanRetry(c.Err()) != test.retryable {
 						t.Errorf("retryable %t: %v", !test.retryable, c.Err())
 					}
 					rec := wantState(t, b.store, "k", dedup.StateUncertain)

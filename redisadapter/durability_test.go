@@ -58,7 +58,7 @@ func frozen(t *testing.T, server *servertest.Server, replicas []int, store, othe
 	// Sent again it finds what it has written, which is not enough.
 	for _, store := range []*redisadapter.Store{store, other} {
 		for i, a := range store.Finish(t.Context(), before) {
-			if !errors.Is(a.Err, redisadapter.ErrNotDurable) || a.Held || a.Written || !dedup.Retryable(a.Err) {
+			if !errors.Is(a.Err, redisadapter.ErrNotDurable) || a.Held || a.Written || !dedup.CanRetry(a.Err) {
 				t.Errorf("end %d without the replica: %+v", i, a)
 			}
 		}

@@ -91,7 +91,7 @@ func TestServerErrors(t *testing.T) {
 				if c.is != nil && !errors.Is(err, c.is) {
 					t.Errorf("%s: %v is no %v", call, err, c.is)
 				}
-				if !errors.Is(c.is, dedup.ErrUnreadable) && !dedup.Retryable(err) {
+				if !errors.Is(c.is, dedup.ErrUnreadable) && !dedup.CanRetry(err) {
 					t.Errorf("%s: %v is not retryable", call, err)
 				}
 			}
@@ -155,7 +155,7 @@ func TestCutInTheMiddle(t *testing.T) {
 		t.Errorf("item 2: %+v", a)
 	}
 	for _, i := range []int{1, 3, 4} {
-		if a := answers[i]; a.Outcome != dedup.Unknown || a.Err == nil || !dedup.Retryable(a.Err) {
+		if a := answers[i]; a.Outcome != dedup.Unknown || a.Err == nil || !dedup.CanRetry(a.Err) {
 			t.Errorf("item %d: %+v", i, a)
 		}
 	}

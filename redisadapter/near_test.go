@@ -229,7 +229,7 @@ func TestContextThatEndsByItsDeadlineIsLeftToTheClient(t *testing.T) {
 	defer goOn()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if ans := n.claim(timed{ctx, context.Background()}); ans.Err == nil || !dedup.Retryable(ans.Err) {
+	if ans := n.claim(timed{ctx, context.Background()}); ans.Err == nil || !dedup.CanRetry(ans.Err) {
 		t.Errorf("a server that hangs: %+v", ans) // would hang
 	}
 }

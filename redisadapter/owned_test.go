@@ -48,7 +48,7 @@ func TestOwnedIsWithheld(t *testing.T) {
 				"Forget": store.Forget(ctx, []dedup.ID{id}, time.Minute)[0], "FinishClaim": finished[0].Err,
 				"claim of FinishClaim": claimed[0].Err, "Forgets": forgets, "List": list,
 			} {
-				if wantInput(t, err, "Options.Owned"); dedup.Retryable(err) {
+				if wantInput(t, err, "Options.Owned"); dedup.CanRetry(err) {
 					t.Errorf("%s: %v is worth a retry", name, err)
 				}
 			}

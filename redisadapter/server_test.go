@@ -169,7 +169,7 @@ func TestRestart(t *testing.T) {
 	}
 	server.Kill(1)
 	for _, a := range store.Finish(t.Context(), changes(0, dedup.StateSucceeded)) {
-		if a.Err == nil || a.Held || a.Written || !dedup.Retryable(a.Err) || redisadapter.Classify(a.Err) != redisadapter.ClassNetwork {
+		if a.Err == nil || a.Held || a.Written || !dedup.CanRetry(a.Err) || redisadapter.Classify(a.Err) != redisadapter.ClassNetwork {
 			t.Fatalf("while the server is down: %+v", a)
 		}
 	}

@@ -154,7 +154,7 @@ func (p *pass) write(ctx context.Context, change dedup.Change, state dedup.State
 	}
 	var ans dedup.Answer
 	for try := range writeTries {
-		if ans = p.store.Finish(ctx, []dedup.Change{change})[0]; ans.Err == nil || !dedup.Retryable(ans.Err) {
+		if ans = p.store.Finish(ctx, []dedup.Change{change})[0]; ans.Err == nil || !dedup.CanRetry(ans.Err) {
 			break
 		}
 		_ = backoff.Sleep(ctx, again.Delay(try, 0, nil)) // an ended context ends the next try

@@ -103,7 +103,7 @@ func Unprocessable(c *dedup.Claim) error {
 	}
 	var input *dedup.InputError
 	switch err := c.Err(); {
-	case c.Outcome == dedup.Uncertain && dedup.Retryable(err): // Config.Resolve is asked again
+	case c.Outcome == dedup.Uncertain && dedup.CanRetry(err): // Config.Resolve is asked again
 	case c.Outcome == dedup.Mismatch, c.Outcome == dedup.Uncertain, errors.Is(err, dedup.ErrUnreadable),
 		errors.As(err, &input) && input.Field == "Key":
 		return err

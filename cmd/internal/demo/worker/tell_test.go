@@ -35,7 +35,7 @@ func TestTold(t *testing.T) {
 		if !ok || len(told) != 1 {
 			t.Errorf("%s: told %v", hook, told)
 		}
-		if dedup.Retryable(got.Err) != dedup.Retryable(event.Err) || (got.Err == nil) != (event.Err == nil) {
+		if dedup.CanRetry(got.Err) != dedup.CanRetry(event.Err) || (got.Err == nil) != (event.Err == nil) {
 			t.Errorf("%s: error %v, want what %v is", hook, got.Err, event.Err)
 		}
 		if got.Err, event.Err = nil, nil; got != event {
