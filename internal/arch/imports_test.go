@@ -57,7 +57,7 @@ func violations(pkgs []pkg, table map[string]rule) []string {
 			}
 		}
 		for _, imp := range p.tests() {
-			if imp != p.ImportPath && !allowed(imp, append(slices.Clone(r.tests), r.imports...)) {
+			if imp != p.ImportPath && !within(imp, testify) && !allowed(imp, append(slices.Clone(r.tests), r.imports...)) {
 				found = append(found, fmt.Sprintf("the tests of %s must not import %s", name, imp))
 			}
 		}

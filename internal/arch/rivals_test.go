@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // rivals are what we compare ourselves with, and rivalry the modules that do, and one that adds to a rival.
@@ -27,7 +29,5 @@ func TestRivalsStayOut(t *testing.T) {
 			}
 		}
 	}
-	if met == 0 {
-		t.Error("nobody requires any: this test looked in the wrong place")
-	}
+	require.Positive(t, met, "nobody requires any: this test looked in the wrong place")
 }

@@ -6,6 +6,7 @@ const module = "github.com/onceward/onceward"
 // Foreign modules that the table names.
 const (
 	goRedis   = "github.com/redis/go-redis/v9"
+	testify   = "github.com/stretchr/testify"
 	sarama    = "github.com/IBM/sarama"
 	miniredis = "github.com/alicebob/miniredis/v2"
 	franzGo   = "github.com/twmb/franz-go"

@@ -148,7 +148,7 @@ func TestS17SignaturesAreComparedInConstantTime(t *testing.T) {
 
 // direct are the modules that the root module requires by itself. One more is one more that has to
 // be watched for as long as there are users.
-var direct = []string{sarama, miniredis, bits, goRedis}
+var direct = []string{sarama, miniredis, bits, goRedis, testify}
 
 // leastPgx is the first pgx without the injection of GHSA-j38q-h3ph-jjpq.
 var leastPgx = [3]int{5, 12, 0}
