@@ -19,7 +19,7 @@ test-long: ## as test, with the long tests too (build tag long); hours
 	@scripts/test.sh long
 
 .PHONY: torture-owned
-torture-owned: ## a million keys over owned partitions, through kills and handovers, into bench/results/torture.json and README.md; 25 min
+torture-owned: ## a million keys over owned partitions, through kills and handovers, into bench/results/torture.json and docs/benchmarks.md; 25 min
 	@ONCEWARD_SERVERS=1 go -C integration test -tags long -count=1 -timeout 60m -v -run 'Torture' ./owned && $(MAKE) --no-print-directory bench-table
 
 .PHONY: torture
@@ -101,31 +101,31 @@ bench: ## run the benchmarks of every module
 	@. scripts/lib/phase.sh && for dir in $$(modules); do go -C "$$dir" test -run '^$$' -bench . -benchmem ./... || failed=1; done; [ -z "$$failed" ]
 
 .PHONY: bench-redis
-bench-redis: ## the Redis path beside its limits and peers, into bench/results and README.md (BENCHFLAGS=-quick)
+bench-redis: ## the Redis path beside its limits and peers, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run ./cmd/redisbench -out results/redis.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-kafka
-bench-kafka: ## the Kafka adapter beside what binds it, into bench/results and README.md (BENCHFLAGS=-quick)
+bench-kafka: ## the Kafka adapter beside what binds it, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run ./cmd/kafkabench -out results/kafka.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-outbox
-bench-outbox: ## the outbox's relay on PostgreSQL, into bench/results and README.md (BENCHFLAGS=-quick)
+bench-outbox: ## the outbox's relay on PostgreSQL, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run ./cmd/outboxbench -out results/outbox.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-sql
-bench-sql: ## records and effects in PostgreSQL, MariaDB and SQLite, into bench/results and README.md (BENCHFLAGS=-quick)
+bench-sql: ## records and effects in PostgreSQL, MariaDB and SQLite, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run ./cmd/sqlbench -out results/sql.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-bloom
-bench-bloom: ## the Bloom filter and what is built on it beside what people use, into bench/results and README.md (BENCHFLAGS=-quick)
+bench-bloom: ## the Bloom filter and what is built on it beside what people use, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run ./cmd/bloombench -out results/bloom.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-http
-bench-http: ## requests through httpadapter beside their limits and peers, and what retries cost a server that is down, into bench/results and README.md (BENCHFLAGS=-quick)
+bench-http: ## requests through httpadapter beside their limits and peers, and what retries cost a server that is down, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run ./cmd/httpbench -out results/http.json -retry results/retry.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-table
-bench-table: ## put the tables of bench/results into README.md
+bench-table: ## put the tables of bench/results into docs/benchmarks.md
 	@go -C bench run ./cmd/benchtable -write
 
 .PHONY: servers-install

@@ -24,6 +24,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -32,32 +33,45 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// programs builds the whole programs of a guide, in their order, and returns where they are.
+// programs builds the whole programs of a page, in their order, and returns where they are. They are built as
+// the page says: in a directory next to a clone, outside of this repository and its workspace, by the commands
+// of the page that make a module of them.
 func programs(t *testing.T, page string, want int) (files []string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, page))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range snippets(page, string(text)) {
+	clone, err := filepath.Abs(root)
+	require.NoError(t, err)
+	text := read(t, page)
+	commands := moduleCommands(t, page, text)
+	for _, s := range snippets(page, text) {
 		if !strings.HasPrefix(s.code, "package main\n") {
 			continue
 		}
 		dir := t.TempDir()
-		source, file := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
-		if err := os.WriteFile(source, []byte(s.code), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		// Built in this module, whose workspace has what the guides import.
-		if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", file, source).CombinedOutput(); err != nil {
-			t.Fatalf("%s:%d: %v\n%s", page, s.line, err, out)
-		}
-		files = append(files, file)
+		require.NoError(t, os.Symlink(clone, filepath.Join(dir, "onceward")))
+		make := exec.CommandContext(t.Context(), "sh", "-ec", strings.Replace(commands, "go mod tidy", "cp ../main.go .\ngo mod tidy", 1)+"\ngo build -o ../program .")
+		make.Dir, make.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(s.code), 0o600))
+		out, err := make.CombinedOutput()
+		require.NoError(t, err, "%s:%d: %s", page, s.line, out)
+		files = append(files, filepath.Join(dir, "program"))
 	}
-	if len(files) != want {
-		t.Fatalf("%s has %d programs; want %d", page, len(files), want)
-	}
+	require.Len(t, files, want, "programs of %s", page)
 	return files
+}
+
+// moduleCommands are the lines of a page that make a module next to a clone.
+func moduleCommands(t *testing.T, page, text string) string {
+	t.Helper()
+	for _, block := range fenced.FindAllString(text, -1) {
+		if strings.Contains(block, "go mod init") {
+			lines := strings.Split(block, "\n")
+			commands := strings.Join(lines[1:len(lines)-1], "\n")
+			require.Contains(t, commands, "go mod tidy", "%s: the commands that make a module", page)
+			return commands
+		}
+	}
+	require.Fail(t, "no commands that make a module", page)
+	return ""
 }
 
 // program runs, and what it prints is kept.

@@ -13,7 +13,7 @@ var askedRow = row{
 	},
 	doubles: map[string]func(*testing.T){
 		"only if the resolver's answer is wrong, or becomes wrong because a request of the first attempt was still on its way (send it under `DownstreamKey`)": wrongAnswer,
-		"Redis losing an acknowledged write at failover": func(t *testing.T) { failover(t, askedThroughFailover) },
+		"Redis losing an acknowledged write, at failover or at a crash without `appendfsync always`":                                                           func(t *testing.T) { failover(t, askedThroughFailover) },
 	},
 }
 

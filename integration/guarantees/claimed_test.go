@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
 )
@@ -27,10 +29,11 @@ var claimedRow = row{
 		},
 	},
 	doubles: map[string]func(*testing.T){
-		"a crash after the effect and before its record":                               crashBeforeRecord,
-		"a paused handler that outlives its lease, unless the effect checks the fence": pausedHandler,
-		"with `TakeOverOlderGeneration`, a rebalance while a handler still runs":       rebalance,
-		"Redis losing an acknowledged write at failover":                               func(t *testing.T) { failover(t, claimedThroughFailover) },
+		"a crash after the effect and before its record":                                             crashBeforeRecord,
+		"a handler that fails or is cancelled after part of its effect":                              cancelledHandler,
+		"a paused handler that outlives its lease, unless the effect checks the fence":               pausedHandler,
+		"with `TakeOverOlderGeneration`, a rebalance while a handler still runs":                     rebalance,
+		"Redis losing an acknowledged write, at failover or at a crash without `appendfsync always`": func(t *testing.T) { failover(t, claimedThroughFailover) },
 	},
 }
 
@@ -83,6 +86,32 @@ func remembered(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		w.deliver("m", effect)
 		n.want(t, "m", 2, "the window is as long as it was said to be, and no longer")
+	})
+}
+
+// cancelledHandler: the sender hangs up, or the handler gives up, after the first half of an effect. The
+// claim is released, and the next delivery begins from the start.
+func cancelledHandler(t *testing.T) {
+	eachStore(t, func(t *testing.T, store dedup.Store) {
+		n, w := newTally(), newWorker(t, store)
+		again := func(key string) {
+			w.deliver(key, func(context.Context) (string, error) { n.add(key); return "", nil })
+			n.want(t, key, 2, "its first half ran in both attempts")
+		}
+		ctx, hangUp := context.WithCancel(t.Context())
+		_, err := dedup.Do(ctx, w.d, "cancelled", func(ctx context.Context) (string, error) {
+			n.add("cancelled")
+			hangUp()
+			<-ctx.Done()
+			return "", ctx.Err()
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		again("cancelled")
+
+		broken := errors.New("the second half failed")
+		_, err = dedup.Do(t.Context(), w.d, "failed", func(context.Context) (string, error) { n.add("failed"); return "", broken })
+		require.ErrorIs(t, err, broken)
+		again("failed")
 	})
 }
 

@@ -1,5 +1,4 @@
-// Package guarantees_test holds the table of what each composition guarantees (section 2 of
-// DESIGN.md) against the code: every promise and every way in which an effect can run twice is a
+// Package guarantees_test compares the table of guarantees (docs/guarantees.md) with the code: every promise and every way in which an effect can run twice is a
 // test of its own, named by the very words of the table. An exception that no longer happens is as
 // wrong there as a promise that is not kept.
 //
@@ -14,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // row is a line of the table: what is promised, and when an effect can run twice all the same. The
@@ -49,14 +50,14 @@ func sentences(t *testing.T, said []string, shown map[string]func(*testing.T)) {
 		test, ok := shown[sentence]
 		t.Run(sentence, func(t *testing.T) {
 			if !ok {
-				t.Fatalf("DESIGN.md says %q, and no test shows it", sentence)
+				t.Fatalf("docs/guarantees.md says %q, and no test shows it", sentence)
 			}
 			test(t)
 		})
 	}
 	for sentence := range shown {
 		if !slices.Contains(said, sentence) {
-			t.Errorf("a test shows %q, which DESIGN.md does not say", sentence)
+			t.Errorf("a test shows %q, which docs/guarantees.md does not say", sentence)
 		}
 	}
 }
@@ -66,19 +67,13 @@ type line struct {
 	promise, exceptions []string
 }
 
-// readTable reads the first table of the section.
+// readTable reads the table from its only copy.
 func readTable(t *testing.T) map[string]line {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "DESIGN.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, found := strings.Cut(string(text), "\n## What each composition guarantees\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	table := parseTable(section)
-	if !found || len(table) == 0 {
-		t.Fatal("DESIGN.md has no table of what each composition guarantees")
-	}
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "guarantees.md"))
+	require.NoError(t, err)
+	table := parseTable(string(text))
+	require.NotEmpty(t, table, "docs/guarantees.md has no table of guarantees")
 	return table
 }
 

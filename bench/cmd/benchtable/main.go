@@ -1,5 +1,5 @@
-// Command benchtable puts the tables of results files into the README, and those of the filter and of what is
-// built on it into the page about them, or tells whether they are there.
+// Command benchtable puts the tables of results files into docs/benchmarks.md, and those of the filter and of
+// what is built on it into docs/front.md, or reports whether they are there.
 //
 //	benchtable -write      from the folder bench; without -write it only compares
 package main
@@ -18,19 +18,19 @@ import (
 
 func main() {
 	results := flag.String("results", "results/redis.json,results/kafka.json,results/outbox.json,results/sql.json,results/bloom.json,results/http.json,results/retry.json", "results files")
-	readme := flag.String("readme", "../README.md", "file with the table's markers")
+	page := flag.String("page", "../docs/benchmarks.md", "file with the tables' markers")
 	front := flag.String("front", "../docs/front.md", "page with the markers of the tables of the area bloom")
 	torture := flag.String("torture", "results/torture.json", "file of long runs under faults; passed over where there is none")
 	write := flag.Bool("write", false, "write the table; default: fail if it differs")
 	flag.Parse()
 	var err error
 	for file := range strings.SplitSeq(*results, ",") {
-		err = errors.Join(err, run(file, *readme, *write, report.Replace))
+		err = errors.Join(err, run(file, *page, *write, report.Replace))
 		if strings.HasSuffix(file, "bloom.json") {
 			err = errors.Join(err, run(file, *front, *write, report.ReplaceFront))
 		}
 	}
-	err = errors.Join(err, runTorture(*torture, *readme, *write))
+	err = errors.Join(err, runTorture(*torture, *page, *write))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "benchtable:", err)
 		os.Exit(1)

@@ -50,7 +50,7 @@ func main() {
 func parse(args []string) options {
 	o := options{}
 	flags := flag.NewFlagSet("bloombench", flag.ExitOnError)
-	flags.StringVar(&o.redis, "redis", server.Durable, "durable: a redis-server of its own with an append-only file, as the README asks for; private: one without; none; or host:port")
+	flags.StringVar(&o.redis, "redis", server.Durable, "durable: a redis-server of its own with an append-only file, as docs/redis.md asks for; private: one without; none; or host:port")
 	flags.StringVar(&o.postgres, "postgres", database.Private, "private: a PostgreSQL of its own; none; or the URL of one")
 	flags.StringVar(&o.run, "run", "", "only workloads whose title matches this regular expression")
 	flags.StringVar(&o.out, "out", "", "write the results there, and plots and a report beside them; default: print only")

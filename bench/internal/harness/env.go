@@ -32,7 +32,7 @@ func Commit(ctx context.Context) string {
 	}
 	commit := strings.TrimSpace(string(out))
 	// Results themselves may differ: they are what a run writes.
-	dirty, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/bench/results", ":!/README.md").Output()
+	dirty, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/bench/results", ":!/docs/benchmarks.md", ":!/docs/front.md").Output()
 	if err == nil && len(dirty) > 0 {
 		commit += "+"
 	}

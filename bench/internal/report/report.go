@@ -1,5 +1,5 @@
 // Package report turns a file of results into figures, a page to read and the table in the
-// project's README.
+// project's docs/benchmarks.md.
 package report
 
 import (

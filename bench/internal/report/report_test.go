@@ -17,7 +17,7 @@ import (
 
 const (
 	resultsDir = "../../results"
-	readmeFile = "../../../README.md"
+	pageFile   = "../../../docs/benchmarks.md"
 )
 
 // areas are the results that are checked in, with how many figures they give and a line of
@@ -37,9 +37,9 @@ var areas = map[string]struct {
 
 func resultsFile(area string) string { return filepath.Join(resultsDir, area+".json") }
 
-// The README's figures are those of the newest run, and nobody types them.
-func TestReadmeHasTheTables(t *testing.T) {
-	readme, err := os.ReadFile(readmeFile)
+// The page's figures are those of the newest run, and nobody types them.
+func TestPageHasTheTables(t *testing.T) {
+	page, err := os.ReadFile(pageFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,12 +48,12 @@ func TestReadmeHasTheTables(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := Replace(readme, r)
+		want, err := Replace(page, r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(want, readme) {
-			t.Errorf("README.md does not have the table of %s: make bench-table", resultsFile(area))
+		if !bytes.Equal(want, page) {
+			t.Errorf("docs/benchmarks.md does not have the table of %s: make bench-table", resultsFile(area))
 		}
 		if !strings.Contains(string(want), expected.line) {
 			t.Errorf("%s: the table lacks what it is about", area)
@@ -224,8 +224,8 @@ func TestPageOfConsumers(t *testing.T) {
 
 func TestReplace(t *testing.T) {
 	begin := begin("redis")
-	readme := []byte("head\n" + begin + "\n\nold\n\n" + end + "\ntail\n")
-	got, err := Replace(readme, sample)
+	page := []byte("head\n" + begin + "\n\nold\n\n" + end + "\ntail\n")
+	got, err := Replace(page, sample)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 const areaSQL = "sql"
 
 // sqlFamilies are the workloads that have lines, with the name of their files. Those of the
-// first are in the README.
+// first are in docs/benchmarks.md.
 var sqlFamilies = []struct{ name, workload string }{
 	{"postgres-8", centralFamily}, {"postgres-1", "PostgreSQL, 1 connection"}, {"postgres-32", "PostgreSQL, 32 connections"},
 	{"mariadb", "MariaDB, 8 connections"}, {"sqlite", "SQLite, 1 connection"},

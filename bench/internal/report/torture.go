@@ -60,7 +60,7 @@ func ReadTorture(path string) (Torture, error) {
 	return t, nil
 }
 
-// Table is the README's: a line per scenario.
+// Table is that of docs/benchmarks.md: a line per scenario.
 func (t Torture) Table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Commit %s, %s; %s.\n\n", t.Commit, t.Machine, told(t.Versions))
@@ -144,7 +144,7 @@ func told[V any](of map[string]V) string {
 	return cell(strings.Join(all, ", "))
 }
 
-// Replace returns a README with the table between the markers.
-func (t Torture) Replace(readme []byte) ([]byte, error) {
-	return replace(readme, t.Area, t.Table())
+// Replace returns the page with the table between the markers.
+func (t Torture) Replace(page []byte) ([]byte, error) {
+	return replace(page, t.Area, t.Table())
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What a long run has written is read, and stands in the README, which has the place for it.
+// What a long run has written is read, and stands in docs/benchmarks.md, which has the place for it.
 func TestTortureIsRendered(t *testing.T) {
 	want := Torture{
 		Area: "torture", Commit: "abc", Machine: "two processors", Versions: map[string]string{"redis": "7", "go": "1"},
@@ -38,11 +38,11 @@ func TestTortureIsRendered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.ReadFile(readmeFile)
+	page, err := os.ReadFile(pageFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := got.Replace(readme)
+	page, err = got.Replace(page)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestTortureIsRendered(t *testing.T) {
 		"| X1; 2 stores | 11 | 22 | 33 | 17 | a 2, b 2 | 1 | 2 | 3 | died 1 | ok or illegal, 30 operations | failed |\n", "Commit abc, two processors; go 1, redis 7.\n",
 	} {
 		if !strings.Contains(string(page), line) {
-			t.Errorf("the README lacks %q", line)
+			t.Errorf("the page lacks %q", line)
 		}
 	}
 	if again, err := got.Replace(page); err != nil || string(again) != string(page) {
@@ -59,18 +59,18 @@ func TestTortureIsRendered(t *testing.T) {
 	}
 }
 
-// The README's table is that of the newest run.
-func TestReadmeHasTheTableOfTorture(t *testing.T) {
+// The page's table is that of the newest run.
+func TestPageHasTheTableOfTorture(t *testing.T) {
 	all, err := ReadTorture(resultsFile("torture"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.ReadFile(readmeFile)
+	page, err := os.ReadFile(pageFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want, err := all.Replace(readme); err != nil || string(want) != string(readme) {
-		t.Errorf("README.md does not have the table of %s: make bench-table; %v", resultsFile("torture"), err)
+	if want, err := all.Replace(page); err != nil || string(want) != string(page) {
+		t.Errorf("docs/benchmarks.md does not have the table of %s: make bench-table; %v", resultsFile("torture"), err)
 	}
 }
 

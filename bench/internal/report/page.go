@@ -9,14 +9,14 @@ import (
 	"github.com/onceward/onceward/bench/internal/harness"
 )
 
-// The lines between which the README's table of an area stands.
+// The lines between which the table of an area stands in docs/benchmarks.md.
 func begin(area string) string {
 	return "<!-- table of bench/results/" + area + ".json: make bench-table -->"
 }
 
 const end = "<!-- end of table -->"
 
-// Table is the README's table: what has a goal, of the layout that people get who want
+// Table is the table of docs/benchmarks.md: what has a goal, of the layout that people get who want
 // speed; the page has the rest.
 func Table(r harness.Results) string {
 	var b strings.Builder
@@ -119,17 +119,17 @@ func cell(text string) string {
 	return strings.ReplaceAll(text, "|", "\\|")
 }
 
-// Replace returns a README with the table of results between the markers.
-func Replace(readme []byte, r harness.Results) ([]byte, error) {
-	return replace(readme, r.Area, Table(r))
+// Replace returns the page with the table of results between the markers.
+func Replace(page []byte, r harness.Results) ([]byte, error) {
+	return replace(page, r.Area, Table(r))
 }
 
-func replace(readme []byte, area, table string) ([]byte, error) {
+func replace(page []byte, area, table string) ([]byte, error) {
 	begin := begin(area)
-	head, rest, ok := bytes.Cut(readme, []byte(begin+"\n"))
+	head, rest, ok := bytes.Cut(page, []byte(begin+"\n"))
 	_, tail, closed := bytes.Cut(rest, []byte(end))
 	if !ok || !closed {
-		return nil, errors.New("report: the README has no place for the table: " + begin + " ... " + end)
+		return nil, errors.New("report: the page has no place for the table: " + begin + " ... " + end)
 	}
 	return []byte(string(head) + begin + "\n\n" + table + "\n" + end + string(tail)), nil
 }
