@@ -1,0 +1,67 @@
+package docs_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestPackageExamples runs the Examples of packages that may not import what they need to run, such as a driver.
+// Their modules compile them only: what they print stands under "It prints:" instead of "Output:". Here, where
+// drivers and brokers are, they run in a copy that says Output.
+func TestPackageExamples(t *testing.T) {
+	const drivers = "import _ \"github.com/jackc/pgx/v5/stdlib\"\nimport _ \"modernc.org/sqlite\"\n"
+	for dir, examples := range map[string]int{
+		"sqladapter": 4, "outbox": 1, "sqladapter/pgxv5": 1, "kafkaadapter/franz": 1, "outbox/franzpub": 1, "outbox/saramapub": 1,
+	} {
+		t.Run(dir, func(t *testing.T) {
+			text := read(t, dir+"/example_test.go")
+			text = strings.NewReplacer("// It prints:\n", "// Output:\n", "// It prints, in any order:\n", "// Unordered output:\n").Replace(text)
+			require.Equal(t, examples, strings.Count(strings.ToLower(text), "output:\n"))
+			code, err := exampleIn(t, dir, text, drivers)
+			require.NoError(t, err, code)
+			assert.Equal(t, examples, strings.Count(code, "--- PASS: Example"), code)
+		})
+	}
+	t.Run("one that prints something else", func(t *testing.T) {
+		text := strings.Replace(read(t, "sqladapter/example_test.go"), "// It prints:\n", "// Output:\n// nothing of the kind\n", 1)
+		code, err := exampleIn(t, "sqladapter", text, drivers)
+		require.Error(t, err, code)
+	})
+}
+
+// exampleIn runs the examples of a package with this text instead of its file, each in an empty directory.
+func exampleIn(t *testing.T, dir, text, drivers string) (string, error) {
+	t.Helper()
+	clone, err := filepath.Abs(root)
+	require.NoError(t, err)
+	name, _, _ := strings.Cut(strings.TrimPrefix(text, "package "), "\n")
+	tmp := t.TempDir()
+	overlay := map[string]map[string]string{"Replace": {}}
+	for file, content := range map[string]string{
+		"example_test.go": text,
+		"drivers_test.go": "package " + name + "\n" + drivers +
+			"import (\"os\"; \"testing\")\nfunc TestMain(m *testing.M) { if err := os.Chdir(os.TempDir()); err != nil { panic(err) }; m.Run() }\n",
+	} {
+		real := filepath.Join(tmp, file)
+		require.NoError(t, os.WriteFile(real, []byte(content), 0o600))
+		overlay["Replace"][filepath.Join(clone, dir, file)] = real
+	}
+	list, err := json.Marshal(overlay)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(tmp, "overlay.json"), list, 0o600))
+	dsn, _ := database(t)
+	brokers, produce := kafka(t, "orders", "bookings")
+	produce("orders", "order-1", "order-1", "order-2", "order-2")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", filepath.Join(tmp, "overlay.json"), "-count=1", "-v", "-run", "^Example", ".")
+	cmd.Dir = filepath.Join(clone, dir)
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "DATABASE_URL="+dsn, "KAFKA_BROKERS="+brokers)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
