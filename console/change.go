@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/settle"
 )
 
 // What people may do to a key.
@@ -214,18 +214,7 @@ type outcome struct{ ID, Was, Is, Done string }
 func (c *Console) carryOut(w http.ResponseWriter, r *http.Request, ch change) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), c.options.Timeout)
 	defer cancel()
-	var err error
-	is := dedup.StateAbsent
-	switch ch.do {
-	case doForget:
-		if err = c.options.Store.Forget(ctx, []dedup.ID{ch.id}, c.options.Hold)[0]; errors.Is(err, dedup.ErrInFlight) {
-			err = errMoved
-		}
-	case doDone:
-		is, err = dedup.StateSucceeded, c.settle(ctx, &ch)
-	case doReleased:
-		is, err = dedup.StateReleased, c.settle(ctx, &ch)
-	}
+	is, err := c.settle(ctx, &ch)
 	name := hex.EncodeToString(ch.id[:])
 	log := []any{"who", ch.who, "do", ch.do, "id", name, "was", ch.was.State.String(), "remote", r.RemoteAddr}
 	if err != nil {
@@ -236,45 +225,19 @@ func (c *Console) carryOut(w http.ResponseWriter, r *http.Request, ch change) er
 	return c.write(w, r, http.StatusOK, "changed", "Changed", outcome{name, ch.was.State.String(), is.String(), words[ch.do].log})
 }
 
-// settleLease is for how long an uncertain key is held to settle it. Should this process die in between,
-// the key is uncertain again after it.
-const settleLease = 10 * time.Second
-
-// settle takes the uncertain key, as one that finds out about it does, and ends the claim. Between a look
-// and a write alone somebody else might have resolved the key, and a worker be at it again: its claim, or
-// its record, would be written over.
-func (c *Console) settle(ctx context.Context, ch *change) error {
-	req := dedup.ClaimRequest{
-		ID: ch.id, Lease: settleLease, Hold: c.options.Hold, TakeUncertain: true,
-		Origin: ch.was.Origin, Label: ch.was.Label, Fingerprint: ch.was.Fingerprint,
+// settle makes the change and returns the state that the key then has.
+func (c *Console) settle(ctx context.Context, ch *change) (is dedup.State, err error) {
+	k := settle.Key{ID: ch.id, Seen: ch.was, Window: cmp.Or(ch.window, c.options.Window), Hold: c.options.Hold}
+	switch ch.do {
+	case doForget:
+		is, err = settle.Forget(ctx, c.options.Store, k)
+	case doDone:
+		is, err = dedup.StateSucceeded, settle.Done(ctx, c.options.Store, k)
+	case doReleased:
+		is, err = dedup.StateReleased, settle.Release(ctx, c.options.Store, k)
 	}
-	_, _ = rand.Read(req.Token[:]) // never fails
-	a := c.options.Store.Claim(ctx, []dedup.ClaimRequest{req})[0]
-	switch {
-	case a.Err != nil:
-		return a.Err
-	case a.Outcome != dedup.Acquired:
-		return errMoved
+	if errors.Is(err, settle.ErrMoved) {
+		err = errMoved
 	}
-	end := dedup.Change{
-		ID: ch.id, Token: req.Token, Fence: a.Record.Fence, Attempt: a.Record.Attempt, Hold: c.options.Hold, Window: cmp.Or(ch.window, c.options.Window, day),
-		Origin: req.Origin, Label: req.Label, Fingerprint: req.Fingerprint, State: dedup.StateReleased,
-	}
-	uncertain := a.Record.Danger // a claim that was won without it was free, and is given back
-	switch {
-	case !uncertain:
-		end.Unused = true
-	case ch.do == doDone:
-		end.State, end.Landed = dedup.StateSucceeded, true
-	default:
-		end.NotBegun = true
-	}
-	b := c.options.Store.Finish(ctx, []dedup.Change{end})[0]
-	switch {
-	case b.Err != nil:
-		return b.Err
-	case !uncertain || !b.Written:
-		return errMoved
-	}
-	return nil
+	return is, err
 }

@@ -125,7 +125,7 @@ var table = map[string]rule{
 	"httpadapter/internal/problem": {},
 	"grpcadapter":                  {imports: []string{"dedup", "httpadapter", "internal/detached", "internal/quota", "internal/sealed", grpcGo, protobuf, genproto}},
 	"watermilladapter":             {imports: []string{"dedup", watermill}},
-	"console":                      {imports: []string{"dedup"}},
+	"console":                      {imports: []string{"dedup", "internal/settle"}},
 	"retry":                        {imports: []string{"internal/backoff"}, tests: []string{"dedup", "httpadapter"}},
 
 	"telemetry": {
@@ -146,6 +146,7 @@ var table = map[string]rule{
 
 	"internal/backoff":     {},
 	"internal/sealed":      {imports: []string{"dedup"}},
+	"internal/settle":      {imports: []string{"dedup"}},
 	"internal/detached":    {},
 	"internal/quota":       {},
 	"internal/sqlerr":      {},

@@ -2,7 +2,6 @@ package keys
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/confirm"
 	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/settle"
 )
 
 // Exit codes of Main.
@@ -170,32 +170,36 @@ func (s *store) resolve(ctx context.Context, o *Options, in io.Reader, out io.Wr
 		return fmt.Errorf("there is no record of %s: %w", o.what(), errNone)
 	case r.State != dedup.StateUncertain:
 		return fmt.Errorf("%s is %v, and not uncertain: %w", o.what(), r.State, errNo)
-	case o.Released:
-		if err := o.ask(ctx, &v, "Has its effect not happened, and may it run again?", in, out); err != nil {
-			return err
-		}
-		return s.free(ctx, o, &v, out)
 	}
-	if err := o.ask(ctx, &v, "Has its effect happened?", in, out); err != nil {
+	question, end, is := "Has its effect happened?", settle.Done, dedup.StateSucceeded
+	if o.Released {
+		question, end, is = "Has its effect not happened, and may it run again?", settle.Release, dedup.StateReleased
+	}
+	if err := o.ask(ctx, &v, question, in, out); err != nil {
 		return err
 	}
-	return s.settle(ctx, o, &v, out)
+	return s.change(ctx, o, &v, out, func(ctx context.Context) (dedup.State, error) {
+		return is, end(ctx, s.Store, o.seen(&r))
+	})
 }
 
-// settle records that the effect has happened, as Deduper.Mark does.
-func (s *store) settle(ctx context.Context, o *Options, v *View, out io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+// seen is the key as it was shown.
+func (o *Options) seen(r *dedup.Record) settle.Key {
+	return settle.Key{ID: o.ID, Seen: *r, Window: o.Window, Hold: o.Hold}
+}
+
+// change makes the change that was confirmed, and says what has become of the key.
+func (s *store) change(ctx context.Context, o *Options, v *View, out io.Writer, settled func(context.Context) (dedup.State, error)) error {
+	calling, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	c := dedup.Change{ID: o.ID, State: dedup.StateSucceeded, Landed: true, Attempt: 1, Window: o.Window, Hold: o.Hold}
-	_, _ = rand.Read(c.Token[:]) // never fails
-	a := s.Finish(ctx, []dedup.Change{c})[0]
+	is, err := settled(calling)
 	switch {
-	case a.Err != nil:
-		return a.Err
-	case !a.Written:
-		return fmt.Errorf("%s is %v meanwhile: %w", o.what(), a.Record.State, errNo)
+	case errors.Is(err, settle.ErrMoved):
+		return fmt.Errorf("%s is no longer as it was shown: somebody else has changed it; look again: %w", o.what(), errNo)
+	case err != nil:
+		return err
 	}
-	return o.tell(v, dedup.StateSucceeded.String(), out)
+	return o.tell(v, is.String(), out)
 }
 
 func (s *store) forget(ctx context.Context, o *Options, in io.Reader, out io.Writer) error {
@@ -205,23 +209,13 @@ func (s *store) forget(ctx context.Context, o *Options, in io.Reader, out io.Wri
 		return err
 	case r.State == dedup.StateAbsent:
 		return fmt.Errorf("there is no record of %s: %w", o.what(), errNone)
+	case r.State == dedup.StateInProgress && r.Remaining > 0:
+		return fmt.Errorf("%s is in flight: somebody works on it: %w", o.what(), errNo)
 	}
 	if err := o.ask(ctx, &v, "Forget it, so that its effect may run again?", in, out); err != nil {
 		return err
 	}
-	return s.free(ctx, o, &v, out)
-}
-
-// free makes a key claimable again.
-func (s *store) free(ctx context.Context, o *Options, v *View, out io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	err := s.Forget(ctx, []dedup.ID{o.ID}, o.Hold)[0]
-	switch {
-	case errors.Is(err, dedup.ErrInFlight):
-		return fmt.Errorf("%s is in flight: somebody works on it: %w", o.what(), errNo)
-	case err != nil:
-		return err
-	}
-	return o.tell(v, dedup.StateAbsent.String(), out)
+	return s.change(ctx, o, &v, out, func(ctx context.Context) (dedup.State, error) {
+		return settle.Forget(ctx, s.Store, o.seen(&r))
+	})
 }

@@ -197,8 +197,8 @@ func (r *rig) settle(doubtful string) {
 		r.t.Errorf("resolved as done it is %v", s)
 	}
 	r.doubt("second")
-	r.wants(ExitDone, "resolve second -namespace shop -released -yes", "was uncertain, is absent")
-	if s := r.stateOf("second"); s != dedup.StateAbsent {
+	r.wants(ExitDone, "resolve second -namespace shop -released -yes", "was uncertain, is released")
+	if s := r.stateOf("second"); s != dedup.StateReleased {
 		r.t.Errorf("resolved as released it is %v", s)
 	}
 	r.wants(ExitNo, "forget flying -namespace shop -yes", "in flight")

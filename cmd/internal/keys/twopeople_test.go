@@ -1,0 +1,136 @@
+package keys
+
+import (
+	"io"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// answer is a person who says yes, after something else has happened.
+type answer struct {
+	before func()
+	text   []byte
+}
+
+func (a *answer) Read(p []byte) (int, error) {
+	if a.before != nil {
+		a.before()
+		a.before, a.text = nil, []byte("y\n")
+	}
+	if len(a.text) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, a.text)
+	a.text = a.text[n:]
+	return n, nil
+}
+
+// claim is a worker that gets the key.
+func (r *rig) claim(key string, token dedup.Token) (dedup.ID, dedup.Record) {
+	r.t.Helper()
+	id, err := dedup.NewID("shop", "", key)
+	require.NoError(r.t, err)
+	a := r.store.Claim(r.t.Context(), []dedup.ClaimRequest{{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour}})[0]
+	require.NoError(r.t, a.Err)
+	require.Equal(r.t, dedup.Acquired, a.Outcome)
+	return id, a.Record
+}
+
+// work claims the key and completes it.
+func (r *rig) work(key string, token dedup.Token) {
+	r.t.Helper()
+	id, rec := r.claim(key, token)
+	c := dedup.Change{ID: id, Token: token, Fence: rec.Fence, Attempt: rec.Attempt, State: dedup.StateSucceeded, Window: testWindow, Hold: time.Hour}
+	a := r.store.Finish(r.t.Context(), []dedup.Change{c})[0]
+	require.NoError(r.t, a.Err)
+	require.True(r.t, a.Held)
+}
+
+// TestTwoPeople has one person answer a question after a second one has settled the same key. On
+// record as done, a key must stay so, or its effect runs twice; a worker that has claimed it must keep
+// it, or its effect is lost on record as done.
+func TestTwoPeople(t *testing.T) {
+	addr := servertest.Redis(t)
+	for name, on := range map[string]func(*testing.T) *rig{
+		"redis": func(t *testing.T) *rig {
+			return onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Rich, "-redis", "redis://"+addr)
+		},
+		"postgres": func(t *testing.T) *rig {
+			dsn := servertest.Postgres(t)
+			return onSQL(t, sqladapter.Postgres, "pgx", dsn, dsn)
+		},
+		"mariadb": func(t *testing.T) *rig {
+			dsn := servertest.MariaDB(t)
+			return onSQL(t, sqladapter.MySQL, "mysql", dsn, dsn)
+		},
+		"sqlite": func(t *testing.T) *rig {
+			file := filepath.Join(t.TempDir(), "claims.db")
+			return onSQL(t, sqladapter.SQLite, "sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)", "sqlite:"+file)
+		},
+	} {
+		t.Run(name, func(t *testing.T) { twoPeople(t, on(t)) })
+	}
+}
+
+func twoPeople(t *testing.T, r *rig) {
+	worker := dedup.Token{21}
+	for name, test := range map[string]struct {
+		command []string
+		second  func(key string)
+		is      dedup.State
+	}{
+		"released, and on record as done": {
+			[]string{"resolve", "-released"}, func(key string) { r.wants(ExitDone, "resolve "+key+" -namespace shop -done -window 24h -yes") }, dedup.StateSucceeded,
+		},
+		"forgotten, and on record as done": {
+			[]string{"forget"}, func(key string) { r.wants(ExitDone, "resolve "+key+" -namespace shop -done -window 24h -yes") }, dedup.StateSucceeded,
+		},
+		"done, and a worker is at it": {
+			[]string{"resolve", "-done", "-window", "24h"}, func(key string) {
+				r.wants(ExitDone, "resolve "+key+" -namespace shop -released -yes")
+				r.claim(key, worker)
+			}, dedup.StateInProgress,
+		},
+		"done, and in doubt anew": {
+			[]string{"resolve", "-done", "-window", "24h"}, func(key string) {
+				r.wants(ExitDone, "resolve "+key+" -namespace shop -released -yes")
+				r.doubt(key)
+			}, dedup.StateUncertain,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key := "two-" + test.command[0] + test.is.String()
+			r.doubt(key)
+			first := append(test.command, key, "-namespace", "shop")
+			code, out, errOut := r.run(&answer{before: func() { test.second(key) }}, first...)
+			assert.Equal(t, ExitNo, code, out+errOut)
+			assert.Contains(t, errOut, "no longer as it was shown")
+			assert.Equal(t, test.is, r.stateOf(key))
+			if test.is == dedup.StateInProgress {
+				id, _ := dedup.NewID("shop", "", key)
+				a := r.store.Lookup(t.Context(), []dedup.ID{id})[0]
+				c := dedup.Change{ID: id, Token: worker, Fence: a.Record.Fence, Attempt: a.Record.Attempt, State: dedup.StateSucceeded, Window: testWindow, Hold: time.Hour}
+				assert.True(t, r.store.Finish(t.Context(), []dedup.Change{c})[0].Held, "the worker has lost its claim")
+			}
+		})
+	}
+	t.Run("forgotten, and done anew", func(t *testing.T) {
+		r.work("again", dedup.Token{22})
+		code, out, errOut := r.run(&answer{before: func() {
+			r.wants(ExitDone, "forget again -namespace shop -yes")
+			r.work("again", dedup.Token{23})
+		}}, "forget", "again", "-namespace", "shop")
+		assert.Equal(t, ExitNo, code, out+errOut)
+		assert.Equal(t, dedup.StateSucceeded, r.stateOf("again"))
+	})
+}

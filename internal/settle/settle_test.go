@@ -1,0 +1,147 @@
+package settle
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+var key = dedup.ID{1}
+
+// between is a store where something happens before the first Claim, or Forget.
+type between struct {
+	dedup.Store
+	happens func()
+}
+
+func (s *between) once() {
+	if f := s.happens; f != nil {
+		s.happens = nil
+		f()
+	}
+}
+
+func (s *between) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	s.once()
+	return s.Store.Claim(ctx, reqs)
+}
+
+func (s *between) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+	s.once()
+	return s.Store.Forget(ctx, ids, hold)
+}
+
+func claim(t *testing.T, s dedup.Store, token byte) dedup.Change {
+	t.Helper()
+	a := s.Claim(t.Context(), []dedup.ClaimRequest{{ID: key, Token: dedup.Token{token}, Lease: time.Minute, Hold: time.Hour, TakeUncertain: true}})[0]
+	require.NoError(t, a.Err)
+	require.Equal(t, dedup.Acquired, a.Outcome)
+	return dedup.Change{ID: key, Token: dedup.Token{token}, Fence: a.Record.Fence, Attempt: a.Record.Attempt, Lease: time.Minute, Hold: time.Hour, Window: time.Hour}
+}
+
+// doubt leaves the key uncertain.
+func doubt(t *testing.T, s dedup.Store, token byte) {
+	t.Helper()
+	c := claim(t, s, token)
+	c.Danger = true
+	require.True(t, s.Renew(t.Context(), []dedup.Change{c})[0].Held)
+	c.Danger, c.State = false, dedup.StateReleased
+	end(t, s, c)
+	require.Equal(t, dedup.StateUncertain, look(s).State)
+}
+
+func end(t *testing.T, s dedup.Store, c dedup.Change) {
+	t.Helper()
+	a := s.Finish(t.Context(), []dedup.Change{c})[0]
+	require.NoError(t, a.Err)
+	require.True(t, a.Written)
+}
+
+func look(s dedup.Store) dedup.Record {
+	return s.Lookup(context.Background(), []dedup.ID{key})[0].Record
+}
+
+func TestAsItWasShown(t *testing.T) {
+	for is, change := range map[dedup.State]func(context.Context, dedup.Store, Key) error{
+		dedup.StateSucceeded: Done, dedup.StateReleased: Release,
+	} {
+		s := dedup.Memory(10)
+		doubt(t, s, 1)
+		require.NoError(t, change(t.Context(), s, Key{ID: key, Seen: look(s), Window: time.Hour, Hold: time.Hour}))
+		assert.Equal(t, is, look(s).State)
+	}
+	s := dedup.Memory(10)
+	doubt(t, s, 1)
+	is, err := Forget(t.Context(), s, Key{ID: key, Seen: look(s), Hold: time.Hour})
+	require.NoError(t, err)
+	assert.Equal(t, dedup.StateReleased, is)
+	assert.Equal(t, dedup.StateReleased, look(s).State)
+	end(t, s, func() dedup.Change { c := claim(t, s, 2); c.State = dedup.StateSucceeded; return c }())
+	is, err = Forget(t.Context(), s, Key{ID: key, Seen: look(s), Hold: time.Hour})
+	require.NoError(t, err)
+	assert.Equal(t, dedup.StateAbsent, is)
+	assert.Equal(t, dedup.StateAbsent, look(s).State)
+}
+
+// The key moves between the look that compares it and the write. What is there then stays.
+func TestMovesAfterTheLook(t *testing.T) {
+	resolve := func(state dedup.State) func(*testing.T, dedup.Store) {
+		return func(t *testing.T, s dedup.Store) {
+			c := claim(t, s, 7)
+			c.State, c.NotBegun = state, state == dedup.StateReleased
+			end(t, s, c)
+		}
+	}
+	for name, moves := range map[string]func(*testing.T, dedup.Store){
+		"resolved as done":    resolve(dedup.StateSucceeded),
+		"released":            resolve(dedup.StateReleased),
+		"released and in use": func(t *testing.T, s dedup.Store) { resolve(dedup.StateReleased)(t, s); claim(t, s, 8) },
+		"in doubt anew":       func(t *testing.T, s dedup.Store) { resolve(dedup.StateReleased)(t, s); doubt(t, s, 9) },
+	} {
+		for way, change := range map[string]func(context.Context, dedup.Store, Key) error{
+			"done": Done, "release": Release,
+			"forget": func(ctx context.Context, s dedup.Store, k Key) error { _, err := Forget(ctx, s, k); return err },
+		} {
+			t.Run(name+", "+way, func(t *testing.T) {
+				s := &between{Store: dedup.Memory(10)}
+				doubt(t, s.Store, 1)
+				var moved dedup.Record
+				s.happens = func() { moves(t, s.Store); moved = look(s.Store) }
+				require.ErrorIs(t, change(t.Context(), s, Key{ID: key, Seen: look(s), Window: time.Hour, Hold: time.Hour}), ErrMoved)
+				assert.Equal(t, moved.State, look(s).State)
+				assert.Equal(t, moved.Attempt, look(s).Attempt)
+			})
+		}
+	}
+}
+
+// A key that is done moves while a person is asked whether to forget it.
+func TestForgetComparesWhatWasShown(t *testing.T) {
+	s := dedup.Memory(10)
+	c := claim(t, s, 1)
+	c.State = dedup.StateSucceeded
+	end(t, s, c)
+	k := Key{ID: key, Seen: look(s), Hold: time.Hour}
+	require.NoError(t, s.Forget(t.Context(), []dedup.ID{key}, time.Hour)[0])
+	c = claim(t, s, 2)
+	c.State = dedup.StateSucceeded
+	end(t, s, c)
+	_, err := Forget(t.Context(), s, k)
+	require.ErrorIs(t, err, ErrMoved)
+	assert.Equal(t, dedup.StateSucceeded, look(s).State)
+
+	lapsing := &between{Store: s}
+	k.Seen = look(s)
+	lapsing.happens = func() {
+		require.NoError(t, s.Forget(t.Context(), []dedup.ID{key}, time.Hour)[0])
+		claim(t, s, 3)
+	}
+	_, err = Forget(t.Context(), lapsing, k)
+	require.ErrorIs(t, err, ErrMoved)
+	assert.Equal(t, dedup.StateInProgress, look(s).State)
+}
