@@ -83,7 +83,7 @@ func (d *Deduper) noteAll(ctx context.Context, reqs []ClaimRequest, out []asked,
 		if ctx.Err() == nil { // else it is no fault of the store
 			d.storeError(reqs[i].ID, err)
 		}
-		if CanRetry(err) {
+		if passes(err) {
 			again = append(again, i)
 		}
 	}
@@ -277,7 +277,7 @@ func (d *Deduper) release(changes []Change) (missed []Change) {
 		switch {
 		case ans.Err != nil:
 			d.storeError(changes[i].ID, ans.Err)
-			if CanRetry(ans.Err) {
+			if passes(ans.Err) {
 				unanswered = append(unanswered, changes[i])
 			}
 		case !ans.Written:

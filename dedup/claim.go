@@ -199,7 +199,7 @@ func (d *Deduper) overrule(ctx context.Context, c *Claim, cached bool) {
 		return // nobody would be held back: it is asked for again, and is claimed then
 	case d.cfg.ObserveOnly:
 		hook = d.cfg.Observer.WouldSkip
-	case c.Outcome == Unknown && d.cfg.FailOpen && CanRetry(c.err) && ctx.Err() == nil:
+	case c.Outcome == Unknown && d.cfg.FailOpen && passes(c.err) && ctx.Err() == nil:
 		hook = d.cfg.Observer.FailedOpen
 	default:
 		return

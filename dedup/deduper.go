@@ -214,10 +214,14 @@ func (d *Deduper) Close(ctx context.Context) error {
 	return fmt.Errorf("dedup: closed with %d calls or handlers still running: %w", left, gone(ctx))
 }
 
-// unknown wraps why a store could not answer, so that both can be tested for.
+// unknown wraps why a store could not answer, so that both can be tested for. A store that
+// has refused for certain leaves nothing open: its error stays what it is.
 func unknown(err error) error {
-	if errors.Is(err, ErrUnknown) {
+	switch {
+	case errors.Is(err, ErrUnknown):
 		return err
+	case isRefusal(err):
+		return &refusedError{err}
 	}
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }

@@ -35,16 +35,20 @@ type Result[T any] struct {
 //
 // Errors: what fn returned; [ErrInFlight], [ErrMismatch], [ErrUncertain] or a
 // [*FailedError] when fn did not run; [ErrNoResult] when the key is done but its value
-// was not kept, [ErrUnreadable] when it is no T; [ErrLeaseLost], with the value, when
+// was not kept, or there never was one (Mark, Complete without a result) and T is not
+// struct{}; [ErrUnreadable] when it is not a T; [ErrLeaseLost], with the value, when
 // fn succeeded after its claim was lost; [ErrClosed]; one for which [OutcomeUnknown] is
 // true when the store could not be asked, or the lease had lapsed before fn was to begin,
 // or, with the value, when the effect landed and its record could not be confirmed. A nil
 // d, fn or ctx, and a bad key, are an [*InputError] before anything happens.
 //
-// A nil error may be acknowledged, and so may a failure for good: [IsPermanent] is true
-// and the error is no ErrLeaseLost. (When such a failure could not be recorded, what fn
-// returned is returned all the same, and a later delivery runs fn again.) On any other
-// error do not acknowledge: let the message come again.
+// Acknowledge the message when [CanAck] is true of the error: it is nil, a failure for good
+// that is on record, or ErrNoResult. On any other error do not acknowledge: let the message
+// come again when [CanRetry] or OutcomeUnknown is true, and park it or stop otherwise. A
+// failure for good that could not be recorded carries why: a later delivery runs fn again.
+//
+// CanAck says nothing about the value. Use it when the error is nil, and in the two cases
+// above that say "with the value".
 //
 // While the store is down, claiming gives up after four times Config.StoreTimeout and a
 // backoff of less than 100 ms, or when ctx ends; with thousands of calls at once some
@@ -80,8 +84,8 @@ func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Cont
 	if err := c.Err(); err != nil {
 		return res, err
 	}
-	if c.Record.NoResult || d.cfg.SeenOnly && !empty[T]() {
-		return res, ErrNoResult
+	if !empty[T]() && (c.Record.Result == nil || c.Record.NoResult || d.cfg.SeenOnly) {
+		return res, ErrNoResult // not kept, or ended by Mark, or by Complete without a result
 	}
 	res.Value, err = decode[T](c.Record.Result)
 	return res, err
@@ -107,9 +111,12 @@ func run[T any](ctx context.Context, c *Claim, fn func(context.Context) (T, erro
 	done := Completion{Claim: c, Err: err}
 	if err == nil {
 		var encodeErr error
-		if done.Result, encodeErr = encode(value); encodeErr != nil {
+		switch done.Result, encodeErr = encode(value); {
+		case encodeErr != nil:
 			done.noResult = true
 			c.d.cfg.Logger.Warn("dedup: result was not kept", idAttr(c.id), "error", encodeErr)
+		case done.Result == nil && !empty[T]():
+			done.Result = []byte{} // a nil []byte is a value; nil says that there is none
 		}
 	}
 	return value, merge(err, c.d.conclude(ctx, done))

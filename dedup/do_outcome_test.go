@@ -196,7 +196,7 @@ func TestDoAnswersEveryOutcome(t *testing.T) {
 		h.setBefore(down)
 		res, err = do(t, newDeduper(t, h, nil), "unknown", mustNotRun(t))
 		wantErr(t, err, errNet)
-		if !dedup.OutcomeUnknown(err) || res.Outcome != dedup.Unknown || !dedup.CanRetry(err) {
+		if !dedup.OutcomeUnknown(err) || res.Outcome != dedup.Unknown || dedup.CanRetry(err) {
 			t.Fatalf("%+v, %v", res, err)
 		}
 	})

@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -45,7 +49,14 @@ type named []byte
 func TestDoReplaysEveryKindOfResult(t *testing.T) {
 	when := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	t.Run("bytes", func(t *testing.T) { replay(t, []byte("\x00\xff raw"), []byte("\x00\xff raw")) })
-	t.Run("nil bytes", func(t *testing.T) { replay(t, []byte(nil), nil) })
+	t.Run("nil bytes", func(t *testing.T) { // a value, and not the lack of one: it comes back as empty ones
+		d := newDeduper(t, dedup.Memory(10), nil)
+		for range 2 {
+			res, err := dedup.Do(t.Context(), d, "k", func(context.Context) ([]byte, error) { return nil, nil })
+			require.NoError(t, err)
+			assert.Empty(t, res.Value)
+		}
+	})
 	t.Run("empty bytes", func(t *testing.T) { replay(t, []byte{}, []byte{}) })
 	t.Run("string", func(t *testing.T) { replay(t, "häß\x00", []byte("häß\x00")) })
 	t.Run("empty string", func(t *testing.T) { replay(t, "", []byte{}) })
@@ -120,16 +131,48 @@ func TestDoOfAnotherTypeIsUnreadable(t *testing.T) {
 	}
 }
 
-// A key recorded by Mark has no value; its replay is the zero value, as documented.
-func TestDoOverAMarkIsTheZeroValue(t *testing.T) {
-	d := newDeduper(t, dedup.Memory(10), nil)
-	if _, err := d.Mark(t.Context(), "k"); err != nil {
-		t.Fatal(err)
+// A key that ended without a result is done, and has no value to hand out: a zero receipt with
+// a nil error would be taken for a receipt.
+func TestDoOverAMarkHasNoResult(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *dedup.Deduper){
+		"Mark": func(t *testing.T, d *dedup.Deduper) { mark(t, d, "k") },
+		"Complete": func(t *testing.T, d *dedup.Deduper) {
+			require.NoError(t, acquire(t, d, "k").Complete(t.Context(), nil))
+		},
+		"Resolve": func(t *testing.T, d *dedup.Deduper) {
+			_, err := do(t, d, "k", dangerous(t, func() error { return errBusy }))
+			require.ErrorIs(t, err, errBusy)
+		},
+	} {
+		for _, cache := range []int{0, 64 << 10} {
+			t.Run(fmt.Sprintf("%s, cache of %d", name, cache), func(t *testing.T) {
+				d := newDeduper(t, dedup.Memory(10), func(c *dedup.Config) {
+					c.CacheBytes = cache
+					c.Resolve = func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+						return dedup.StateSucceeded, nil, nil
+					}
+				})
+				end(t, d)
+				for range 2 {
+					wantNoResult(t, d, receipt{})
+					wantNoResult(t, d, &receipt{})
+					wantNoResult(t, d, "")
+					wantNoResult(t, d, []byte{})
+					res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (struct{}, error) { return struct{}{}, errors.New("ran") })
+					require.NoError(t, err)
+					assert.Equal(t, dedup.Duplicate, res.Outcome)
+				}
+			})
+		}
 	}
-	res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (receipt, error) { return receipt{}, errors.New("ran") })
-	if err != nil || !reflect.DeepEqual(res.Value, receipt{}) {
-		t.Fatalf("%+v, %v", res, err)
-	}
+}
+
+func wantNoResult[T any](t *testing.T, d *dedup.Deduper, value T) {
+	t.Helper()
+	res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) { return value, errors.New("ran") })
+	require.ErrorIs(t, err, dedup.ErrNoResult, "a %T", value)
+	assert.True(t, dedup.CanAck(err))
+	assert.Equal(t, dedup.Duplicate, res.Outcome)
 }
 
 func TestReplayedBytesBelongToTheirCaller(t *testing.T) {

@@ -12,7 +12,7 @@ var (
 	// ErrMismatch: the key is bound to another payload fingerprint.
 	ErrMismatch = errors.New("dedup: key reused with another payload")
 	// ErrUncertain: an earlier attempt may or may not have had its effect. [CanRetry]
-	// tells whether Config.Resolve is asked again by the next call.
+	// says whether Config.Resolve is asked again by the next call.
 	ErrUncertain = errors.New("dedup: effect of an earlier attempt is uncertain")
 	// ErrUnknown: the state of the key, or of the write, could not be learnt.
 	ErrUnknown = errors.New("dedup: outcome unknown")
@@ -80,25 +80,91 @@ func IsPermanent(err error) bool {
 	return errors.As(err, &made) || errors.As(err, &replayed)
 }
 
+// CanAck reports whether the message is done and may be acknowledged to whoever delivered
+// it: err is nil, a failure for good while the claim was ours ([IsPermanent]), or
+// [ErrNoResult]. It does not say that there is a value: read one when err is nil, and, where
+// [Do] says so, with [ErrLeaseLost] or an unknown outcome.
+//
+// It is meant for what [Do], [Claim.Err], [Claim.Complete], [Claim.Fail] and their like
+// return. It is false for a failure for good whose record was lost with the lease, was refused,
+// or could not be confirmed.
+//
+// At most one of CanAck, [CanRetry] and [OutcomeUnknown] is true of an error that is not nil.
+// Where none is (bad input, a mismatch, an uncertain effect that nobody asks about, an
+// unreadable record, a closed Deduper, a caller that was cancelled), park the message or stop.
+func CanAck(err error) bool {
+	var input *InputError
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, ErrLeaseLost), errors.Is(err, ErrUnknown), errors.Is(err, ErrMismatch), errors.As(err, &input), isRefused(err):
+		return false
+	case IsPermanent(err):
+		return true
+	}
+	return errors.Is(err, ErrNoResult) && !isForeign(err)
+}
+
 // OutcomeUnknown reports whether err leaves open whether the store executed the call
 // or whether the effect is on record. Never acknowledge on it; asking again is safe.
 func OutcomeUnknown(err error) bool { return errors.Is(err, ErrUnknown) }
 
-// CanRetry reports whether the same call may succeed later without anybody's help:
-// it is false for nil, bad input, a mismatch, a failure stored or to be stored, an
-// uncertain record that nobody asks about, an unreadable one, a result that was not kept, a closed Deduper, and a
-// caller that was cancelled.
+// CanRetry reports whether the same call may succeed later without anybody's help, and
+// nothing about it is unknown: it is false for nil, for what [CanAck] or [OutcomeUnknown] is
+// true of, and for bad input, a mismatch, an uncertain record that nobody asks about, an
+// unreadable one, a closed Deduper, and a caller that was cancelled.
 func CanRetry(err error) bool {
+	switch {
+	case CanAck(err), OutcomeUnknown(err):
+		return false
+	case errors.Is(err, ErrLeaseLost):
+		return true // the claim is somebody else's, whatever the handler has answered
+	}
+	return passes(err)
+}
+
+// passes reports whether what err says may pass by itself, so that a loop may send again. It
+// is true for a call whose outcome is unknown too, unless its caller has left.
+func passes(err error) bool {
 	var input *InputError
 	var unresolved *unresolvedError
 	switch {
-	case err == nil, IsPermanent(err), errors.As(err, &input):
+	case err == nil, IsPermanent(err), errors.As(err, &input), isRefused(err):
 		return false
 	case errors.As(err, &unresolved):
-		return true // the next call asks again
+		return !IsPermanent(unresolved.cause) // else the next call asks again
 	case errors.Is(err, ErrMismatch), errors.Is(err, ErrUncertain), errors.Is(err, ErrUnreadable),
 		errors.Is(err, ErrNoResult), errors.Is(err, ErrClosed), errors.Is(err, context.Canceled):
 		return false
 	}
 	return true
+}
+
+// refusedError is the certain answer of a store that wrote nothing and will not: what it was
+// asked for is wrong, or it cannot read what is there. It is never an unknown outcome.
+type refusedError struct{ err error }
+
+func (e *refusedError) Error() string { return e.err.Error() }
+func (e *refusedError) Unwrap() error { return e.err }
+
+func isRefused(err error) bool {
+	var refused *refusedError
+	return errors.As(err, &refused)
+}
+
+// isRefusal reports whether err, of a store, says for certain that nothing was written.
+func isRefusal(err error) bool {
+	var input *InputError
+	return errors.As(err, &input) || errors.Is(err, ErrUnreadable)
+}
+
+// foreignError is a handler's error that says ErrNoResult of another key: this one is not done.
+type foreignError struct{ err error }
+
+func (e *foreignError) Error() string { return e.err.Error() }
+func (e *foreignError) Unwrap() error { return e.err }
+
+func isForeign(err error) bool {
+	var foreign *foreignError
+	return errors.As(err, &foreign)
 }

@@ -117,7 +117,7 @@ func TestNothingBeginsUnderALeaseThatHasLapsed(t *testing.T) {
 			}
 		})
 		_, err := do(t, d, "k", mustNotRun(t))
-		if !dedup.OutcomeUnknown(err) || !dedup.CanRetry(err) || !errors.Is(err, dedup.ErrLeaseLost) {
+		if !dedup.OutcomeUnknown(err) || dedup.CanRetry(err) || !errors.Is(err, dedup.ErrLeaseLost) {
 			t.Errorf("got %v", err)
 		}
 		if rec := wantState(t, store, "k", dedup.StateInProgress); rec.Attempt != 2 {

@@ -114,7 +114,7 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 			return ans.Written, nil
 		}
 		d.storeError(req.ID, ans.Err)
-		if !CanRetry(ans.Err) || try+1 == askTimes || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
+		if !passes(ans.Err) || try+1 == askTimes || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
 			if d.cfg.ObserveOnly {
 				return true, nil
 			}

@@ -144,7 +144,7 @@ func (d *Deduper) releaseAgain(all []orphan) (left []orphan, answers bool) {
 		o := all[i]
 		answers = answers || ans.Err == nil
 		switch {
-		case ans.Err != nil && CanRetry(ans.Err) && now < o.until:
+		case ans.Err != nil && passes(ans.Err) && now < o.until:
 			left = append(left, o)
 		case ans.Err == nil && !ans.Written && !o.missed:
 			o.missed = true

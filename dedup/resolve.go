@@ -7,14 +7,33 @@ import (
 )
 
 // unresolvedError is ErrUncertain of a key that was asked about in vain: unlike one that
-// nobody asks about, asking again may help.
+// nobody asks about, asking again may help. What the cause says, it says of the question: a
+// failure for good, or an unknown outcome, of a Resolve is none of its key.
 type unresolvedError struct{ cause error }
 
 var errStillUnknown = errors.New("still unknown")
 
-func (e *unresolvedError) Error() string        { return ErrUncertain.Error() + ": " + e.cause.Error() }
-func (e *unresolvedError) Unwrap() error        { return e.cause }
-func (e *unresolvedError) Is(target error) bool { return target == ErrUncertain }
+func (e *unresolvedError) Error() string { return ErrUncertain.Error() + ": " + e.cause.Error() }
+
+// Is implements the interface of errors.Is.
+func (e *unresolvedError) Is(target error) bool {
+	switch target {
+	case ErrUncertain:
+		return true
+	case ErrInFlight, ErrMismatch, ErrUnknown, ErrLeaseLost, ErrClosed, ErrNoResult, ErrUnreadable:
+		return false
+	}
+	return errors.Is(e.cause, target)
+}
+
+// As implements the interface of errors.As.
+func (e *unresolvedError) As(target any) bool {
+	switch target.(type) {
+	case **permanentError, **FailedError, **InputError, **refusedError, **foreignError, **unresolvedError:
+		return false
+	}
+	return errors.As(e.cause, target)
+}
 
 // resolve finds out about an uncertain key that c has taken over, and returns what its
 // caller is told: c itself when the effect is to run again.
@@ -68,7 +87,9 @@ func (d *Deduper) findOut(ctx context.Context, c *Claim) *Claim {
 	case err == nil && state == StateUncertain:
 		err = errStillUnknown
 	case err == nil:
-		err = &InputError{Field: "Config.Resolve", Reason: fmt.Sprintf("answered %v; succeeded, failed, released and uncertain are known", state)}
+		d.putBack(ctx, c)
+		bad := &InputError{Field: "Config.Resolve", Reason: fmt.Sprintf("answered %v; succeeded, failed, released and uncertain are known", state)}
+		return c.foundNothing(Uncertain, fmt.Errorf("%w: %w", ErrUncertain, bad))
 	}
 	d.putBack(ctx, c)
 	return c.foundNothing(Uncertain, &unresolvedError{err})

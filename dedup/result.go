@@ -13,11 +13,12 @@ func merge(handler, end error) error {
 		return nil // this caller has the value; only a replay will miss it
 	case handler == nil:
 		return end
-	case errors.Is(end, ErrLeaseLost):
-		return errors.Join(handler, end)
+	case errors.Is(end, ErrLeaseLost), end != nil && IsPermanent(handler):
+		return errors.Join(handler, end) // the failure is not on record, or may not be
+	case !IsPermanent(handler) && errors.Is(handler, ErrNoResult):
+		return &foreignError{handler} // of a call for another key
 	}
-	// A release that failed lapses; a stored failure that failed is tried again.
-	return handler
+	return handler // a release that failed lapses
 }
 
 // empty reports whether a T holds nothing worth storing.
@@ -61,9 +62,6 @@ func decode[T any](data []byte) (T, error) {
 	case *string:
 		*p = string(data)
 		return value, nil
-	}
-	if data == nil {
-		return value, nil // recorded by Mark, or by Complete without a result
 	}
 	if err := json.Unmarshal(data, &value); err != nil {
 		var zero T

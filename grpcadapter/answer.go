@@ -148,7 +148,7 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) (any, error) {
 	wait := c.i.cfg.RetryAfter
 	var failure *dedup.FailedError
 	switch {
-	case c.ran && errors.Is(err, dedup.ErrLeaseLost), c.landed && dedup.OutcomeUnknown(err):
+	case c.ran && errors.Is(err, dedup.ErrLeaseLost), c.landed && unrecorded(err):
 		c.i.cfg.Logger.Warn("grpcadapter: effect without a record of ours", "error", err)
 		return nil, c.later(outcomeUnknown, wait)
 	case errors.Is(err, errNotKept):
@@ -173,4 +173,11 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) (any, error) {
 		c.i.cfg.Logger.Warn("grpcadapter: store unavailable", "error", err)
 		return nil, c.later(storeUnavailable, wait)
 	}
+}
+
+// unrecorded reports whether err leaves an effect that has happened without a record that is
+// known: it could not be confirmed, or the store has refused it.
+func unrecorded(err error) bool {
+	var input *dedup.InputError
+	return dedup.OutcomeUnknown(err) || errors.Is(err, dedup.ErrUnreadable) || errors.As(err, &input)
 }

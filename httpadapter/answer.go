@@ -153,7 +153,7 @@ func (c *call) replay(r *sealed.Response) {
 func (c *call) answerError(res *dedup.Result[[]byte], err error) {
 	var failure *dedup.FailedError
 	switch {
-	case c.last != nil && errors.Is(err, dedup.ErrLeaseLost), c.landed && dedup.OutcomeUnknown(err):
+	case c.last != nil && errors.Is(err, dedup.ErrLeaseLost), c.landed && unrecorded(err):
 		c.m.cfg.Logger.Warn("httpadapter: effect without a record of ours", "error", err)
 		c.later(outcomeUnknown)
 	case errors.Is(err, errNotKept):
@@ -182,6 +182,13 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) {
 		c.m.cfg.Logger.Warn("httpadapter: store unavailable", "error", err)
 		c.later(storeUnavailable)
 	}
+}
+
+// unrecorded reports whether err leaves an effect that has happened without a record that is
+// known: it could not be confirmed, or the store has refused it.
+func unrecorded(err error) bool {
+	var input *dedup.InputError
+	return dedup.OutcomeUnknown(err) || errors.Is(err, dedup.ErrUnreadable) || errors.As(err, &input)
 }
 
 // answerUnkept sends an answer that leaves its key free.

@@ -17,8 +17,8 @@ import (
 // too, or half of what a panicking handler has written is committed.
 type Runner interface {
 	// Run calls effect unless the key is done, and returns what was kept: its own value
-	// with the outcome Acquired, or with Duplicate the value of an earlier call, which is
-	// nil when the key was done without one (an operator's Mark). effect may be called
+	// with the outcome Acquired, or with Duplicate the value of an earlier call. A key that was
+	// done without one (an operator's Mark) is dedup.ErrNoResult, or a nil value. effect may be called
 	// again when the Runner had to begin anew, and never twice at a time.
 	//
 	// undo asks for the result to be kept, and for nothing else that effect has done. An
@@ -26,8 +26,8 @@ type Runner interface {
 	// nil.
 	//
 	// Errors are otherwise those of [dedup.Do]; with ErrInFlight, Record.Remaining of the
-	// Result is what is left of the lease, and zero where that is not known. Only a nil
-	// error may be acknowledged.
+	// Result is what is left of the lease, and zero where that is not known. Acknowledge
+	// when [dedup.CanAck] is true of the error, which does not say that there is a value.
 	Run(ctx context.Context, key string, effect Effect, opts ...dedup.Option) (dedup.Result[[]byte], error)
 	// Window is how long a key is remembered; 0 says for ever.
 	Window() time.Duration

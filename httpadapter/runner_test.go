@@ -111,8 +111,8 @@ func TestClaimedKeepsNothingOfAnError(t *testing.T) {
 	}
 }
 
-// What an operator has marked is done without a result, and reads as nil.
-func TestClaimedOfAMarkedKeyIsNil(t *testing.T) {
+// What an operator has marked is done without a result.
+func TestClaimedOfAMarkedKeyHasNoResult(t *testing.T) {
 	d := newDeduper(t, nil)
 	if _, err := d.Mark(t.Context(), "k"); err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestClaimedOfAMarkedKeyIsNil(t *testing.T) {
 		t.Error("ran")
 		return []byte{1}, false, nil
 	})
-	if err != nil || res.Outcome != dedup.Duplicate || res.Value != nil {
+	if !errors.Is(err, dedup.ErrNoResult) || res.Outcome != dedup.Duplicate || res.Value != nil {
 		t.Errorf("%+v, %v", res, err)
 	}
 }

@@ -154,7 +154,7 @@ func (p *pass) write(ctx context.Context, change dedup.Change, state dedup.State
 	}
 	var ans dedup.Answer
 	for try := range writeTries {
-		if ans = p.store.Finish(ctx, []dedup.Change{change})[0]; ans.Err == nil || !dedup.CanRetry(ans.Err) {
+		if ans = p.store.Finish(ctx, []dedup.Change{change})[0]; ans.Err == nil || !mayPass(ans.Err) {
 			break
 		}
 		_ = backoff.Sleep(ctx, again.Delay(try, 0, nil)) // an ended context ends the next try
@@ -165,6 +165,9 @@ func (p *pass) write(ctx context.Context, change dedup.Change, state dedup.State
 	}
 	p.count(func(f *Resolved) { f.add(ans, state) })
 }
+
+// mayPass reports whether the error of a store may pass by itself.
+func mayPass(err error) bool { return dedup.CanRetry(err) || dedup.OutcomeUnknown(err) }
 
 // add counts an end that was written. One that was not was somebody else's to write.
 func (f *Resolved) add(ans dedup.Answer, state dedup.State) {

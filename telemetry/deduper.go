@@ -175,7 +175,9 @@ func (d *dedupMetrics) tellClaim(ctx context.Context, e *dedup.Event) {
 
 // mendable reports whether asking again may mend what a store has said. A call that was cancelled, as
 // in a shutdown, says nothing about its store.
-func mendable(err error) bool { return dedup.CanRetry(err) || errors.Is(err, context.Canceled) }
+func mendable(err error) bool {
+	return dedup.CanRetry(err) || dedup.OutcomeUnknown(err) || errors.Is(err, context.Canceled)
+}
 
 func howFound(e *dedup.Event) string {
 	switch {

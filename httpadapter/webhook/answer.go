@@ -90,7 +90,7 @@ func (c *call) answerError(w http.ResponseWriter, err error) {
 	switch {
 	case !c.left && c.r.Context().Err() != nil: // the client has gone before anything began
 		c.later(w, storeUnavailable, c.rc.cfg.RetryAfter)
-	case errors.Is(err, dedup.ErrLeaseLost), c.left && !errors.As(err, &own) && dedup.OutcomeUnknown(err):
+	case errors.Is(err, dedup.ErrLeaseLost), c.left && !errors.As(err, &own) && unrecorded(err):
 		c.log("effect without a record of ours", "error", err)
 		c.later(w, outcomeUnknown, c.rc.cfg.RetryAfter)
 	case errors.As(err, &own):
@@ -113,6 +113,13 @@ func (c *call) answerError(w http.ResponseWriter, err error) {
 		c.log("store unavailable", "error", err)
 		c.later(w, storeUnavailable, c.rc.cfg.RetryAfter)
 	}
+}
+
+// unrecorded reports whether err leaves an effect that has happened without a record that is
+// known: it could not be confirmed, or the store has refused it.
+func unrecorded(err error) bool {
+	var input *dedup.InputError
+	return dedup.OutcomeUnknown(err) || errors.Is(err, dedup.ErrUnreadable) || errors.As(err, &input)
 }
 
 func (c *call) later(w http.ResponseWriter, p problem.Problem, after time.Duration) {

@@ -40,7 +40,7 @@ func (w *worker) tell(h Hook, e dedup.Event) {
 	}
 	o := Observed{Hook: h, Outcome: e.Outcome, Cause: e.Cause, Age: e.Age, Attempt: e.Attempt, State: e.State, Cached: e.Cached}
 	if e.Err != nil {
-		o.Err, o.Retryable = e.Err.Error(), dedup.CanRetry(e.Err)
+		o.Err, o.Retryable = e.Err.Error(), dedup.CanRetry(e.Err) || dedup.OutcomeUnknown(e.Err)
 	}
 	w.send(Event{Kind: Told, Observed: &o})
 }
