@@ -25,13 +25,23 @@ type Config struct {
 	// Strict refuses a key without the quotes that the draft asks for. Default false: bare
 	// is accepted too, and is the same key as the quoted one.
 	Strict bool
-	// Route is what a key is bound to beside principal and method. A route with
+	// Route is what a key is bound to, together with principal and method. A route with
 	// parameters in its path binds to their values: return the pattern to bind to that alone.
-	// One that leaves out the host makes one request of those to two hosts: return it, too, or
-	// name Host in FingerprintHeaders, where a service has several. Another Route makes other
+	// A Route that leaves out the host makes one request of those to two hosts: return it, too,
+	// or name Host in FingerprintHeaders, where a service has several. Another Route makes other
 	// keys of all: retries of what came before it run again.
-	// Default: the host and the path as they were sent, which http.StripPrefix does not change.
+	//
+	// Default: the host and the path of the request line, which http.StripPrefix does not
+	// change, in one spelling: the host in lower case, without its scheme's default port (80
+	// and 443 both where r.TLS is nil) and without a dot at its end; in the path, escapes of
+	// unreserved characters are decoded and all others are written in upper case.
 	Route func(*http.Request) string
+	// SameHost returns one name for all the names under which a service answers, given a host
+	// as the default Route has it. A client that tries a second regional name with its key then
+	// gets the answer of the first. It must never return one name for two tenants' hosts: they
+	// would share their keys. It also applies to Host in FingerprintHeaders. Not with Route.
+	// Default: each host is another service.
+	SameHost func(host string) string
 	// CheckKey refuses what is not of the format that a service has published for its keys;
 	// its error is sent to the client, with 400. Default: 1-255 bytes are a key.
 	CheckKey func(key string) error
@@ -55,7 +65,8 @@ type Config struct {
 	Headers []string
 
 	// FingerprintHeaders are part of a request's fingerprint, beside Content-Type and
-	// Content-Encoding. Host is that of the request. Default none.
+	// Content-Encoding. Host is that of the request, in the spelling of the default Route.
+	// Default none.
 	FingerprintHeaders []string
 	// Canonical makes equal what means the same in two bodies, for the fingerprint alone: a
 	// client may write JSON in another order when it tries again. Where it returns an error
@@ -147,6 +158,9 @@ func New(run Runner, scope Scope, cfg Config) (*Middleware, error) {
 	if err := cfg.check(run); err != nil {
 		return nil, err
 	}
+	if cfg.Route == nil {
+		cfg.Route = func(r *http.Request) string { return cfg.sameHost(r) + requestPath(r) }
+	}
 	m := &Middleware{run: run, principal: scope, cfg: cfg, methods: map[string]bool{}, quota: quota.New(cfg.MaxInFlight), atomic: isAtomic(run)}
 	for _, method := range cfg.Methods {
 		m.methods[method] = true
@@ -190,9 +204,6 @@ func (c *Config) setDefaults(run Runner) {
 	if len(c.Methods) == 0 {
 		c.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
-	if c.Route == nil {
-		c.Route = defaultRoute
-	}
 	if c.RequestLimit == 0 {
 		c.RequestLimit = defaultRequestLimit
 	}
@@ -228,6 +239,8 @@ func (c *Config) check(run Runner) error {
 		}
 	}
 	switch {
+	case c.Route != nil && c.SameHost != nil:
+		return bad("SameHost", "is set together with Route, which alone says what a key is bound to")
 	case c.MaxInFlight < 0:
 		return bad("MaxInFlight", "is %d; it must not be negative", c.MaxInFlight)
 	case c.RequestLimit < 0:

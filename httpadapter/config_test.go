@@ -29,6 +29,7 @@ func TestNewRefuses(t *testing.T) {
 		{"method", run, byHeader, httpadapter.Config{Methods: []string{"POST", "A B"}}, "httpadapter.Config.Methods"},
 		{"method in lower case", run, byHeader, httpadapter.Config{Methods: []string{"post"}}, "httpadapter.Config.Methods"},
 		{"empty method", run, byHeader, httpadapter.Config{Methods: []string{""}}, "httpadapter.Config.Methods"},
+		{"same host beside a route", run, byHeader, httpadapter.Config{Route: func(*http.Request) string { return "" }, SameHost: func(h string) string { return h }}, "httpadapter.Config.SameHost"},
 		{"in flight", run, byHeader, httpadapter.Config{MaxInFlight: -1}, "httpadapter.Config.MaxInFlight"},
 		{"request limit", run, byHeader, httpadapter.Config{RequestLimit: -1}, "httpadapter.Config.RequestLimit"},
 		{"response limit", run, byHeader, httpadapter.Config{ResponseLimit: 255}, "httpadapter.Config.ResponseLimit"},

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -50,7 +49,7 @@ func (m *Middleware) fingerprint(r *http.Request, body []byte) dedup.Fingerprint
 	for _, name := range m.fingerprintHeaders {
 		values := r.Header[name]
 		if name == "Host" { // net/http keeps it elsewhere
-			values = []string{strings.ToLower(r.Host)}
+			values = []string{m.cfg.sameHost(r)}
 		}
 		parts = append(parts, []byte(name), binary.AppendUvarint(nil, uint64(len(values))))
 		for _, v := range values {

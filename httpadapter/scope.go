@@ -3,7 +3,6 @@ package httpadapter
 import (
 	"errors"
 	"net/http"
-	"strings"
 
 	"github.com/onceward/onceward/internal/sealed"
 )
@@ -24,22 +23,4 @@ func Unscoped(*http.Request) (string, error) { return "", errUnscoped }
 // scope is the scope of a key: a digest, so that nothing of the principal is in clear.
 func (m *Middleware) scope(principal, method, route string) string {
 	return sealed.ScopeOf("http", "1", m.cfg.Name, principal, method, route)
-}
-
-// defaultRoute is the host and the path of the request as it was sent.
-func defaultRoute(r *http.Request) string { return strings.ToLower(r.Host) + requestPath(r) }
-
-// requestPath is the path of the request line: http.StripPrefix does not change it, and
-// what is escaped stays so.
-func requestPath(r *http.Request) string {
-	target := r.RequestURI
-	if target == "" { // a request that no server has read
-		return r.URL.EscapedPath()
-	}
-	target, _, _ = strings.Cut(target, "?")
-	if _, rest, ok := strings.Cut(target, "://"); ok && !strings.HasPrefix(target, "/") {
-		_, path, _ := strings.Cut(rest, "/") // absolute-form: what a proxy is sent
-		return "/" + path
-	}
-	return target
 }

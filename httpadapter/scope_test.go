@@ -30,7 +30,8 @@ func TestKeysDoNotCross(t *testing.T) {
 		"another route":  target("/refunds"),
 		"another method": func(r *http.Request) { r.Method = "PATCH" },
 		"another host":   host("eu.api.example"),
-		"escaped path":   target("/%70ayments"),
+		"escaped slash":  target("/%2Fpayments"),
+		"another port":   host("api.example:8080"),
 		"another key":    header("Idempotency-Key", "K"),
 	} {
 		t.Run(name, func(t *testing.T) {
