@@ -18,7 +18,7 @@ const (
 	maxSources = 32
 
 	outcomes = int(dedup.Uncertain) + 1
-	causes   = 6 // five, and one for what this version does not know
+	causes   = 7 // six, and one for what this version does not know
 )
 
 // otherSources is the name of what came when there were maxSources. Ages are shares of the window that each
@@ -27,7 +27,8 @@ const otherSources = "(others)"
 
 // causeNames are the causes, in the order in which they are counted and shown.
 var causeNames = [causes]string{
-	string(dedup.BrokerRedelivery), string(dedup.RebalanceReplay), string(dedup.ProducerRetry), string(dedup.KeyReuse), string(dedup.Late), "other",
+	string(dedup.BrokerRedelivery), string(dedup.RebalanceReplay), string(dedup.ProducerRetry), string(dedup.KeyReuse), string(dedup.Late),
+	"other_source", "other",
 }
 
 // What else is counted.

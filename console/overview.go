@@ -19,7 +19,7 @@ var (
 		dedup.Acquired: "acquired", dedup.Duplicate: "duplicate", dedup.InFlight: "in flight",
 		dedup.Mismatch: "mismatch", dedup.Uncertain: "uncertain", dedup.Unknown: "unknown",
 	}
-	causeTexts = [causes]string{"broker redelivery", "rebalance replay", "producer retry", "key reuse", "late", "another cause"}
+	causeTexts = [causes]string{"broker redelivery", "rebalance replay", "producer retry", "key reuse", "late", "another topic or group", "another cause"}
 )
 
 // tallyTexts say what is counted beside outcomes and causes.

@@ -21,6 +21,10 @@ type Origin struct {
 
 // Cause is why a duplicate arrived, as far as fingerprint, origin and age tell. It is
 // the empty string for what is no duplicate.
+//
+// A Cause is "other_source" where the record was made by a message of another source, such as
+// another topic or another consumer group. Where nobody copies messages from one to the other,
+// two different messages share a key, and the effect of the second one is skipped.
 type Cause string
 
 const (
@@ -28,7 +32,10 @@ const (
 	BrokerRedelivery Cause = "broker_redelivery"
 	// RebalanceReplay: the same position was delivered again to another generation.
 	RebalanceReplay Cause = "rebalance_replay"
-	// ProducerRetry: the same key arrived at another position, or with no position.
+	// otherSource: see Cause. Packages kafkaadapter and franz export it, to which it happens.
+	otherSource Cause = "other_source"
+	// ProducerRetry: the same key arrived at another position of the same source, or one of
+	// the two has no source.
 	ProducerRetry Cause = "producer_retry"
 	// KeyReuse: the same key arrived with another fingerprint.
 	KeyReuse Cause = "key_reuse"
@@ -65,15 +72,17 @@ func (o *Origin) outranks(other *Origin) bool {
 		other.Generation > 0 && other.Generation < o.Generation
 }
 
-// causeOf explains the duplicate that arrived from o and found rec. An age beyond
-// lateAfter is told first, whatever the position: it is the warning that the window
-// is too short.
+// causeOf explains the duplicate that arrived from o and found rec. Another source is
+// reported first, because the effect may be missing. An age beyond lateAfter comes next,
+// whatever the position: it is the warning that the window is too short.
 func causeOf(outcome Outcome, o *Origin, rec *Record, lateAfter time.Duration) Cause {
 	switch {
 	case outcome == Mismatch:
 		return KeyReuse
 	case outcome != Duplicate && outcome != InFlight:
 		return ""
+	case o.Digest() != 0 && rec.Origin.Digest() != 0 && o.Digest() != rec.Origin.Digest():
+		return otherSource
 	case rec.Age > lateAfter:
 		return Late
 	case o.samePosition(&rec.Origin) && o.Generation != rec.Origin.Generation:

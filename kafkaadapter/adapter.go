@@ -11,6 +11,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/letter"
 	"github.com/onceward/onceward/kafkaadapter/internal/member"
 	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
@@ -25,6 +26,7 @@ type Adapter struct {
 	partitions *partition.Config
 	client     commitClient // nil: the sessions commit
 	counts     *partition.Counts
+	scopes     *letter.Scopes
 
 	member member.Member
 
@@ -54,6 +56,7 @@ func New(cfg Config) (*Adapter, error) {
 		shown:      make(map[*partition.Partition]sarama.ConsumerGroupClaim),
 	}
 	a.member.Retry, a.member.Busy, a.member.Failed, a.member.Paused = retry, ErrRunning, a.groupError, cfg.Observer.Paused
+	a.scopes = cfg.scopes()
 	a.counts = partition.NewCounts(a.count)
 	if cfg.CommitClient != nil {
 		a.client = realClient{cfg.CommitClient}

@@ -46,7 +46,7 @@ func TestClaimsAheadAreBounded(t *testing.T) {
 func (r *rig) inProgress(n int) (held int) {
 	r.t.Helper()
 	for _, m := range ids(n) {
-		rec, err := r.dedup.Lookup(context.Background(), idIn(m))
+		rec, err := r.dedup.Lookup(context.Background(), idIn(m), scoped)
 		if err != nil {
 			r.t.Fatal(err)
 		}

@@ -41,7 +41,7 @@ func failing(ids ...string) Handler {
 // attempts is what the store has counted.
 func (r *rig) attempts(id string) int {
 	r.t.Helper()
-	rec, err := r.dedup.Lookup(context.Background(), id)
+	rec, err := r.dedup.Lookup(context.Background(), id, scoped)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestGivingUpLeavesDangerUncertain(t *testing.T) {
 		if !errors.Is(parked["x"], ErrAttempts) {
 			t.Errorf("parked: %v", parked)
 		}
-		if rec, err := r.dedup.Lookup(context.Background(), "x"); err != nil || rec.State != dedup.StateUncertain {
+		if rec, err := r.dedup.Lookup(context.Background(), "x", scoped); err != nil || rec.State != dedup.StateUncertain {
 			t.Errorf("%v, %v, want uncertain", rec.State, err)
 		}
 	})

@@ -196,7 +196,7 @@ func TestBatchContextEndsWithAnyClaim(t *testing.T) {
 	inBubble(t, 1, nil, withBatches(b), func(r *rig) {
 		r.group.add(ids(3)...)
 		r.after(time.Second)
-		if _, err := r.otherProcess().Mark(context.Background(), "id1"); err != nil { // an operator's word
+		if _, err := r.otherProcess().Mark(context.Background(), "id1", scoped); err != nil { // an operator's word
 			t.Fatal(err)
 		}
 		r.after(3 * lease)

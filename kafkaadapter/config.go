@@ -20,12 +20,19 @@ type Message struct {
 	// Attempt counts the claims of this id, from 1. In the Unclaimed composition it
 	// counts the runs in this process since the partition was assigned.
 	Attempt int
+	// Scope of the message's key in the Deduper: Config.Scope, or that of the group and the
+	// message's first topic, see [ScopeOf]. In the Unclaimed composition the handler should
+	// give it to what records the message (dedup.WithScope), or two topics with the same ids
+	// look like one; there it is empty unless Config has Group or Scope.
+	Scope string
 	// Label that Config.Label gave the message, and Found, the one that the record of its ID
 	// had when it was met: as a duplicate, in flight elsewhere, uncertain, or after another's
 	// attempt. Empty where there is none.
 	Label, Found string
 
 	topicID string // as of the assignment; only for a RangeHandler
+	first   string // topic; empty in a Message that the adapter has not made
+	short   bool   // a letter whose value was left out
 }
 
 // Handler has the effect of one message. It runs under a context that ends with
@@ -97,9 +104,28 @@ type Config struct {
 	// cannot be processed (ErrNoID) and goes to Park.
 	Positions *Positions
 
-	// Scope separates consumer groups that have different effects of one message and
-	// share a namespace; usually the name of the group. Default: none.
+	// Scope is the scope of all keys, as it is. With it, messages of two topics or two groups
+	// that have the same id are the same message: the effect of the second one is skipped.
+	// Default: the group and the message's first topic, see [ScopeOf].
 	Scope string
+
+	// TopicName gives the name under which a topic's keys are scoped, for a topic that is a
+	// mirror or has been renamed: it returns "orders" for "eu.orders", so that a message keeps
+	// its record in both. It must always return the same for a topic; an empty name stands for
+	// the topic's own. With Scope it matters to HeaderFirstTopic alone. It cannot be used with
+	// Own. Default nil: each topic has its own name.
+	TopicName func(topic string) string
+
+	// RetryTopics are topics that get letters of [DeadLetters] to be tried again, as far as this
+	// consumer reads them. In them, and nowhere else, [HeaderFirstTopic] is believed: a letter has
+	// the scope that its message had in the first topic, and the id, where it has no other. So
+	// nobody but consumers' DeadLetters may write to them.
+	//
+	// A letter that failed for good is on record as that, and skipped; what has used up
+	// MaxAttempts goes on counting, so whoever reads the retry topic needs a higher one. One
+	// that has lost its value, because it was too large, goes to Park. Cannot be used with Own.
+	// Default: none.
+	RetryTopics []string
 
 	// Fingerprint binds an id to its payload: the same id with another value is then a
 	// mismatch, which goes to Park. A tombstone differs from an empty value. Default false.
@@ -137,9 +163,10 @@ type Config struct {
 	// with ErrBusy; without Park it waits on. Default 15 min.
 	BusyTimeout time.Duration
 
-	// Group is the name of the consumer group, which sarama does not tell a handler. It is
-	// part of where a claim is from. Required with CommitClient and
-	// TakeOverOlderGeneration.
+	// Group is the name of the consumer group, which sarama does not tell a handler: the one
+	// that sarama.NewConsumerGroup gets. It is part of where a claim is from, and of the scope
+	// of keys: under another name everything that is delivered runs again. Required unless
+	// Scope or Unclaimed is set, and with CommitClient and TakeOverOlderGeneration.
 	Group string
 
 	// TakeOverOlderGeneration takes over at once what an older generation of this group
@@ -271,7 +298,7 @@ func (c *Config) settings() setting.Settings {
 		Deduper: c.Deduper, Unclaimed: c.Unclaimed, TakeOver: c.TakeOverOlderGeneration,
 		Handler: c.Handler != nil, BatchHandler: c.BatchHandler != nil, RangeHandler: c.RangeHandler != nil,
 		Own: c.Own != nil, Partitioner: c.Partitioner != nil, Fingerprint: c.Fingerprint,
-		Scope: c.Scope, Order: uint8(c.Order), Orders: uint8(Unordered) + 1,
+		Scope: c.Scope, Group: c.Group, TopicName: c.TopicName != nil, RetryTopics: c.RetryTopics, Order: uint8(c.Order), Orders: uint8(Unordered) + 1,
 		Workers: &c.Workers, BatchMax: &c.BatchMax, ClaimAhead: &c.ClaimAhead, HighWater: &c.HighWater, LowWater: &c.LowWater,
 		CommitCount: &c.CommitCount, MaxAttempts: &c.MaxAttempts, CommitEvery: &c.CommitEvery, Drain: &c.Drain,
 		Timeout: &c.Timeout, BusyTimeout: &c.BusyTimeout, RetryBase: &c.RetryBase, RetryMax: &c.RetryMax,

@@ -30,6 +30,9 @@ func usable(t *testing.T, cfg Config) Config {
 		t.Fatal(err)
 	}
 	cfg.Deduper = d
+	if cfg.Scope == "" && cfg.Group == "" {
+		cfg.Scope = "s"
+	}
 	cfg.Handler = func(context.Context, *Message) error { return nil }
 	return cfg
 }

@@ -11,13 +11,14 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/letter"
 	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
 
 // partitionConfig is what the configuration means to a partition.
 func partitionConfig(c Config, retry backoff.Policy) *partition.Config {
 	out := &partition.Config{
-		Deduper: c.Deduper, Scope: c.Scope, Fingerprint: c.Fingerprint,
+		Deduper: c.Deduper, Fingerprint: c.Fingerprint,
 		Workers: c.Workers, Order: laneOrder(c.Order), BatchMax: c.BatchMax, ClaimAhead: c.ClaimAhead,
 		HighWater: c.HighWater, LowWater: c.LowWater, Drain: c.Drain, Timeout: c.Timeout, Retry: retry, Logger: c.Logger,
 		MaxAttempts: c.MaxAttempts, BusyTimeout: c.BusyTimeout, TakeOver: c.TakeOverOlderGeneration,
@@ -135,7 +136,7 @@ func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama
 		return err
 	}
 	defer a.show(claim, p)()
-	intake := a.intake(p, claim, topicID, &open)
+	intake := a.intake(p, claim, source{topicID: topicID, scope: a.scopes.Topic(claim.Topic())}, &open)
 	ended := p.End()
 	if state.commits != nil {
 		state.commits.forget(claim.Topic(), claim.Partition())
@@ -145,7 +146,7 @@ func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama
 
 // intake takes messages until the channel closes or the partition ends. It never waits for
 // the store or for a handler, unless nobody can pause the partition for it.
-func (a *Adapter) intake(p *partition.Partition, claim sarama.ConsumerGroupClaim, topicID string, open *valve) error {
+func (a *Adapter) intake(p *partition.Partition, claim sarama.ConsumerGroupClaim, from source, open *valve) error {
 	in, err := flow.NewIntake(claim.Messages(), flow.IntakeConfig{BatchMax: a.cfg.BatchMax, BatchWait: a.cfg.BatchWait})
 	if err != nil {
 		return err
@@ -158,7 +159,7 @@ func (a *Adapter) intake(p *partition.Partition, claim sarama.ConsumerGroupClaim
 		}
 		messages := make([]partition.Message, len(batch))
 		for i, m := range batch {
-			messages[i] = a.receive(m, topicID)
+			messages[i] = a.receive(m, &from)
 		}
 		if err := p.Take(messages); err != nil {
 			return err
@@ -167,13 +168,25 @@ func (a *Adapter) intake(p *partition.Partition, claim sarama.ConsumerGroupClaim
 	return nil
 }
 
+// source is what is known of the topic that messages come from.
+type source struct {
+	topicID string
+	scope   letter.TopicScope
+}
+
 // receive finds the id of a message.
-func (a *Adapter) receive(m *sarama.ConsumerMessage, topicID string) partition.Message {
+func (a *Adapter) receive(m *sarama.ConsumerMessage, from *source) partition.Message {
 	if hook := a.cfg.Observer.Delivered; hook != nil {
 		hook(m)
 	}
-	id, bad := a.idOf(m)
+	headers := headersOf(m)
+	id, bad := a.idOf(m, from)
+	scoped := from.scope.Of(headers)
+	out := &Message{ConsumerMessage: m, ID: id, Scope: scoped.Scope, topicID: from.topicID, first: scoped.First}
+	if fault := from.scope.Fault(headers); fault != nil {
+		bad, out.short = fault, true
+	}
 	return partition.Message{
-		Native: &Message{ConsumerMessage: m, ID: id, topicID: topicID}, Offset: m.Offset, Key: m.Key, Value: m.Value, ID: id, Bad: bad,
+		Native: out, Offset: m.Offset, Key: m.Key, Value: m.Value, ID: id, Bad: bad, Scope: scoped.Scope, Elsewhere: scoped.First != m.Topic,
 	}
 }

@@ -88,7 +88,7 @@ func TestDeadLetterIsTheMessageAndItsStory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &fakeProducer{}
-			m := &Message{ID: "id7", Attempt: 3, ConsumerMessage: &sarama.ConsumerMessage{
+			m := &Message{ID: "id7", Scope: "billing/first", first: "first", Attempt: 3, ConsumerMessage: &sarama.ConsumerMessage{
 				Topic: "charges", Partition: 2, Offset: 7, Key: row.key, Value: row.value, Timestamp: time.UnixMilli(1_700_000_000_123),
 				Headers: []*sarama.RecordHeader{
 					{Key: []byte("Trace"), Value: []byte("a")}, nil, {Key: []byte("Trace"), Value: nil},
@@ -104,14 +104,14 @@ func TestDeadLetterIsTheMessageAndItsStory(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 			for key, want := range map[string]string{
-				HeaderID: "id7", HeaderTopic: "charges", HeaderPartition: "2", HeaderOffset: "7", HeaderAttempts: "3",
+				HeaderID: "id7", HeaderScope: "billing/first", HeaderFirstTopic: "first", HeaderTopic: "charges", HeaderPartition: "2", HeaderOffset: "7", HeaderAttempts: "3",
 				HeaderTimestamp: "2023-11-14T22:13:20.123Z", HeaderError: strings.Repeat("é", 512),
 			} {
 				if got := lastHeader(got, key); got != want {
 					t.Errorf("%s is %q, want %q", key, got, want)
 				}
 			}
-			if n := len(got.Headers); n != 2+7 || string(got.Headers[0].Value) != "a" || got.Headers[1].Value != nil {
+			if n := len(got.Headers); n != 2+9 || string(got.Headers[0].Value) != "a" || got.Headers[1].Value != nil {
 				t.Errorf("%d headers: %v", n, got.Headers)
 			}
 		})

@@ -30,9 +30,13 @@
 // Config.Positions, or cannot be processed. The key of a message is not an id ([KafkaKey]
 // says when it is), and what is no key of a Deduper, [Hashed] makes one of.
 //
+// A key is scoped by the consumer group and the message's first topic, see [ScopeOf]: two topics
+// with the same ids, and two groups, have an effect each. What comes through a retry topic, is
+// replayed, or was mirrored keeps its record, with Config.RetryTopics and Config.TopicName.
+//
 // The adapter and its check of sarama's settings come before the consumer group:
 //
-//	a, err := kafkaadapter.New(kafkaadapter.Config{Deduper: d, Handler: handle})
+//	a, err := kafkaadapter.New(kafkaadapter.Config{Deduper: d, Group: "payments", Handler: handle})
 //	if err != nil {
 //		return err
 //	}

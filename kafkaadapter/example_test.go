@@ -31,6 +31,7 @@ func Example() {
 	defer stop()
 	a, err := kafkaadapter.New(kafkaadapter.Config{
 		Deduper: newDeduper(), // with redisadapter in place of dedup.Memory
+		Group:   "payments",
 		Handler: func(ctx context.Context, m *kafkaadapter.Message) error {
 			attempt, _ := dedup.FromContext(ctx)
 			return charge(ctx, m.Value, attempt.DownstreamKey("charge"))
@@ -60,6 +61,7 @@ func ExampleConfig_park() {
 	var db *sql.DB
 	_, err := kafkaadapter.New(kafkaadapter.Config{
 		Deduper: newDeduper(),
+		Group:   "payments",
 		Handler: func(context.Context, *kafkaadapter.Message) error {
 			return dedup.Permanent(errors.New("no such account"))
 		},
@@ -77,6 +79,7 @@ func ExampleConfig_park() {
 func ExampleAdapter_CheckConfig() {
 	a, err := kafkaadapter.New(kafkaadapter.Config{
 		Deduper: newDeduper(),
+		Group:   "payments",
 		Handler: func(context.Context, *kafkaadapter.Message) error { return nil },
 	})
 	if err != nil {
@@ -127,7 +130,7 @@ func ExampleDeadLetters() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = kafkaadapter.New(kafkaadapter.Config{Deduper: d, Handler: handle, Park: park})
+	_, err = kafkaadapter.New(kafkaadapter.Config{Deduper: d, Group: "payments", Handler: handle, Park: park})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -158,10 +161,10 @@ func ExampleNewPositions() {
 	}
 	_, err = kafkaadapter.New(kafkaadapter.Config{
 		Deduper:      newDeduper(),
+		Group:        "payments",
 		Handler:      func(ctx context.Context, m *kafkaadapter.Message) error { return charge(ctx, m.Value, m.ID) },
 		Positions:    positions,
 		CommitClient: client,
-		Group:        "payments",
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -179,11 +182,12 @@ func ExampleConfig_transaction() {
 	}
 	_, err = kafkaadapter.New(kafkaadapter.Config{
 		Unclaimed: true,
+		Group:     "payments", // for m.Scope
 		Handler: func(ctx context.Context, m *kafkaadapter.Message) error {
 			_, err := marks.Do(ctx, db, m.ID, func(ctx context.Context, tx *sql.Tx) error {
 				_, err := tx.ExecContext(ctx, "INSERT INTO booking (event) VALUES ($1)", m.Value)
 				return err
-			})
+			}, dedup.WithScope(m.Scope))
 			return err
 		},
 		Park: park,

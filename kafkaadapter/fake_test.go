@@ -14,7 +14,13 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-const topic = "orders"
+const (
+	topic     = "orders"
+	groupName = "g"
+)
+
+// scoped is where the rig's group has its records of the topic.
+var scoped = dedup.WithScope(ScopeOf(groupName, topic))
 
 // fakeGroup is a broker and a consumer group of one member in fake time: a log per
 // partition, committed offsets, and sarama's rules for sessions and claims. It checks
@@ -372,7 +378,7 @@ func ids(n int) []*sarama.ConsumerMessage {
 // recorded is the oracle over a store: a message is finished when its id is on record.
 func recorded(t *testing.T, store dedup.Store) func(*sarama.ConsumerMessage) bool {
 	return func(m *sarama.ConsumerMessage) bool {
-		key, err := dedup.NewID("t", "", idIn(m))
+		key, err := dedup.NewID("t", ScopeOf(groupName, topic), idIn(m))
 		if err != nil {
 			t.Errorf("message %d: %v", m.Offset, err)
 			return false

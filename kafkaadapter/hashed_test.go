@@ -91,7 +91,7 @@ func TestHashedLetterIsReplayed(t *testing.T) {
 			t.Fatalf("the letter has the id %q", id)
 		}
 		mended = true
-		back, err := Replay(context.Background(), r.dedup, "", letter)
+		back, err := Replay(context.Background(), r.dedup, letter)
 		if err != nil {
 			t.Fatal(err)
 		}

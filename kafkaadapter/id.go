@@ -72,7 +72,7 @@ func lastHeader(m *sarama.ConsumerMessage, name string) string {
 }
 
 // idOf finds the id of a message, or what is wrong with it.
-func (a *Adapter) idOf(m *sarama.ConsumerMessage) (id string, err error) {
+func (a *Adapter) idOf(m *sarama.ConsumerMessage, from *source) (id string, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("kafkaadapter: Config.ID panicked: %v", v)
@@ -80,6 +80,9 @@ func (a *Adapter) idOf(m *sarama.ConsumerMessage) (id string, err error) {
 	}()
 	id, ok := a.cfg.ID(m)
 	if ok {
+		return id, nil
+	}
+	if id, ok = from.scope.Fallback(headersOf(m)); ok {
 		return id, nil
 	}
 	if hook := a.cfg.Observer.MissingID; hook != nil {

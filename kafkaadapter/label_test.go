@@ -72,7 +72,7 @@ func TestTakeoverKeepsTheLabelOfTheFirst(t *testing.T) {
 				labelled(&asked)(r, c)
 				c.MaxAttempts = cap
 				c.Observer.Waiting = nil // as often as it takes
-				if _, err := r.dedup.Claim(context.Background(), "a", dedup.WithLabel("elsewhere")); err != nil {
+				if _, err := r.dedup.Claim(context.Background(), "a", scoped, dedup.WithLabel("elsewhere")); err != nil {
 					r.t.Fatal(err)
 				}
 			}
@@ -80,7 +80,7 @@ func TestTakeoverKeepsTheLabelOfTheFirst(t *testing.T) {
 				r.group.add(message("a", "k"))
 				r.after(2 * lease)
 				r.wantNoted("handled: attempt 2, label 1, found elsewhere", "recorded: attempt 2, label 1, found elsewhere")
-				rec, err := r.dedup.Lookup(context.Background(), "a")
+				rec, err := r.dedup.Lookup(context.Background(), "a", scoped)
 				if err != nil || rec.Label != "elsewhere" {
 					t.Errorf("the record has the label %q: %v", rec.Label, err)
 				}

@@ -107,7 +107,7 @@ func (o *fakeOwner) isForeign(ids ...string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, id := range ids {
-		key, err := dedup.NewID("t", "", id)
+		key, err := dedup.NewID("t", ScopeOf(groupName, topic), id)
 		if err != nil {
 			o.r.t.Error(err)
 		}

@@ -191,7 +191,7 @@ func (x *randomRun) trouble() {
 func (x *randomRun) elsewhere(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	c, err := x.r.otherProcess().Claim(ctx, id)
+	c, err := x.r.otherProcess().Claim(ctx, id, scoped)
 	if err != nil || c.Outcome != dedup.Acquired {
 		return
 	}
@@ -268,7 +268,7 @@ func (x *randomRun) finished(m *sarama.ConsumerMessage) bool {
 	x.mu.Lock()
 	parked := x.parked[idIn(m)]
 	x.mu.Unlock()
-	key, err := dedup.NewID("t", "", idIn(m))
+	key, err := dedup.NewID("t", ScopeOf(groupName, topic), idIn(m))
 	if err != nil {
 		x.t.Error(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -35,8 +36,14 @@ func TestReplayedLetterRunsOnceMore(t *testing.T) {
 		r.wantCommitted(1)
 		mended.Store(true)
 		letter := p.sent()[0]
-		for range 2 { // as after a crash between the two
-			back, err := Replay(context.Background(), r.dedup, "", letter)
+		for n := range 2 { // as after a crash between the two
+			var asked []ReplayOption
+			if n > 0 { // the first one has freed the key
+				_, err := Replay(context.Background(), r.dedup, letter)
+				require.ErrorIs(t, err, ErrNoRecord)
+				asked = append(asked, Unrecorded())
+			}
+			back, err := Replay(context.Background(), r.dedup, letter, asked...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +56,7 @@ func TestReplayedLetterRunsOnceMore(t *testing.T) {
 		r.after(time.Second)
 		r.wantRuns("v-bad", 2)
 		r.wantCommitted(3)
-		if _, err := Replay(context.Background(), r.dedup, "", letter); !errors.Is(err, ErrSettled) {
+		if _, err := Replay(context.Background(), r.dedup, letter); !errors.Is(err, ErrSettled) {
 			t.Errorf("replayed when it had succeeded: %v", err)
 		}
 	})
@@ -70,17 +77,18 @@ func TestReplayRefusesWhatIsNoLetter(t *testing.T) {
 			m    *sarama.ConsumerMessage
 			want error
 		}{
-			"no position":   {with(HeaderID, "x"), ErrNoLetter},
-			"no value":      {with(HeaderTopic, "t", HeaderTooLarge, "9"), ErrNoLetter},
-			"in flight":     {with(HeaderTopic, "t", HeaderID, "held"), dedup.ErrInFlight},
-			"without an id": {with(HeaderTopic, "t"), nil},
+			"no position":    {with(HeaderID, "x"), ErrNoLetter},
+			"no value":       {with(HeaderTopic, "t", HeaderTooLarge, "9"), ErrNoLetter},
+			"in flight":      {with(HeaderTopic, "t", HeaderID, "held", HeaderScope, ScopeOf(groupName, topic)), dedup.ErrInFlight},
+			"never heard of": {with(HeaderTopic, "t", HeaderID, "x", HeaderScope, "billing/t"), ErrNoRecord},
+			"without an id":  {with(HeaderTopic, "t"), nil},
 		} {
-			if _, err := Replay(context.Background(), r.dedup, "", row.m); !errors.Is(err, row.want) {
+			if _, err := Replay(context.Background(), r.dedup, row.m); !errors.Is(err, row.want) {
 				t.Errorf("%s: %v, want %v", name, err, row.want)
 			}
 		}
 		var input *dedup.InputError
-		if _, err := Replay(context.Background(), r.dedup, "", nil); !errors.As(err, &input) {
+		if _, err := Replay(context.Background(), r.dedup, nil); !errors.As(err, &input) {
 			t.Errorf("nil: %v", err)
 		}
 		if err := held.Release(context.Background()); err != nil {
@@ -106,7 +114,7 @@ func TestReplayLeavesRetriesAlone(t *testing.T) {
 		}
 		id, from, attempts := header(HeaderID, "x"), header(HeaderTopic, "t"), header(HeaderAttempts, strconv.Itoa(row.letter))
 		letter := &sarama.ConsumerMessage{Topic: "dead", Headers: []*sarama.RecordHeader{&id, &from, &attempts}}
-		if _, err := Replay(t.Context(), cfg.Deduper, "", letter); err != nil {
+		if _, err := Replay(t.Context(), cfg.Deduper, letter); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if rec, err := cfg.Deduper.Lookup(t.Context(), "x"); err != nil || rec.Attempt != row.kept {

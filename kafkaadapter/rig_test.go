@@ -50,7 +50,7 @@ func newRig(t *testing.T, partitions int32, handler Handler, change func(*rig, *
 	r.memory, r.store = memory, deduptest.NewFaulty(memory, nil)
 	r.dedup = r.otherProcess()
 	r.group.finished = recorded(t, memory)
-	cfg := Config{Deduper: r.dedup, RetryBase: 100 * time.Millisecond, RetryMax: 2 * time.Second}
+	cfg := Config{Deduper: r.dedup, Group: groupName, RetryBase: 100 * time.Millisecond, RetryMax: 2 * time.Second}
 	cfg.Handler = func(ctx context.Context, m *Message) error {
 		r.ran(m)
 		if handler == nil {
@@ -182,7 +182,7 @@ func (r *rig) wantRunning() {
 // claimElsewhere takes the claim of an id as another process would.
 func (r *rig) claimElsewhere(d *dedup.Deduper, id string) *dedup.Claim {
 	r.t.Helper()
-	c, err := d.Claim(context.Background(), id)
+	c, err := d.Claim(context.Background(), id, scoped)
 	if err != nil {
 		r.t.Fatal(err)
 	}

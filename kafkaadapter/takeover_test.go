@@ -13,7 +13,7 @@ import (
 // lease behind.
 func (r *rig) crashedMember(id string, generation int32, change func(*dedup.Request)) {
 	r.t.Helper()
-	c, err := r.otherProcess().Claim(context.Background(), id, func(q *dedup.Request) {
+	c, err := r.otherProcess().Claim(context.Background(), id, scoped, func(q *dedup.Request) {
 		q.Origin = dedup.Origin{Source: "g/" + topic, Partition: 0, Offset: 0, Generation: generation}
 		if change != nil {
 			change(q)

@@ -57,13 +57,13 @@ type dedupMetrics struct {
 const (
 	outcomes = int(dedup.Uncertain) + 1
 	states   = int(dedup.StateUncertain) + 1
-	causes   = 7
+	causes   = 8
 )
 
 // causeNames are all values of onceward.cause: those of package dedup, and two more.
 var causeNames = [causes]string{
 	"none", string(dedup.BrokerRedelivery), string(dedup.RebalanceReplay), string(dedup.ProducerRetry),
-	string(dedup.KeyReuse), string(dedup.Late), other,
+	string(dedup.KeyReuse), string(dedup.Late), "other_source", other,
 }
 
 // other stands for a value that this version does not know: labels are a closed set.

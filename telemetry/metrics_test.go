@@ -144,7 +144,7 @@ func TestEveryOutcomeCauseAndStateHasItsValue(t *testing.T) {
 	if next := dedup.Uncertain + 1; next.String() != "unknown" {
 		t.Errorf("package dedup has another outcome, %v", next)
 	}
-	for _, cause := range []dedup.Cause{dedup.BrokerRedelivery, dedup.RebalanceReplay, dedup.ProducerRetry, dedup.KeyReuse, dedup.Late} {
+	for _, cause := range []dedup.Cause{dedup.BrokerRedelivery, dedup.RebalanceReplay, dedup.ProducerRetry, dedup.KeyReuse, dedup.Late, "other_source"} {
 		o.WouldSkip(dedup.Event{Outcome: dedup.Duplicate, Cause: cause})
 	}
 	for state := dedup.StateAbsent; state <= dedup.StateUncertain; state++ {

@@ -286,7 +286,7 @@ func (s *shop) book(ctx context.Context, m *franz.Message) error {
 		return s.box.InsertTx(ctx, tx, outbox.Message{
 			ID: "booked:" + m.ID, Topic: s.names.bookings, Key: m.Key, Payload: m.Value,
 		})
-	})
+	}, dedup.WithScope(m.Scope))
 	if err == nil {
 		s.box.Notify() // the relay need not wait for its next look
 	}

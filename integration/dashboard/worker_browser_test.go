@@ -163,7 +163,7 @@ func consume(ctx context.Context, provider *sdk.MeterProvider, j job, d *dedup.D
 	}
 	go func() { _ = auditor.Run(ctx) }()
 	a, err := kafkaadapter.New(kafkaadapter.Config{
-		Deduper: d, Handler: handle, Workers: 4, BatchMax: 32, HighWater: 128, Drain: time.Second, RetryBase: 50 * time.Millisecond,
+		Deduper: d, Group: "payers", Handler: handle, Workers: 4, BatchMax: 32, HighWater: 128, Drain: time.Second, RetryBase: 50 * time.Millisecond,
 		Observer: kafka.Observer(), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -60,7 +60,7 @@ func poisonAndItsReplay(t *testing.T, f flavor) {
 		}
 	}
 	mended.Store(true)
-	back, err := kafkaadapter.Replay(t.Context(), m.dedup, "", letter)
+	back, err := kafkaadapter.Replay(t.Context(), m.dedup, letter)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func poisonAndItsReplay(t *testing.T, f flavor) {
 	s.oracle.expect(s.log)
 	send(t, brokers, back)
 	s.wantCommittedToEnd(15 * time.Second)
-	if _, err := kafkaadapter.Replay(t.Context(), m.dedup, "", letter); !errors.Is(err, kafkaadapter.ErrSettled) {
+	if _, err := kafkaadapter.Replay(t.Context(), m.dedup, letter); !errors.Is(err, kafkaadapter.ErrSettled) {
 		t.Errorf("a letter that has succeeded was replayed: %v", err)
 	}
 	m.leave(t)

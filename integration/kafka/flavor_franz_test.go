@@ -132,7 +132,7 @@ func franzConfig(t *testing.T, m *member, mc *memberConfig) (franz.Config, func(
 	t.Helper()
 	handle := m.count(mc.handler)
 	cfg := franz.Config{
-		Deduper: m.dedup, Unclaimed: mc.unclaimed, Fingerprint: mc.fingerprint, Timeout: mc.timeout,
+		Deduper: m.dedup, Scope: sceneScope, Unclaimed: mc.unclaimed, Fingerprint: mc.fingerprint, Timeout: mc.timeout,
 		Handler:  func(ctx context.Context, msg *franz.Message) error { return handle(ctx, franzNeutral(msg)) },
 		Observer: franzObserver(mc.observer), Workers: mc.workers, HighWater: mc.highWater, LowWater: mc.lowWater,
 		Drain: time.Second, CommitEvery: 50 * time.Millisecond, CommitCount: 200,

@@ -55,7 +55,7 @@ func saramaAdapterConfig(t *testing.T, m *member, mc *memberConfig) (kafkaadapte
 	t.Helper()
 	handle := m.count(mc.handler)
 	cfg := kafkaadapter.Config{
-		Deduper: m.dedup, Unclaimed: mc.unclaimed, Fingerprint: mc.fingerprint, Timeout: mc.timeout,
+		Deduper: m.dedup, Scope: sceneScope, Unclaimed: mc.unclaimed, Fingerprint: mc.fingerprint, Timeout: mc.timeout,
 		Handler:  func(ctx context.Context, msg *kafkaadapter.Message) error { return handle(ctx, neutral(msg)) },
 		Observer: saramaObserver(mc.observer), Workers: mc.workers, HighWater: mc.highWater, LowWater: mc.lowWater,
 		Drain: time.Second, CommitEvery: 50 * time.Millisecond, CommitCount: 200,

@@ -133,7 +133,7 @@ func (s *scene) ids() []string {
 
 // stateOf is what the store has of an id.
 func (s *scene) stateOf(id string) dedup.State {
-	key, err := dedup.NewID("t", "", id)
+	key, err := dedup.NewID("t", sceneScope, id)
 	if err != nil {
 		panic(err) // ids of the tests fit
 	}

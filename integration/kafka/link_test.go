@@ -165,7 +165,7 @@ func (m *mortal) end(id dedup.ID, ans dedup.Answer) {
 
 // endsOf is what the store answered this process when it recorded the effect of an id.
 func (m *mortal) endsOf(id string) []dedup.Answer {
-	key, err := dedup.NewID("t", "", id)
+	key, err := dedup.NewID("t", sceneScope, id)
 	if err != nil {
 		panic(err) // ids of the tests fit
 	}

@@ -25,7 +25,7 @@ func recordsOf(store dedup.Store) records {
 	return func(ids []string) (missing []string) {
 		keys := make([]dedup.ID, len(ids))
 		for i, id := range ids {
-			key, err := dedup.NewID("t", "", id)
+			key, err := dedup.NewID("t", sceneScope, id)
 			if err != nil {
 				panic(err) // ids of the tests fit
 			}

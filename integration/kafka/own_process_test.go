@@ -198,7 +198,7 @@ func (g *ownedGroup) judge(victim int, held string) {
 	for _, all := range g.log {
 		for _, id := range all {
 			by := effects[id]
-			key, err := dedup.NewID("t", "", id)
+			key, err := dedup.NewID("t", kafkaadapter.ScopeOf(g.cfg.Group, g.cfg.Topic), id)
 			if err != nil {
 				g.t.Fatal(err)
 			}

@@ -16,6 +16,9 @@ import (
 
 const sceneTopic, sceneGroup = "orders", "g"
 
+// sceneScope is that of all keys of a scene, whatever its group and topics are called.
+const sceneScope = "scene"
+
 // scene is an embedded broker with a topic, a store, the commit oracle over both, and a
 // ledger of effects.
 type scene struct {

@@ -114,7 +114,7 @@ func startConsumer(t *testing.T, brokers []string) *consumer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := kafkaadapter.New(kafkaadapter.Config{Deduper: d, Handler: c.handle, ID: kafkaadapter.Header(outbox.DefaultIDHeader)})
+	a, err := kafkaadapter.New(kafkaadapter.Config{Deduper: d, Group: "g", Handler: c.handle, ID: kafkaadapter.Header(outbox.DefaultIDHeader)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,18 +9,20 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/onceward/onceward/kafkaadapter/internal/letter"
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
 
 // assigned is a partition in the hands of this member.
 type assigned struct {
-	s    *session
-	at   topicPartition
-	p    *partition.Partition
-	lose context.CancelCauseFunc // ends it without a drain, for a cause that wraps ErrFenced
-	end  func()                  // gives it up; every call returns after that
-	high atomic.Int64            // the end of the log, as of the last fetch
+	s     *session
+	at    topicPartition
+	p     *partition.Partition
+	lose  context.CancelCauseFunc // ends it without a drain, for a cause that wraps ErrFenced
+	end   func()                  // gives it up; every call returns after that
+	scope letter.TopicScope       // of its messages
+	high  atomic.Int64            // the end of the log, as of the last fetch
 }
 
 func (s *session) onAssigned(_ context.Context, _ *kgo.Client, added map[string][]int32) {
@@ -109,7 +111,7 @@ func (s *session) start(at topicPartition, member string, generation int32) *ass
 		s.stop(err)
 		return nil
 	}
-	a := &assigned{s: s, at: at, p: p, lose: lose}
+	a := &assigned{s: s, at: at, p: p, lose: lose, scope: s.c.cfg.scopes(s.group).Topic(at.topic)}
 	a.end = sync.OnceFunc(a.giveUp)
 	return a
 }
@@ -153,9 +155,8 @@ func (a *assigned) take(topic [16]byte, records []*kgo.Record, high int64) error
 		if hook := c.cfg.Observer.Delivered; hook != nil {
 			hook(r)
 		}
-		id, bad := c.cfg.idOf(r, topic)
-		all[i] = Message{Record: r, ID: id, topicID: uuid}
-		messages[i] = partition.Message{Native: &all[i], Offset: r.Offset, Key: r.Key, Value: r.Value, ID: id, Bad: bad}
+		all[i].topicID = uuid
+		messages[i] = c.cfg.message(&all[i], r, topic, &a.scope)
 	}
 	a.s.commits.note(a.at, records)
 	return a.p.Take(messages)

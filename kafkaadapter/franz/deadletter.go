@@ -1,6 +1,7 @@
 package franz
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -20,6 +21,11 @@ const (
 	// HeaderID has the id of the message, under which it was claimed. It is missing where
 	// there is none, or none that a Deduper takes.
 	HeaderID = letter.ID
+	// HeaderScope has the scope under which it was claimed: its key's in the Deduper.
+	HeaderScope = letter.Scope
+	// HeaderFirstTopic is the topic that the message came from first, as Config.TopicName calls
+	// it. It differs from HeaderTopic for what came through one of Config.RetryTopics.
+	HeaderFirstTopic = letter.FirstTopic
 	// HeaderTopic, HeaderPartition and HeaderOffset say where the message lay.
 	HeaderTopic     = letter.Topic
 	HeaderPartition = letter.Partition
@@ -50,8 +56,8 @@ type DeadLetterConfig struct {
 }
 
 // DeadLetters returns a function for [Config.Park] that sends what cannot be processed to
-// a dead-letter topic: key, value and headers as they are, and in further headers the id,
-// the position, the attempts and the reason. It returns nil when the broker has
+// a dead-letter topic: key, value and headers as they are, and in further headers the id and
+// its scope, the position, the attempts and the reason. It returns nil when the broker has
 // acknowledged the letter; until then the offset is not committed, and while the topic is
 // down the message's lane waits and nothing is lost.
 //
@@ -123,12 +129,15 @@ func (c *DeadLetterConfig) send(ctx context.Context, r *kgo.Record) error {
 func whole(topic string, m *Message, reason error) *kgo.Record {
 	out := &kgo.Record{Topic: topic, Key: m.Key, Value: m.Value}
 	for _, h := range m.Headers {
-		if !letter.IsOwn(h.Key) {
+		if m.short || !letter.IsOwn(h.Key) {
 			out.Headers = append(out.Headers, h)
 		}
 	}
+	if m.short {
+		return out // its headers go on saying where the value is
+	}
 	about := letter.Letter{
-		ID: m.ID, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Timestamp: m.Timestamp,
+		ID: m.ID, Scoped: letter.Scoped{Scope: m.Scope, First: cmp.Or(m.first, m.Topic)}, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Timestamp: m.Timestamp,
 		Attempts: m.Attempt, Reason: reason,
 	}
 	for _, h := range about.Headers() {

@@ -14,6 +14,8 @@
 //		kgo.ConsumeTopics("charges"),
 //	)
 //
+// A key is scoped by the consumer group and the message's first topic, see [ScopeOf].
+//
 // There are two compositions. With Config.Deduper every message is claimed by its id, in
 // batches, before its handler runs, and recorded before its offset may be committed (level
 // Claimed of package dedup's documentation). With Config.Unclaimed the handler records the

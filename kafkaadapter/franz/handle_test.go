@@ -143,7 +143,7 @@ func TestDeadLetterAndReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := Replay(t.Context(), d, "", letters[0])
+	again, err := Replay(t.Context(), d, letters[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,10 +151,10 @@ func TestDeadLetterAndReplay(t *testing.T) {
 	r.committed()
 	m.leave()
 	r.once(6)
-	if _, err := Replay(t.Context(), d, "", letters[0]); !errors.Is(err, ErrSettled) {
+	if _, err := Replay(t.Context(), d, letters[0]); !errors.Is(err, ErrSettled) {
 		t.Errorf("replayed again: %v", err)
 	}
-	if _, err := Replay(t.Context(), d, "", &kgo.Record{}); !errors.Is(err, ErrNoLetter) {
+	if _, err := Replay(t.Context(), d, &kgo.Record{}); !errors.Is(err, ErrNoLetter) {
 		t.Errorf("no letter: %v", err)
 	}
 }
@@ -190,7 +190,7 @@ func TestLargeLetters(t *testing.T) {
 			t.Errorf("letter %d: %d bytes, key %q, %v", i, len(l.Value), l.Key, l.Headers)
 		}
 	}
-	if _, err := Replay(t.Context(), nil, "", letters[0]); !errors.Is(err, ErrNoLetter) {
+	if _, err := Replay(t.Context(), nil, letters[0]); !errors.Is(err, ErrNoLetter) {
 		t.Errorf("replayed: %v", err)
 	}
 }
@@ -328,7 +328,7 @@ func TestUnclaimed(t *testing.T) {
 			if m.Attempt == 1 && m.Offset%10 == 0 {
 				return errBroken
 			}
-			key, err := dedup.NewID("t", "", m.ID)
+			key, err := dedup.NewID("t", ScopeOf(group, orders), m.ID)
 			if err != nil {
 				return err
 			}

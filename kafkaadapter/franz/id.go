@@ -105,7 +105,7 @@ func lastHeader(r *kgo.Record, name string) string {
 }
 
 // idOf finds the id of a message, or what is wrong with it.
-func (c *Config) idOf(r *kgo.Record, topic [16]byte) (id string, err error) {
+func (c *Config) idOf(r *kgo.Record, topic [16]byte, scope *letter.TopicScope) (id string, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("franz: Config.ID panicked: %v", v)
@@ -113,6 +113,9 @@ func (c *Config) idOf(r *kgo.Record, topic [16]byte) (id string, err error) {
 	}()
 	id, ok := c.ID(r)
 	if ok {
+		return id, nil
+	}
+	if id, ok = scope.Fallback(headersOf(r)); ok {
 		return id, nil
 	}
 	if hook := c.Observer.MissingID; hook != nil {

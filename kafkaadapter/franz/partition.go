@@ -13,7 +13,7 @@ import (
 // partitionConfig is what the configuration means to a partition.
 func partitionConfig(c Config, retry backoff.Policy) *partition.Config {
 	out := &partition.Config{
-		Deduper: c.Deduper, Scope: c.Scope, Fingerprint: c.Fingerprint,
+		Deduper: c.Deduper, Fingerprint: c.Fingerprint,
 		Workers: c.Workers, Order: laneOrder(c.Order), BatchMax: c.BatchMax, ClaimAhead: c.ClaimAhead,
 		HighWater: c.HighWater, LowWater: c.LowWater, Drain: c.Drain, Timeout: c.Timeout, Retry: retry, Logger: c.Logger,
 		MaxAttempts: c.MaxAttempts, BusyTimeout: c.BusyTimeout, TakeOver: c.TakeOverOlderGeneration,

@@ -14,6 +14,8 @@ var (
 	ErrNoLetter = letter.ErrNoLetter
 	// ErrSettled: the message of a dead letter has been processed since.
 	ErrSettled = letter.ErrSettled
+	// ErrNoRecord: the store knows nothing of the message of a dead letter.
+	ErrNoRecord = letter.ErrNoRecord
 )
 
 // Replayed takes the id that a dead letter had from the header of a message that was sent
@@ -26,23 +28,46 @@ func Replayed() IDFunc {
 	return func(r *kgo.Record) (string, bool) { return letter.Replayed(headersOf(r), r.Topic) }
 }
 
+// ReplayOption changes what [Replay] does with one letter.
+type ReplayOption func(*replaying)
+
+type replaying struct{ unrecorded bool }
+
+// Unrecorded has [Replay] take a letter although the store knows nothing of its message: when
+// its record was given up after Deduper's Hold, or was freed by a run that died before it had
+// sent the message. It is for whoever has made sure that the store and the namespace are the
+// consumer's, and that the letter is younger than the window: otherwise the message may have
+// succeeded, and its effect happens again.
+func Unrecorded() ReplayOption { return func(r *replaying) { r.unrecorded = true } }
+
 // Replay prepares a dead letter for another run. It makes the key claimable again, which
 // is on record as failed, and returns the message to send back to its topic: with its key,
 // its value, its headers, and its id. Send it with acks of all replicas, and commit the
-// letter's offset after that. d and scope are those of the consumer. Letters that package
-// kafkaadapter has sent are the same.
+// letter's offset after that. Letters that package kafkaadapter has sent are the same. d is the consumer's; the scope of the key
+// is in the letter's HeaderScope, so whoever can write to the dead-letter topic can have a
+// failed key of d's namespace tried again.
 //
 // Nothing is changed, and the error is [ErrSettled], when the message has succeeded since:
-// letters that came twice, or are replayed again, do no harm. It is [ErrNoLetter] for what
+// letters that came twice, or are replayed again, do no harm. It is [ErrNoRecord] when the
+// store knows nothing of the message, unless [Unrecorded] is given: then it may have succeeded
+// and been forgotten, or d is not the consumer's. It is [ErrNoLetter] for what
 // has no position or no value to send back, [dedup.ErrUncertain] when somebody has to find
 // out first whether the effect has happened, and that of [dedup.Deduper.Forget], such as
 // [dedup.ErrInFlight], when the key could not be freed. Only one may replay a topic at a
 // time: a second one could free a key that has just succeeded.
-func Replay(ctx context.Context, d *dedup.Deduper, scope string, r *kgo.Record) (*kgo.Record, error) {
+//
+// The message goes back to the topic in which it lay, so nothing has to be believed of its
+// headers there but its id, see [Replayed]. Other groups that read the topic find it on
+// their own records.
+func Replay(ctx context.Context, d *dedup.Deduper, r *kgo.Record, opts ...ReplayOption) (*kgo.Record, error) {
+	var how replaying
+	for _, o := range opts {
+		o(&how)
+	}
 	if r == nil {
 		return nil, &dedup.InputError{Field: "Record", Reason: "is nil"}
 	}
-	topic, err := letter.Open(ctx, d, scope, headersOf(r))
+	topic, err := letter.Open(ctx, d, headersOf(r), how.unrecorded)
 	if err != nil {
 		return nil, err
 	}

@@ -147,7 +147,7 @@ func (r *rig) committing(partition int32, offset int64, epoch int32) {
 }
 
 func (r *rig) stateOf(id string) dedup.State {
-	key, err := dedup.NewID("t", "", id)
+	key, err := dedup.NewID("t", ScopeOf(group, orders), id)
 	if err != nil {
 		return dedup.StateAbsent
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
 
 // ShareConfig configures a [Share].
@@ -23,12 +24,14 @@ type ShareConfig struct {
 	// a copy of the record, of which kgo's methods for share groups know nothing. Required.
 	Handler Handler
 
-	// ID, Scope and Fingerprint are those of [Config]. There are no Positions: kgo does not
+	// ID, Scope, TopicName, RetryTopics and Fingerprint are those of [Config]. There are no Positions: kgo does not
 	// tell the topic's UUID with what a share group fetches, and without it the messages of
 	// a topic that was made anew would be taken for those of the old one. A message without
 	// an id cannot be processed (ErrNoID).
 	ID          IDFunc
 	Scope       string
+	TopicName   func(topic string) string
+	RetryTopics []string
 	Fingerprint bool
 
 	// Label is that of [Config]. Default nil: none.
@@ -113,6 +116,7 @@ type Share struct {
 	cfg     ShareConfig
 	ids     Config // its ID and Observer
 	retry   backoff.Policy
+	others  partition.Others
 	running atomic.Bool
 }
 
@@ -175,6 +179,8 @@ func (c *ShareConfig) check() error {
 		return bad("Handler", "is nil")
 	case scope != nil:
 		return bad("Scope", "cannot be used: %v", scope)
+	case slices.Contains(c.RetryTopics, ""):
+		return bad("RetryTopics", "has an empty name")
 	case c.Deliveries == 1:
 		return bad("Deliveries", "is 1: the first failure would be a loss; 2 is the least")
 	case c.BatchMax > maxBatch:

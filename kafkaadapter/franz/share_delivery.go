@@ -27,6 +27,8 @@ type delivery struct {
 	answer chan answer
 	over   bool // it is acknowledged
 
+	elsewhere bool // its first topic is another one, so its record may be from there
+
 	labelled bool // Config.Label was asked
 }
 
@@ -45,12 +47,11 @@ func (s *shareSession) deliver(r *kgo.Record) *delivery {
 	if hook := s.cfg.Observer.Delivered; hook != nil {
 		hook(&seen)
 	}
-	id, bad := s.ids.idOf(&seen, [16]byte{}) // no Positions: kgo does not tell the topic's UUID here
 	now := time.Now()
-	return &delivery{
-		s: s, rec: r, msg: Message{Record: &seen, ID: id}, bad: bad, answer: make(chan answer, 1),
-		began: now, lock: r.AcquisitionDeadline().Sub(now),
-	}
+	d := &delivery{s: s, rec: r, answer: make(chan answer, 1), began: now, lock: r.AcquisitionDeadline().Sub(now)}
+	found := s.ids.message(&d.msg, &seen, [16]byte{}, s.scope(r.Topic)) // no Positions: kgo does not tell the topic's UUID here
+	d.bad, d.elsewhere = found.Bad, found.Elsewhere
+	return d
 }
 
 // live takes a message to its acknowledgement.
@@ -129,7 +130,7 @@ func (d *delivery) ask() (*dedup.Claim, error) {
 }
 
 func (d *delivery) request() dedup.Request {
-	r := dedup.Request{Key: d.msg.ID, Scope: d.s.cfg.Scope, Origin: d.origin(), LikelyDuplicate: d.rec.DeliveryCount() > 1}
+	r := dedup.Request{Key: d.msg.ID, Scope: d.msg.Scope, Origin: d.origin(), LikelyDuplicate: d.rec.DeliveryCount() > 1}
 	if d.s.cfg.Fingerprint {
 		r.Fingerprint = dedup.FingerprintOf(d.msg.Value)
 	}
@@ -162,6 +163,9 @@ func (d *delivery) unparked(c *dedup.Claim) bool {
 }
 
 func (d *delivery) skip(c *dedup.Claim) error {
+	if c.Cause == OtherSource && !d.elsewhere {
+		d.s.others.Warn(d.s.cfg.Logger, d.msg.Topic, d.msg.Partition, d.msg.Offset, d.msg.Scope)
+	}
 	if hook := d.s.cfg.Observer.Skipped; hook != nil {
 		hook(&d.msg, c.Cause, c.Record.Age)
 	}

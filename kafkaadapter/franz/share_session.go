@@ -12,6 +12,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/letter"
 )
 
 const (
@@ -30,8 +31,9 @@ type shareSession struct {
 	*Share
 	client *kgo.Client
 	group  string
-	idle   time.Duration // after which kgo closes a connection, and the broker gives locks away
-	slots  chan struct{} // one for every handler that runs
+	idle   time.Duration                 // after which kgo closes a connection, and the broker gives locks away
+	scopes map[string]*letter.TopicScope // of topics; used by the goroutine that polls
+	slots  chan struct{}                 // one for every handler that runs
 	asks   *flow.Gather[*delivery]
 	ends   *flow.Gather[ending]
 
@@ -46,7 +48,7 @@ type shareSession struct {
 }
 
 func (s *Share) open(ctx context.Context, opts []kgo.Opt) (*shareSession, error) {
-	n := &shareSession{Share: s, slots: make(chan struct{}, s.cfg.Workers), base: context.WithoutCancel(ctx)}
+	n := &shareSession{Share: s, scopes: make(map[string]*letter.TopicScope), slots: make(chan struct{}, s.cfg.Workers), base: context.WithoutCancel(ctx)}
 	n.asks = flow.NewGather(s.cfg.BatchMax, shareSenders, n.claim)
 	n.ends = flow.NewGather(s.cfg.BatchMax, shareSenders, n.end)
 	if err := kgo.ValidateOpts(opts...); err != nil {
@@ -154,6 +156,16 @@ func (s *shareSession) take(fetches kgo.Fetches) (ds []*delivery, err error) {
 		}
 	}
 	return ds, err
+}
+
+// scope is that of a topic's messages.
+func (s *shareSession) scope(topic string) *letter.TopicScope {
+	known := s.scopes[topic]
+	if known == nil {
+		t := s.cfg.scopes(s.group).Topic(topic)
+		known, s.scopes[topic] = &t, &t
+	}
+	return known
 }
 
 // work takes deliveries to their ends. When it returns each has been acknowledged: the next

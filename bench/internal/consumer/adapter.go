@@ -36,7 +36,7 @@ func claimed(ctx context.Context, j job, kind redisadapter.Layout, handle kafkaa
 	if err != nil {
 		return nil, err
 	}
-	return startAdapter(ctx, j, kafkaadapter.Config{Deduper: d, Handler: handle}, shut)
+	return startAdapter(ctx, j, kafkaadapter.Config{Deduper: d, Group: j.group, Handler: handle}, shut)
 }
 
 // unclaimed is kafkaadapter without a store: order, watermark and commit alone.

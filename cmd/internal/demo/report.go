@@ -68,6 +68,7 @@ var lines = []line{
 	cause(dedup.BrokerRedelivery, "  broker redelivery"),
 	cause(dedup.Late, "  late"),
 	cause(dedup.KeyReuse, "  key reuse"),
+	cause("other_source", "  another topic or group"),
 	{"given back or died with a worker", number(column.unfinished), true},
 	{"waited for another worker's lease", number(func(c column) int { return c.waited }), true},
 	{"leases lost by a live worker", number(func(c column) int { return c.lostLeases }), true},

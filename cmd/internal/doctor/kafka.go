@@ -379,7 +379,7 @@ func (c *cluster) atWindow() (found []Finding, err error) {
 		}
 		if e.Retention != 0 {
 			found = append(found, c.finding(warning, "window_below_retention",
-				"what comes again after the window (offsets reset, a group of another name, a replay) is taken for new, and its effect runs twice",
+				"what comes again after the window (offsets reset, a replay) is taken for new, and its effect runs twice",
 				"a window above retention.ms, or retention.ms below the window; or never read from further back than the window",
 				"topic %q keeps messages %s, and their records are kept for %v", e.Topic, keeps, e.Window))
 		}

@@ -30,12 +30,13 @@ const (
 type letter struct {
 	*sarama.ConsumerMessage
 	id     string
+	scope  string // of its key
 	record string // state of its key
 }
 
 func newLetter(m *sarama.ConsumerMessage) *letter {
 	l := &letter{ConsumerMessage: m, record: "none"}
-	l.id = l.header(kafkaadapter.HeaderID)
+	l.id, l.scope = l.header(kafkaadapter.HeaderID), l.header(kafkaadapter.HeaderScope)
 	return l
 }
 
@@ -46,9 +47,9 @@ func (l *letter) header(name string) string {
 
 // line is what is printed: everything foreign is quoted.
 func (l *letter) line(f fate, reason error) string {
-	s := fmt.Sprintf("%-8s id=%q from=%q letter=%s/%d@%d attempts=%q record=%s error=%q", f, l.id,
+	s := fmt.Sprintf("%-8s id=%q from=%q letter=%s/%d@%d scope=%q attempts=%q record=%s error=%q", f, l.id,
 		l.header(kafkaadapter.HeaderTopic)+"/"+l.header(kafkaadapter.HeaderPartition)+"@"+l.header(kafkaadapter.HeaderOffset),
-		l.Topic, l.Partition, l.Offset, l.header(kafkaadapter.HeaderAttempts), l.record, l.header(kafkaadapter.HeaderError))
+		l.Topic, l.Partition, l.Offset, l.scope, l.header(kafkaadapter.HeaderAttempts), l.record, l.header(kafkaadapter.HeaderError))
 	if reason != nil {
 		s += fmt.Sprintf(" reason=%q", reason)
 	}
@@ -97,26 +98,33 @@ func (r *run) prepare(ctx context.Context, l *letter) (*sarama.ProducerMessage, 
 	if err := r.lookUp(ctx, l); err != nil {
 		return nil, err
 	}
-	return kafkaadapter.Replay(ctx, r.store.dedup, r.options.Scope, l.ConsumerMessage)
+	return kafkaadapter.Replay(ctx, r.store.dedup, l.ConsumerMessage, kafkaadapter.Unrecorded()) // lookUp has been asked
 }
 
 // lookUp leaves a letter of which nobody can say whether its message has been processed
-// since. A success comes after the letter, and is on record for the window.
+// since. A success comes after the letter, and is on record for the window. Without a record
+// this may also be another store or namespace than the consumer's, where all letters look so.
 func (r *run) lookUp(ctx context.Context, l *letter) error {
 	if l.id == "" {
 		return nil
 	}
-	rec, err := r.store.dedup.Lookup(ctx, l.id, dedup.WithScope(r.options.Scope))
+	rec, err := r.store.dedup.Lookup(ctx, l.id, dedup.WithScope(l.scope))
 	if err != nil {
 		return err
 	}
+	l.record = rec.State.String()
 	if rec.State != dedup.StateAbsent {
-		l.record = rec.State.String()
 		return nil
 	}
-	if age := time.Since(l.Timestamp); age >= r.options.Window && !r.options.Expired {
+	l.record = "none"
+	age := time.Since(l.Timestamp)
+	switch old := age >= r.options.Window; {
+	case old && !r.options.Expired:
 		return leave{fmt.Errorf("it is %v old, more than the window, and has no record: it may have been replayed before, "+
 			"and have succeeded; -expired sends it", age.Round(time.Second))}
+	case !old && !r.options.Unrecorded:
+		return leave{fmt.Errorf("no record was found under its id and scope %q: its attempts were given up longer than the consumer's Hold ago, "+
+			"an earlier run ended before it was sent, or -redis, -prefix and -namespace are not the consumer's; if they are, -unrecorded sends it", l.scope)}
 	}
 	return nil
 }

@@ -28,9 +28,9 @@ type Options struct {
 	RedisCluster bool
 	// RedisPassword replaces that of the URL, unless it is empty.
 	RedisPassword string
-	// Namespace, Scope and Window are those of the consumer.
-	Namespace, Scope string
-	Window           time.Duration
+	// Namespace and Window are those of the consumer.
+	Namespace string
+	Window    time.Duration
 	// Store has the options of the consumer's store.
 	Store redisadapter.Options
 
@@ -41,6 +41,8 @@ type Options struct {
 	// IDs and Error select letters: by their message's id, and by a part of the reason.
 	IDs   []string
 	Error string
+	// Unrecorded sends letters too of which nothing is on record.
+	Unrecorded bool
 	// Expired sends letters too that may have been processed longer than Window ago.
 	Expired bool
 }
@@ -60,9 +62,10 @@ in flight, which is none, or which a flag leaves out stays where it is for anoth
 group's offset stays at the first of them, and its metadata names the ones behind that are
 done. Prints a line per letter, and on a terminal how far it is.
 
--namespace, -scope, -prefix, -window and the layout must be those of the consumer; with
-others its records are not found, and what has succeeded since would run again. "record=none"
-in most lines is a sign of that; look at it first with -n. The Redis user needs the keys
+-namespace, -prefix, -window and the layout must be those of the consumer; the scope of a key
+is in its letter. A letter without a record is left: with another store or namespace no record
+is found, and what has succeeded since would run again. "record=none" in most lines is a sign
+of that; look at it first with -n. -unrecorded and -expired send such letters. The Redis user needs the keys
 ow-lease:* beside the consumer's, for the lease that keeps a second run away.
 
 Exit code: 0 all selected letters were sent or had been processed; 1 some are left where
@@ -106,7 +109,6 @@ func (o *Options) redisFlags(f *flag.FlagSet, r *raw) {
 	f.BoolVar(&o.RedisCluster, "redis-cluster", false, "the URL is of a Cluster; more nodes as ?addr=host:port&addr=...")
 	f.StringVar(&r.redisPasswordEnv, "redis-password-env", "", "`variable` of the environment that holds the password")
 	f.StringVar(&o.Namespace, "namespace", "", "`namespace` of the consumer's Deduper")
-	f.StringVar(&o.Scope, "scope", "", "`scope` of the consumer")
 	f.DurationVar(&o.Window, "window", 0, "window of the consumer's Deduper")
 	f.StringVar(&o.Store.Prefix, "prefix", redisadapter.DefaultPrefix, "`prefix` of the consumer's keys in Redis")
 	f.StringVar(&r.layout, "layout", "rich", "`layout` of the consumer's keys: rich, seen-only, compact or mixed")
@@ -125,6 +127,8 @@ func (o *Options) letterFlags(f *flag.FlagSet) {
 		return nil
 	})
 	f.StringVar(&o.Error, "error", "", "send the letters alone whose error contains this `text`")
+	f.BoolVar(&o.Unrecorded, "unrecorded", false, "send letters, too, that are younger than the window and have no record: right where their\n"+
+		"records were given up, wrong where the store or the namespace is not the consumer's")
 	f.BoolVar(&o.Expired, "expired", false, "send letters, too, that are older than the window and have no record: one that was\n"+
 		"replayed before, and succeeded, has its effect again")
 }

@@ -27,6 +27,9 @@ const (
 	window = time.Hour
 )
 
+// scoped is where the consumer has its records.
+var scoped = dedup.WithScope(kafkaadapter.ScopeOf("consumer", orders))
+
 var errBroken = errors.New("cannot be charged")
 
 // rig is a broker, a Redis, and the consumer's Deduper.
@@ -114,7 +117,7 @@ func (r *rig) letters(n int) {
 // fail records an id as failed for good.
 func (r *rig) fail(id string) {
 	r.t.Helper()
-	_, err := dedup.Do(r.t.Context(), r.dedup, id, func(context.Context) (struct{}, error) { return struct{}{}, dedup.Permanent(errBroken) })
+	_, err := dedup.Do(r.t.Context(), r.dedup, id, func(context.Context) (struct{}, error) { return struct{}{}, dedup.Permanent(errBroken) }, scoped)
 	if !dedup.IsPermanent(err) {
 		r.t.Fatal(err)
 	}
@@ -123,7 +126,7 @@ func (r *rig) fail(id string) {
 // letter parks a message.
 func (r *rig) letter(id string, reason error) {
 	r.t.Helper()
-	m := &kafkaadapter.Message{ID: id, Attempt: 3, ConsumerMessage: &sarama.ConsumerMessage{
+	m := &kafkaadapter.Message{ID: id, Scope: kafkaadapter.ScopeOf("consumer", orders), Attempt: 3, ConsumerMessage: &sarama.ConsumerMessage{
 		Topic: orders, Offset: 7, Key: []byte(id), Value: []byte("value of " + id), Timestamp: time.Now(),
 	}}
 	if err := r.park(r.t.Context(), m, reason); err != nil {
@@ -233,7 +236,7 @@ func (r *rig) consume(broken bool) *consumer {
 	r.t.Helper()
 	c := &consumer{broken: broken, effects: map[string]int{}}
 	a, err := kafkaadapter.New(kafkaadapter.Config{
-		Deduper: r.dedup, Park: r.park, Handler: c.handle, CommitEvery: 20 * time.Millisecond, Drain: time.Second,
+		Deduper: r.dedup, Group: "consumer", Park: r.park, Handler: c.handle, CommitEvery: 20 * time.Millisecond, Drain: time.Second,
 	})
 	if err != nil {
 		r.t.Fatal(err)

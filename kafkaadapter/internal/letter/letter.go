@@ -17,14 +17,16 @@ import (
 
 // The headers of a letter. The adapters say what they mean.
 const (
-	ID        = own + "id"
-	Topic     = own + "topic"
-	Partition = own + "partition"
-	Offset    = own + "offset"
-	Timestamp = own + "timestamp"
-	Attempts  = own + "attempts"
-	Error     = own + "error"
-	TooLarge  = own + "value-too-large"
+	ID         = own + "id"
+	Scope      = own + "scope"
+	FirstTopic = own + "first-topic"
+	Topic      = own + "topic"
+	Partition  = own + "partition"
+	Offset     = own + "offset"
+	Timestamp  = own + "timestamp"
+	Attempts   = own + "attempts"
+	Error      = own + "error"
+	TooLarge   = own + "value-too-large"
 
 	own      = "onceward-"
 	maxError = 1 << 10
@@ -35,6 +37,8 @@ var (
 	ErrNoLetter = errors.New("kafkaadapter: message is no dead letter")
 	// ErrSettled: the message of a dead letter has been processed since.
 	ErrSettled = errors.New("kafkaadapter: the message of the dead letter has been processed since")
+	// ErrNoRecord: nothing is on record of the message of a dead letter.
+	ErrNoRecord = errors.New("kafkaadapter: the store has no record of the message of the dead letter")
 )
 
 // Header of a letter.
@@ -43,6 +47,7 @@ type Header struct{ Key, Value string }
 // Letter is what the headers say of a message.
 type Letter struct {
 	ID        string
+	Scoped    Scoped
 	Topic     string
 	Partition int32
 	Offset    int64
@@ -53,9 +58,15 @@ type Letter struct {
 
 // Headers are those that a letter has beside its message's own.
 func (l Letter) Headers() []Header {
-	headers := make([]Header, 0, 8)
+	headers := make([]Header, 0, 10)
 	if msgid.IsKey(l.ID) { // another one may have any size, and was not claimed
 		headers = append(headers, Header{ID, l.ID})
+	}
+	if l.Scoped.Scope != "" {
+		headers = append(headers, Header{Scope, l.Scoped.Scope})
+	}
+	if l.Scoped.First != "" {
+		headers = append(headers, Header{FirstTopic, l.Scoped.First})
 	}
 	return append(headers,
 		Header{Topic, l.Topic},
@@ -89,35 +100,45 @@ func Replayed(h msgid.Headers, topic string) (string, bool) {
 	return id, id != "" && h(Topic) == topic
 }
 
-// Open makes the key of a letter claimable again, and returns the topic it goes back to.
-func Open(ctx context.Context, d *dedup.Deduper, scope string, h msgid.Headers) (topic string, err error) {
+// Open makes the key of a letter claimable again, and returns the topic it goes back to. The
+// scope of the key is that of the letter. Unrecorded lets a letter go of whose message nothing
+// is on record.
+func Open(ctx context.Context, d *dedup.Deduper, h msgid.Headers, unrecorded bool) (topic string, err error) {
 	topic = h(Topic)
 	switch {
 	case topic == "":
 		return "", fmt.Errorf("%w: it has no header %q", ErrNoLetter, Topic)
 	case h(TooLarge) != "":
-		return "", fmt.Errorf("%w: it was too large, with a value of %s bytes, and lies at %s/%s@%s", ErrNoLetter,
-			h(TooLarge), topic, h(Partition), h(Offset))
+		return "", tooLarge(h)
 	}
 	if id := h(ID); id != "" {
 		attempts, _ := strconv.Atoi(h(Attempts)) // 0 where it is none
-		if err := free(ctx, d, scope, id, attempts); err != nil {
+		if err := free(ctx, d, h(Scope), id, attempts, unrecorded); err != nil {
 			return "", err
 		}
 	}
 	return topic, nil
 }
 
+func tooLarge(h msgid.Headers) error {
+	return fmt.Errorf("%w: it was too large, with a value of %s bytes, and lies at %s/%s@%s", ErrNoLetter,
+		h(TooLarge), h(Topic), h(Partition), h(Offset))
+}
+
 // free forgets a key that has not succeeded, given up after so many attempts. One with fewer
 // of them is on its way again, after an earlier replay: it is claimable, and to forget it
 // could meet the success that it has in the meantime.
-func free(ctx context.Context, d *dedup.Deduper, scope, id string, attempts int) error {
+func free(ctx context.Context, d *dedup.Deduper, scope, id string, attempts int, unrecorded bool) error {
 	rec, err := d.Lookup(ctx, id, dedup.WithScope(scope))
 	switch {
 	case err != nil:
 		return err
 	case rec.State == dedup.StateSucceeded:
 		return ErrSettled
+	case rec.State == dedup.StateAbsent && !unrecorded:
+		// It may have succeeded and been forgotten, or this is not the consumer's store or
+		// namespace: nobody can tell whether its effect would happen again.
+		return fmt.Errorf("%w: id %q, scope %q", ErrNoRecord, id, scope)
 	case rec.State == dedup.StateAbsent, rec.State == dedup.StateReleased && rec.Attempt < attempts:
 		return nil
 	case rec.State == dedup.StateUncertain:

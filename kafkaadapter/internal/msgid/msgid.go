@@ -45,6 +45,12 @@ func IsKey(id string) bool {
 	return err == nil
 }
 
+// IsScope reports whether a Deduper takes the scope.
+func IsScope(scope string) bool {
+	_, err := dedup.NewID("n", scope, "k")
+	return err == nil
+}
+
 // Position is the id of a message that is known by where it lies.
 func Position(topicID string, partition int32, offset int64, at time.Time) string {
 	b := make([]byte, 0, 96)

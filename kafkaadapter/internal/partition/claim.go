@@ -159,7 +159,7 @@ func (p *Partition) sortBatch(batch []*item, start bool) {
 func (p *Partition) request(it *item) dedup.Request {
 	it.under = p.handlers()
 	r := dedup.Request{
-		Key: it.msg.ID, Scope: p.cfg.Scope, Origin: p.origin(it), TakeOverOlderGeneration: p.takesOver(it),
+		Key: it.msg.ID, Scope: it.msg.Scope, Origin: p.origin(it), TakeOverOlderGeneration: p.takesOver(it),
 		FirstOnly: p.unknown(it), Label: p.cfg.label(&it.msg),
 	}
 	if p.cfg.Fingerprint {
@@ -186,6 +186,9 @@ func (p *Partition) adopt(it *item, c *dedup.Claim) {
 
 // skip finishes the duplicate of something done.
 func (p *Partition) skip(it *item, c *dedup.Claim) {
+	if c.Cause == OtherSource && !it.msg.Elsewhere {
+		p.cfg.others.Warn(p.cfg.Logger, p.at.Topic, p.at.Partition, it.msg.Offset, it.msg.Scope)
+	}
 	if hook := p.cfg.Hooks.Skipped; hook != nil {
 		hook(&it.msg, c)
 	}

@@ -24,8 +24,10 @@ type Message struct {
 	Key []byte
 	// Value is what a fingerprint is made of.
 	Value []byte
-	// ID of the message.
-	ID string
+	// ID of the message, and Scope of its key.
+	ID, Scope string
+	// Elsewhere: its first topic is not the one that it lies in, so its record may be from there.
+	Elsewhere bool
 	// Bad is why the message must not run at all.
 	Bad error
 	// Attempt counts the claims of the ID, or the runs in this process where nothing is
@@ -42,7 +44,6 @@ type Message struct {
 // put every default in; the doc comments of its own Config say what the settings mean.
 type Config struct {
 	Deduper     *dedup.Deduper // nil in the Unclaimed composition
-	Scope       string
 	Fingerprint bool
 	Workers     int
 	Order       flow.Order
@@ -78,6 +79,7 @@ type Config struct {
 
 	abandoned abandoned
 	suspects  suspects
+	others    Others
 }
 
 // unclaimed: the handler records the message itself.

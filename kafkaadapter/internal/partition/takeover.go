@@ -9,8 +9,13 @@ import "sync"
 type abandoned struct {
 	mu    sync.Mutex
 	items map[*item]struct{}
-	ids   map[string]int
+	ids   map[messageKey]int
 }
+
+// messageKey is the key of a message: two topics may have the same ids.
+type messageKey struct{ scope, id string }
+
+func keyOf(m *Message) messageKey { return messageKey{m.Scope, m.ID} }
 
 // add notes a message that may still be at work.
 func (a *abandoned) add(it *item) {
@@ -20,10 +25,10 @@ func (a *abandoned) add(it *item) {
 		return
 	}
 	if a.items == nil {
-		a.items, a.ids = make(map[*item]struct{}), make(map[string]int)
+		a.items, a.ids = make(map[*item]struct{}), make(map[messageKey]int)
 	}
 	a.items[it] = struct{}{}
-	a.ids[it.msg.ID]++
+	a.ids[keyOf(&it.msg)]++
 }
 
 // remove forgets a message whose claim has ended; it.over is set.
@@ -34,18 +39,18 @@ func (a *abandoned) remove(it *item) {
 		return
 	}
 	delete(a.items, it)
-	if a.ids[it.msg.ID]--; a.ids[it.msg.ID] == 0 {
-		delete(a.ids, it.msg.ID)
+	if a.ids[keyOf(&it.msg)]--; a.ids[keyOf(&it.msg)] == 0 {
+		delete(a.ids, keyOf(&it.msg))
 	}
 }
 
-func (a *abandoned) has(id string) bool {
+func (a *abandoned) has(key messageKey) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.ids[id] > 0
+	return a.ids[key] > 0
 }
 
 // takesOver reports whether the message may be taken over from an older generation.
 func (p *Partition) takesOver(it *item) bool {
-	return p.cfg.TakeOver && !p.cfg.abandoned.has(it.msg.ID)
+	return p.cfg.TakeOver && !p.cfg.abandoned.has(keyOf(&it.msg))
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -22,7 +23,10 @@ type Settings struct {
 	RangeHandler             bool // likewise
 	Own, Partitioner         bool // likewise
 	Fingerprint              bool
-	Scope                    string
+	Scope, Group             string // GroupKnown: the client tells it later
+	GroupKnown               bool
+	TopicName                bool // set
+	RetryTopics              []string
 	Order, Orders            uint8 // chosen, and how many there are
 	Workers, BatchMax        *int
 	ClaimAhead               *int
@@ -127,10 +131,18 @@ func (s *Settings) checkRest(scope string) error {
 		return s.Bad("Order", "is %d; ByKey, ByPartition and Unordered are known", s.Order)
 	case scope != "":
 		return s.Bad("Scope", "%s", scope)
+	case slices.Contains(s.RetryTopics, ""):
+		return s.Bad("RetryTopics", "has an empty name")
+	case s.Own && s.TopicName:
+		return s.Bad("TopicName", "is set together with Own: a record lies with the partition that made it, and is not found from another topic")
+	case s.Own && len(s.RetryTopics) > 0:
+		return s.Bad("RetryTopics", "is set together with Own: a record lies with the partition that made it, and is not found from another topic")
 	case *s.LowWater >= *s.HighWater:
 		return s.Bad("LowWater", "is %d, not below HighWater (%d)", *s.LowWater, *s.HighWater)
 	case *s.RetryBase > *s.RetryMax:
 		return s.Bad("RetryBase", "is %v, above RetryMax (%v)", *s.RetryBase, *s.RetryMax)
+	case s.Scope == "" && s.Group == "" && !s.GroupKnown && !s.Unclaimed:
+		return s.Bad("Group", "is empty, and so is Scope: keys are scoped by the group, so that two groups have an effect each")
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func Found(outcome dedup.Outcome, cause dedup.Cause, age time.Duration) []attrib
 
 func causeName(c dedup.Cause) string {
 	switch c {
-	case dedup.BrokerRedelivery, dedup.RebalanceReplay, dedup.ProducerRetry, dedup.KeyReuse, dedup.Late:
+	case dedup.BrokerRedelivery, dedup.RebalanceReplay, dedup.ProducerRetry, dedup.KeyReuse, dedup.Late, "other_source":
 		return string(c)
 	}
 	return "other"

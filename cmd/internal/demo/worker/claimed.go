@@ -51,7 +51,7 @@ func (w *worker) runClaimed(ctx context.Context) error {
 // claimed has the effect of a message that is claimed. The adapter records it when it
 // returns nil, and the Deduper tells the gate when the record is confirmed.
 func (w *worker) claimed(ctx context.Context, m *kafkaadapter.Message) error {
-	id, err := dedup.NewID(w.cfg.Namespace, "", m.ID)
+	id, err := dedup.NewID(w.cfg.Namespace, m.Scope, m.ID)
 	if err != nil {
 		return dedup.Permanent(err)
 	}

@@ -98,6 +98,7 @@ func (w *worker) obey(lines *bufio.Reader, cancel context.CancelFunc) {
 func (w *worker) adapterConfig(h kafkaadapter.Handler) kafkaadapter.Config {
 	return kafkaadapter.Config{
 		Handler: h,
+		Group:   w.cfg.Group,
 		Workers: 4,
 		// What is taken in is claimed, and renewed three times per lease: with the demo's
 		// short lease and the embedded Redis that has to be little.

@@ -1,0 +1,335 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/franz"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// scopeRun is Apache Kafka and Redis, with topics of its own, and consumers that say nothing
+// of scopes.
+type scopeRun struct {
+	t        *testing.T
+	brokers  []string
+	dedup    *dedup.Deduper
+	producer sarama.SyncProducer
+	name     string
+	sent     map[string]int64 // to each topic
+
+	mu      sync.Mutex
+	effects map[string]int    // by group, topic and id
+	keys    map[string]string // DownstreamKey by group and id
+	causes  map[dedup.Cause]int
+}
+
+func newScopeRun(t *testing.T, topics ...string) *scopeRun {
+	t.Helper()
+	r := &scopeRun{
+		t: t, brokers: servertest.Kafka(t), name: servertest.Prefix(t), sent: map[string]int64{},
+		effects: map[string]int{}, keys: map[string]string{}, causes: map[dedup.Cause]int{},
+	}
+	client := redis.NewClient(&redis.Options{Addr: servertest.Redis(t), ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: r.name, OnFinding: func(redisadapter.Finding) {}})
+	require.NoError(t, err)
+	r.dedup, err = dedup.New(store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: 10 * time.Second, Observer: dedup.Observer{
+		Claimed: func(e dedup.Event) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if e.Outcome == dedup.Duplicate {
+				r.causes[e.Cause]++
+			}
+		},
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = r.dedup.Close(context.Background()) })
+	for _, topic := range topics {
+		createTopic(t, r.brokers, r.topic(topic), 1, 1)
+	}
+	r.producer, err = sarama.NewSyncProducer(r.brokers, clientConfig())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = r.producer.Close() })
+	return r
+}
+
+func (r *scopeRun) topic(name string) string { return r.name + "-" + name }
+
+// send produces the ids m0, m1, ... to a topic.
+func (r *scopeRun) send(topic string, n int, headers ...sarama.RecordHeader) {
+	r.t.Helper()
+	for i := range n {
+		id := sarama.RecordHeader{Key: []byte("message-id"), Value: fmt.Append(nil, "m", i)}
+		_, _, err := r.producer.SendMessage(&sarama.ProducerMessage{
+			Topic: r.topic(topic), Value: sarama.StringEncoder(topic), Headers: append([]sarama.RecordHeader{id}, headers...),
+		})
+		require.NoError(r.t, err)
+		r.sent[topic]++
+	}
+}
+
+// scopeConsumer is what a test says of a consumer, whatever its client.
+type scopeConsumer struct {
+	group     string
+	topics    []string
+	fails     bool
+	attempts  int
+	park      string // where letters go; empty: nowhere
+	retry     string
+	topicName func(string) string
+}
+
+var errScope = errors.New("cannot be done now")
+
+func (r *scopeRun) handle(ctx context.Context, c *scopeConsumer, topic, id string) error {
+	attempt, _ := dedup.FromContext(ctx)
+	key, of := attempt.DownstreamKey("charge"), c.group+" "+id
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.keys[of] == "" {
+		r.keys[of] = key
+	} else if r.keys[of] != key && topic != "" {
+		r.keys[of] += " " + key // seen by the test
+	}
+	if c.fails {
+		return errScope
+	}
+	r.effects[c.group+" "+strings.TrimPrefix(topic, r.name+"-")+" "+id]++
+	return nil
+}
+
+// consume runs a consumer until everything that was sent to its topics is committed.
+func (r *scopeRun) consume(client string, c scopeConsumer) {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(r.t.Context())
+	ended := make(chan error, 1)
+	topics := make([]string, len(c.topics))
+	for i, name := range c.topics {
+		topics[i] = r.topic(name)
+	}
+	group := r.topic(c.group)
+	run := r.sarama
+	if client == "franz" {
+		run = r.franz
+	}
+	go func() { ended <- run(ctx, &c, group, topics) }()
+	admin, err := sarama.NewClusterAdmin(r.brokers, clientConfig())
+	require.NoError(r.t, err)
+	defer func() { _ = admin.Close() }()
+	eventually(r.t, 60*time.Second, func() (bool, string) {
+		select {
+		case err := <-ended:
+			ended <- err
+			return true, ""
+		default:
+		}
+		for i, name := range c.topics {
+			offsets, err := admin.ListConsumerGroupOffsets(group, map[string][]int32{topics[i]: {0}})
+			if err != nil {
+				return false, err.Error()
+			}
+			if block := offsets.GetBlock(topics[i], 0); r.sent[name] > 0 && (block == nil || block.Offset < r.sent[name]) {
+				return false, fmt.Sprintf("%s is committed to %+v of %d", name, block, r.sent[name])
+			}
+		}
+		return true, ""
+	})
+	cancel()
+	require.NoError(r.t, <-ended)
+}
+
+func (r *scopeRun) retryTopics(c *scopeConsumer) []string {
+	if c.retry == "" {
+		return nil
+	}
+	return []string{r.topic(c.retry)}
+}
+
+func (r *scopeRun) sarama(ctx context.Context, c *scopeConsumer, group string, topics []string) error {
+	cfg := kafkaadapter.Config{
+		Deduper: r.dedup, Group: group, TopicName: c.topicName, RetryTopics: r.retryTopics(c), MaxAttempts: c.attempts,
+		Handler:   func(ctx context.Context, m *kafkaadapter.Message) error { return r.handle(ctx, c, m.Topic, m.ID) },
+		RetryBase: 10 * time.Millisecond, RetryMax: 20 * time.Millisecond, CommitEvery: 20 * time.Millisecond, Drain: time.Second,
+	}
+	if c.park != "" {
+		park, err := kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
+			Producer: r.producer, Topic: func(*kafkaadapter.Message) string { return r.topic(c.park) },
+		})
+		if err != nil {
+			return err
+		}
+		cfg.Park = park
+	}
+	a, err := kafkaadapter.New(cfg)
+	if err != nil {
+		return err
+	}
+	members, err := sarama.NewConsumerGroup(r.brokers, group, clientConfig())
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.Run(ctx, members, topics), members.Close())
+}
+
+func (r *scopeRun) franz(ctx context.Context, c *scopeConsumer, group string, topics []string) error {
+	cfg := franz.Config{
+		Deduper: r.dedup, TopicName: c.topicName, RetryTopics: r.retryTopics(c), MaxAttempts: c.attempts,
+		Handler:   func(ctx context.Context, m *franz.Message) error { return r.handle(ctx, c, m.Topic, m.ID) },
+		RetryBase: 10 * time.Millisecond, RetryMax: 20 * time.Millisecond, CommitEvery: 20 * time.Millisecond, Drain: time.Second,
+	}
+	if c.park != "" {
+		producer, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.RecordDeliveryTimeout(10*time.Second), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		if err != nil {
+			return err
+		}
+		defer producer.Close()
+		cfg.Park, err = franz.DeadLetters(franz.DeadLetterConfig{Client: producer, Topic: func(*franz.Message) string { return r.topic(c.park) }})
+		if err != nil {
+			return err
+		}
+	}
+	consumer, err := franz.New(cfg)
+	if err != nil {
+		return err
+	}
+	return consumer.Run(ctx, kgo.SeedBrokers(r.brokers...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topics...), kgo.FetchMaxWait(100*time.Millisecond))
+}
+
+// wantKeys requires that each message has had one DownstreamKey, whatever way it came.
+func (r *scopeRun) wantKeys(n int) {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	assert.Len(r.t, r.keys, n)
+	for of, key := range r.keys {
+		assert.Len(r.t, strings.Fields(key), 1, of)
+	}
+}
+
+func eachClient(t *testing.T, f func(t *testing.T, client string)) {
+	t.Helper()
+	for _, client := range []string{"sarama", "franz"} {
+		t.Run(client, func(t *testing.T) { f(t, client) })
+	}
+}
+
+// Two topics count their ids for themselves, and each message has its effect: half of them were
+// skipped when the topic was not in the key.
+func TestTwoTopicsWithTheSameIDs(t *testing.T) {
+	eachClient(t, func(t *testing.T, client string) {
+		r := newScopeRun(t, "orders", "payments")
+		r.send("orders", 100)
+		r.send("payments", 100)
+		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders", "payments"}})
+		assert.Len(t, r.effects, 200)
+		assert.Zero(t, r.causes[kafkaadapter.OtherSource])
+	})
+}
+
+// Two groups in one namespace have an effect each: the second one had none.
+func TestTwoGroupsInOneNamespace(t *testing.T) {
+	eachClient(t, func(t *testing.T, client string) {
+		r := newScopeRun(t, "orders")
+		r.send("orders", 100)
+		for _, group := range []string{"billing", "mailer"} {
+			r.consume(client, scopeConsumer{group: group, topics: []string{"orders"}})
+		}
+		assert.Len(t, r.effects, 200)
+		for of, n := range maps.All(r.effects) {
+			assert.Equal(t, 1, n, of)
+		}
+	})
+}
+
+// A message that is tried again from a retry topic has the record and the DownstreamKey that it
+// had, and a copy that is left in its first topic is a duplicate.
+func TestRetriedMessageKeepsItsRecord(t *testing.T) {
+	eachClient(t, func(t *testing.T, client string) {
+		r := newScopeRun(t, "orders", "retry")
+		r.send("orders", 10)
+		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders"}, fails: true, attempts: 2, park: "retry"})
+		require.Empty(t, r.effects)
+		r.sent["retry"] = 10
+		r.consume(client, scopeConsumer{group: "billing", topics: []string{"retry"}, retry: "retry", attempts: 10})
+		assert.Len(t, r.effects, 10)
+		r.wantKeys(10)
+		r.send("orders", 10)
+		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders", "retry"}, retry: "retry"})
+		assert.Len(t, r.effects, 10)
+		assert.Equal(t, 10, r.causes[kafkaadapter.OtherSource], "%v", r.causes)
+	})
+}
+
+// A letter that is sent back has the record and the DownstreamKey that it had, and another group
+// that reads the topic finds it done.
+func TestReplayedMessageKeepsItsRecord(t *testing.T) {
+	eachClient(t, func(t *testing.T, client string) {
+		r := newScopeRun(t, "orders", "dead")
+		r.send("orders", 1)
+		r.consume(client, scopeConsumer{group: "mailer", topics: []string{"orders"}})
+		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders"}, fails: true, attempts: 2, park: "dead"})
+		letter := readOne(t, r.brokers, r.topic("dead"))
+		back, err := kafkaadapter.Replay(t.Context(), r.dedup, letter)
+		require.NoError(t, err)
+		require.Equal(t, r.topic("orders"), back.Topic)
+		_, _, err = r.producer.SendMessage(back)
+		require.NoError(t, err)
+		r.sent["orders"]++
+		for _, group := range []string{"billing", "mailer"} {
+			r.consume(client, scopeConsumer{group: group, topics: []string{"orders"}})
+		}
+		assert.Equal(t, map[string]int{"billing orders m0": 1, "mailer orders m0": 1}, r.effects)
+		r.wantKeys(2)
+		_, err = kafkaadapter.Replay(t.Context(), r.dedup, letter)
+		require.ErrorIs(t, err, kafkaadapter.ErrSettled)
+	})
+}
+
+// What a mirror has copied is a duplicate where TopicName says whose mirror it is.
+func TestMirroredMessageKeepsItsRecord(t *testing.T) {
+	eachClient(t, func(t *testing.T, client string) {
+		r := newScopeRun(t, "orders", "eu.orders")
+		r.send("orders", 10)
+		r.send("eu.orders", 12)
+		name := func(topic string) string { return strings.Replace(topic, "eu.", "", 1) }
+		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders"}, topicName: name})
+		r.consume(client, scopeConsumer{group: "billing", topics: []string{"eu.orders"}, topicName: name})
+		assert.Len(t, r.effects, 12)
+		assert.Equal(t, 1, r.effects["billing eu.orders m11"])
+		r.wantKeys(12)
+	})
+}
+
+// Headers of ours on an ordinary topic are not believed: whoever writes them there cannot make
+// a message look like the duplicate of another topic's.
+func TestForgedHeadersSkipNothing(t *testing.T) {
+	eachClient(t, func(t *testing.T, client string) {
+		r := newScopeRun(t, "orders", "payments", "retry")
+		r.send("orders", 10)
+		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders"}, retry: "retry"})
+		forged := []sarama.RecordHeader{
+			{Key: []byte(kafkaadapter.HeaderFirstTopic), Value: []byte(r.topic("orders"))},
+			{Key: []byte(kafkaadapter.HeaderTopic), Value: []byte(r.topic("retry"))},
+			{Key: []byte(kafkaadapter.HeaderScope), Value: []byte(kafkaadapter.ScopeOf(r.topic("billing"), r.topic("orders")))},
+		}
+		r.send("payments", 10, forged...)
+		r.consume(client, scopeConsumer{group: "billing", topics: []string{"payments"}, retry: "retry"})
+		assert.Len(t, r.effects, 20)
+	})
+}

@@ -1,0 +1,41 @@
+package partition
+
+import (
+	"log/slog"
+	"sync"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// OtherSource is the cause of a duplicate whose record another topic or group has made.
+const OtherSource dedup.Cause = "other_source"
+
+// Others are the topics of which it has been said that their messages met records of another
+// topic or group. Once each: the Observer and the Deduper's count all of them. The zero value is
+// ready, and safe for concurrent use.
+type Others struct {
+	mu     sync.Mutex
+	warned map[string]bool
+}
+
+func (o *Others) first(topic string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.warned[topic] {
+		return false
+	}
+	if o.warned == nil {
+		o.warned = make(map[string]bool)
+	}
+	o.warned[topic] = true
+	return true
+}
+
+// Warn reports a message that is skipped although another topic or group has made its record.
+func (o *Others) Warn(log *slog.Logger, topic string, partition int32, offset int64, scope string) {
+	if o.first(topic) {
+		log.Warn("kafkaadapter: a message is skipped because another topic or consumer group has recorded its id under the same scope; "+
+			"if they are different messages, give each a scope of its own (this is logged once for a topic)",
+			"topic", topic, "partition", partition, "offset", offset, "scope", scope)
+	}
+}
