@@ -24,7 +24,8 @@ const (
 	// a server that comes back empty then grants every redelivered message again.
 	GuardOff Amnesia = iota
 	// FailClosed grants no claim: it is Unknown with [ErrAmnesia], until
-	// Options.AmnesiaFor is over or an operator calls [Acknowledge].
+	// Options.AmnesiaFor is over or an operator calls [Acknowledge]. New accepts a server
+	// that may evict keys only with it: see Options.AllowEviction.
 	FailClosed
 	// RunAndFlag grants claims and reports each batch of them: Findings with
 	// CodeFlagged, and Health.Flagged.
@@ -85,6 +86,10 @@ type guard struct {
 	conns   atomic.Uint64             // the client's connections when servers were last asked who they are
 	flagged atomic.Uint64
 	memory  memory
+	evicts  atomic.Bool               // a server may evict keys, as far as it was last asked
+	looked  atomic.Pointer[time.Time] // when lookDue was last true for its time
+
+	recorded map[string]uint64 // what the record of evictions had when New read it
 
 	mu       sync.Mutex // one at a time reads all, marks or compares servers
 	read     time.Time
@@ -249,12 +254,11 @@ func (g *guard) lose(ctx context.Context) error {
 	return nil
 }
 
-// suspicion refuses claims for a moment.
-func (g *guard) suspicion(f Finding) {
+// beSuspicious refuses claims for a moment.
+func (g *guard) beSuspicious() {
 	until := time.Now().Add(g.suspectFor)
 	g.memory.lapsed()
 	g.suspect.Store(&until)
-	g.report(f)
 }
 
 // open reads the canaries for the first time.
@@ -276,8 +280,12 @@ func (g *guard) open(ctx context.Context) error {
 		return fmt.Errorf("%w %q: at the first start of a deployment call redisadapter.Boot once; "+
 			"otherwise the data is lost, and redisadapter.Boot accepts that", ErrNoCanary, g.keys[0])
 	}
-	if err := g.look(ctx); err != nil {
+	err := g.look(ctx)
+	if err != nil {
 		return fmt.Errorf("redisadapter: cannot read the canaries: %w", err)
+	}
+	if g.recorded, err = g.readEvictions(ctx); err != nil {
+		return fmt.Errorf("redisadapter: cannot read the record of evictions: %w", err)
 	}
 	return g.identify(ctx)
 }

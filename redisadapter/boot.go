@@ -22,8 +22,9 @@ var ErrNoCanary = errors.New("redisadapter: the server holds no canary")
 // new one, and a Boot on every start would call it one.
 //
 // When they exist nothing is changed and the error is nil. When only some do, data has
-// been lost, and Boot refuses: see [Acknowledge]. Two round trips (on a Cluster per
-// master, in parallel).
+// been lost, and Boot refuses: see [Acknowledge]. Boot also records how many keys the
+// server has evicted so far, which were none of ours. Up to four round trips (on a Cluster
+// per master, in parallel).
 func Boot(ctx context.Context, client redis.UniversalClient, opts Options) error {
 	c, err := operate(ctx, client, opts)
 	if err != nil {
@@ -41,6 +42,12 @@ func Boot(ctx context.Context, client redis.UniversalClient, opts Options) error
 	if len(missing) > 0 && len(missing) < len(c.keys) {
 		return fmt.Errorf("%w: %d of %d are missing at Boot; find out what was lost, then call Acknowledge",
 			ErrAmnesia, len(missing), len(c.keys))
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	if err := c.recordEvictions(ctx); err != nil { // before there is a canary: New needs that
+		return fmt.Errorf("redisadapter: Boot cannot record what was evicted: %w", err)
 	}
 	if err := c.write(ctx, missing, true, func() string { return newCanary(canaryOK, time.Time{}) }); err != nil {
 		return fmt.Errorf("redisadapter: Boot cannot write a canary: %w", err)

@@ -77,6 +77,7 @@ func newCanary(state string, lost time.Time) string {
 type canaries struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // nil for a single server
+	prefix  string
 	keys    []string
 	// holders maps each master to a canary that it holds.
 	holders atomic.Pointer[map[*redis.Client]int]
@@ -88,7 +89,7 @@ func newCanaries(client redis.UniversalClient, prefix string) *canaries {
 	if cluster == nil {
 		tags = tags[:1]
 	}
-	c := &canaries{client: client, cluster: cluster}
+	c := &canaries{client: client, cluster: cluster, prefix: prefix}
 	for _, tag := range tags {
 		c.keys = append(c.keys, prefix+":canary:{"+tag+"}")
 	}

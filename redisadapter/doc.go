@@ -82,20 +82,20 @@
 // # When Redis loses data, or is away
 //
 // [Preflight] names what will lose claims or records (eviction, no persistence, a replica
-// that is asked, ...); New hands its findings to Options.OnFinding, and refuses them with
-// Options.Strict. [Store.Watch] goes on looking while you run.
+// that is asked, ...). New refuses a server that may evict keys, unless Options.Amnesia is
+// FailClosed or Options.AllowEviction is set, and a client that reads from replicas. It hands
+// its other findings to Options.OnFinding, and refuses more of them with Options.Strict.
+// [Store.Watch] goes on looking while you run. Nothing that it finds ends a process.
 //
 // With Options.Amnesia the store notices when the server has lost what it had: FLUSHALL,
 // a restart without persistence, a wrong server. Call [Boot] once per deployment:
 //
-//	opts := redisadapter.Options{
-//		Strict: true, Amnesia: redisadapter.FailClosed, AmnesiaFor: window,
-//	}
+//	opts := redisadapter.Options{Amnesia: redisadapter.FailClosed, AmnesiaFor: window}
 //	// Once, by hand or in the step that deploys for the first time:
 //	// err := redisadapter.Boot(ctx, client, opts)
 //	store, err := redisadapter.New(ctx, client, opts)
 //	...
-//	go store.Watch(ctx, 0) // evictions, and losses while nothing is claimed
+//	go store.Watch(ctx, 0) // for alarms: losses while nothing is claimed, and what will lose data
 //
 // The canary of every server that a batch of claims goes to is read in their pipeline,
 // after them. When it is missing or has changed, the claims of that batch are given back,
@@ -107,7 +107,17 @@
 //
 // Limits: a loss counts for the whole deployment, also on a Cluster of which one master
 // has lost its data. A claim that is redirected (a slot is being moved) is executed after
-// the canary was read. Evictions that spare the canary are seen by Watch alone.
+// the canary was read.
+//
+// Evictions spare the canary, so the guard also compares how many keys the server has
+// evicted. New starts no goroutine for that: the claims look, with one INFO. On a server that
+// may evict, each batch that has won claims looks before they are granted, so that no key is
+// granted again that was evicted before; that takes one more round trip. On others one batch
+// each 400 ms looks, because somebody may change the policy. The count is kept in a key named
+// "ow:evictions", so that New finds what was evicted while no process was running. Measured on
+// a server of 16 MB, with allkeys-lru, volatile-ttl and allkeys-random, 120,000 keys and no
+// Watch: 0 of 84,000 acknowledged keys were granted again; with AllowEviction and no guard,
+// 106,906 of 120,000.
 //
 // At most Options.MaxInFlight pipelines are under way. After Options.BreakerAfter calls
 // in a row without a reply, calls fail at once with [ErrBreakerOpen], for a jittered time
@@ -118,8 +128,8 @@
 //
 // # Setting Redis up
 //
-//   - maxmemory-policy must be noeviction: any other forgets claims and records at will.
-//     When memory is full, new claims answer [dedup.ErrStoreFull], while renewing,
+//   - maxmemory-policy must be noeviction: any other forgets claims and records at will, and
+//     New refuses it. When memory is full, new claims answer [dedup.ErrStoreFull], while renewing,
 //     completing and releasing still work.
 //   - Persistence (appendonly yes) or replicas decide what survives a crash; replication
 //     is asynchronous, so a failover may forget what was acknowledged just before. So may

@@ -76,4 +76,4 @@ func ComeNear(s *Store) { s.near.trip.Store(int64(nearTrip / 20)) }
 func Near(s *Store) bool { return s.near.may() }
 
 // Suspect has a store believe that its server has failed over.
-func Suspect(s *Store) { s.guard.suspicion(finding(CodeSuspect, "", "a test says so")) }
+func Suspect(s *Store) { s.guard.beSuspicious() }

@@ -17,8 +17,9 @@ const (
 	Note Severity = iota
 	// Warning may lose records, or show them to others, when something else fails too.
 	Warning
-	// Fatal will lose claims or records, or cannot work at all.
-	Fatal
+	// Critical loses claims or records as it is now, or cannot work at all. New refuses some
+	// of these, and hands the others to Options.OnFinding; none ends a process that runs.
+	Critical
 )
 
 // String returns the lower-case name.
@@ -28,8 +29,8 @@ func (s Severity) String() string {
 		return "note"
 	case Warning:
 		return "warning"
-	case Fatal:
-		return "fatal"
+	case Critical:
+		return "critical"
 	}
 	return fmt.Sprintf("severity(%d)", uint8(s))
 }
@@ -47,6 +48,10 @@ const (
 	CodeLoading Code = "loading"
 	// CodeEvictionPolicy: any but noeviction.
 	CodeEvictionPolicy Code = "eviction_policy"
+	// CodeEvictionUnlimited: such a policy, and no maxmemory by which it would evict.
+	CodeEvictionUnlimited Code = "eviction_policy_unlimited"
+	// CodeNotLearned: INFO is refused, or does not say what matters.
+	CodeNotLearned Code = "not_learned"
 	// CodeEvicted: keys have been evicted.
 	CodeEvicted Code = "evicted_keys"
 	// CodeNoMaxMemory: memory is not bounded.
@@ -110,17 +115,28 @@ func (f Finding) String() string {
 // advice is what does not depend on the server that was looked at.
 type advice struct {
 	severity Severity
-	// refused: New refuses it with Options.Strict. impossible: New refuses it always.
+	// refused: New refuses it with Options.Strict. impossible: New refuses it always. An
+	// eviction policy is a case of its own.
 	refused, impossible bool
 	why, fix            string
 }
 
+// noEviction is how the policy is set, also where CONFIG SET is not allowed.
+const noEviction = "set maxmemory-policy noeviction " +
+	"(redis.conf and CONFIG SET; Amazon ElastiCache and MemoryDB: in a parameter group of your own, " +
+	"which ElastiCache Serverless does not have; Google Memorystore: gcloud redis instances update --update-redis-config maxmemory-policy=noeviction; " +
+	"Azure Cache for Redis: Advanced settings, Azure Managed Redis: eviction policy NoEviction; Redis Cloud: Data eviction policy, No eviction; " +
+	"Upstash: disable Eviction; Heroku: heroku redis:maxmemory --policy noeviction), " +
+	"or guard against it with Options.Amnesia FailClosed, or accept it with Options.AllowEviction"
+
 var advices = map[Code]advice{
-	CodeVersion: {Fatal, true, true, "the scripts need flags that came with Redis 7.0", "run Redis 7.0 or Valkey 7.2, or newer"},
-	CodeRole:    {Fatal, true, true, "a replica takes no claims, and what it knows is late", "connect to the master, or through Sentinel"},
-	CodeLoading: {Fatal, true, false, "nothing is answered until it has loaded", "wait"},
-	CodeEvictionPolicy: {Fatal, true, false, "claims and records all carry an expiry, so a full server forgets them and effects run twice",
-		"set maxmemory-policy noeviction"},
+	CodeVersion:           {Critical, true, true, "the scripts need flags that came with Redis 7.0", "run Redis 7.0 or Valkey 7.2, or newer"},
+	CodeRole:              {Critical, true, true, "a replica takes no claims, and what it knows is late", "connect to the master, or through Sentinel"},
+	CodeLoading:           {Critical, true, false, "nothing is answered until it has loaded", "wait"},
+	CodeEvictionPolicy:    {Critical, true, false, "claims and records all carry an expiry, so a full server forgets them and effects run twice", noEviction},
+	CodeEvictionUnlimited: {Warning, false, false, "once maxmemory is set, a full server forgets claims and records and effects run twice", noEviction},
+	CodeNotLearned: {Warning, false, false, "whether the server may forget claims and records is not known",
+		"let this user run INFO, or ask the operator of the server for maxmemory-policy noeviction"},
 	CodeEvicted: {Warning, true, false, "if they were ours, effects have run, or will run, twice",
 		"set maxmemory-policy noeviction and give it more memory"},
 	CodeNoMaxMemory: {Note, false, false, "the system kills a process that takes all memory", "set maxmemory below what the machine has"},
@@ -128,7 +144,7 @@ var advices = map[Code]advice{
 		"give it more memory, or shorten the window"},
 	CodeNoPersistence: {Warning, true, false, "a restart forgets all, or all since the last snapshot",
 		"set appendonly yes; choose appendfsync by what may be lost"},
-	CodeRestartWipes: {Fatal, true, false, "a master that restarts empty makes its replicas empty, whatever they had acknowledged",
+	CodeRestartWipes: {Critical, true, false, "a master that restarts empty makes its replicas empty, whatever they had acknowledged",
 		"set appendonly yes on the master and its replicas, or forbid its automatic restart"},
 	CodeAppendFailed: {Warning, true, false, "what is written now does not survive a restart", "make room on its disk, or repair it"},
 	CodeReplicaLink:  {Warning, false, false, "a failover to it forgets what it has not got", "look at the replica and at the link"},
@@ -136,11 +152,11 @@ var advices = map[Code]advice{
 		"set TLSConfig, or use a tunnel on loopback"},
 	CodeClusterReload: {Warning, false, false, "a client that waits for a master that hangs asks it until the next reload, long after its replica was promoted",
 		"set ClusterOptions.ClusterStateReloadInterval to one or two seconds"},
-	CodeReplicaReads: {Fatal, true, false, "a replica says absent of what was done just before, and the effect runs twice",
-		"leave ReadOnly, RouteByLatency and RouteRandomly unset in this client"},
+	CodeReplicaReads: {Critical, true, true, "a replica says absent of what was done just before, and the effect runs twice",
+		"leave ReadOnly, RouteByLatency and RouteRandomly unset in this client; reads that may be late need a client of their own"},
 	CodeNoCanary: {Warning, false, false, "the amnesia guard does not notice when this master alone loses its data",
 		"give every master at least 512 slots in a row"},
-	CodeAmnesia: {Fatal, false, false, "messages that are redelivered may run a second time",
+	CodeAmnesia: {Critical, false, false, "messages that are redelivered may run a second time",
 		"restore the data if you can; otherwise wait until Options.AmnesiaFor is over, or call redisadapter.Acknowledge"},
 	CodeSuspect: {Warning, false, false, "replication is asynchronous: what was acknowledged just before may be lost",
 		"nothing, if a failover or restart was expected"},
@@ -171,14 +187,12 @@ func (e *RefusedError) Error() string {
 }
 
 // refuse returns an error for the findings that New does not accept, and hands on the
-// others. In a Cluster's first seconds after a failover the client's list of masters is
-// out of date: a replica among them is no mistake of the caller.
-func refuse(findings []Finding, opts Options, client redis.UniversalClient) error {
+// others. counted: all servers say how many keys they have evicted.
+func refuse(findings []Finding, opts Options, client redis.UniversalClient, counted bool) error {
 	_, cluster := client.(*redis.ClusterClient)
 	var refused []Finding
 	for _, f := range findings {
-		a := advices[f.Code]
-		if a.impossible && (!cluster || f.Code != CodeRole) || opts.Strict && a.refused {
+		if refuses(f.Code, opts, cluster, counted) {
 			refused = append(refused, f)
 		} else {
 			opts.OnFinding(f)
@@ -188,6 +202,23 @@ func refuse(findings []Finding, opts Options, client redis.UniversalClient) erro
 		return &RefusedError{refused}
 	}
 	return nil
+}
+
+// refuses reports whether New does not accept a finding. In a Cluster's first seconds after
+// a failover the client's list of masters is out of date: a replica among them is no mistake
+// of the caller. A server that evicts is accepted from a caller who says so, and behind a
+// guard that closes when it does.
+func refuses(code Code, opts Options, cluster, counted bool) bool {
+	a := advices[code]
+	switch {
+	case code == CodeEvictionPolicy && opts.AllowEviction:
+		return false
+	case code == CodeEvictionPolicy && !opts.Strict:
+		return opts.Amnesia != FailClosed || !counted
+	case code == CodeRole && cluster:
+		return opts.Strict
+	}
+	return a.impossible || opts.Strict && a.refused
 }
 
 // logFinding is what becomes of findings without Options.OnFinding.

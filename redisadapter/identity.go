@@ -1,19 +1,33 @@
 package redisadapter
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// servers are the masters that have been seen: replication id by run id. A run id lasts
-// as long as the process, a replication id until a replica is promoted.
+// servers are the masters that have been seen, by run id. A run id lasts as long as the
+// process.
 type servers struct {
-	runs  map[string]string
+	runs  map[string]*serverState
 	asked time.Time // last, with success
+	// owed is a loss for which the guard could not be closed yet.
+	owed bool
+}
+
+// serverState is what was last seen of one of them.
+type serverState struct {
+	// replication id, which lasts until a replica is promoted.
+	replication string
+	// accounted is how many evicted keys have closed the guard, if it is on; reported, how
+	// many Options.OnFinding has been told of.
+	accounted, reported uint64
 }
 
 // connections is a number that changes whenever the client has dialled, or has dropped a
@@ -31,7 +45,25 @@ func connections(client redis.UniversalClient) uint64 {
 // who it is.
 func (g *guard) dialled() bool { return connections(g.client) != g.conns.Load() }
 
-// identify asks every server who it is. The error says that none answered.
+// lookDue reports whether the servers must be asked again before claims are granted: each
+// time while one of them may evict keys, so that no claim is granted after an eviction that
+// is not accounted for, and otherwise every DefaultWatch, because an operator may change the
+// policy of a running server. That look is made by the call that wins claims, and not by a
+// goroutine: New starts none, and nobody would stop it.
+func (g *guard) lookDue() bool {
+	if g.evicts.Load() {
+		return true
+	}
+	last := g.looked.Load()
+	if last != nil && time.Since(*last) < DefaultWatch {
+		return false
+	}
+	now := time.Now()
+	return g.looked.CompareAndSwap(last, &now) // one call asks for all
+}
+
+// identify asks every server who it is, and how many keys it has evicted. The error says
+// that none answered, or, where keys may be evicted, that one did not.
 func (g *guard) identify(ctx context.Context) error {
 	conns := connections(g.client)
 	var mu sync.Mutex
@@ -45,43 +77,116 @@ func (g *guard) identify(ctx context.Context) error {
 		}
 		return err
 	})
-	if len(heard) == 0 && err != nil {
+	mu.Lock() // go-redis waits for all its visits, but the race detector wants to know
+	defer mu.Unlock()
+	if err != nil && (len(heard) == 0 || g.evicts.Load()) {
 		return fmt.Errorf("redisadapter: cannot ask who the server is: %w", err)
 	}
 	return g.meet(ctx, heard, conns)
 }
 
-// meet compares servers with those that were known.
+// meet compares servers with those that were known. What it finds closes the guard before
+// it counts as known: a call that looks at the same moment must not find nothing new, and
+// the guard still open.
 func (g *guard) meet(ctx context.Context, heard map[string]info, conns uint64) error {
+	g.memory.evicting(slices.Collect(maps.Values(heard))...)
+	found, lost := g.compareServers(heard, conns)
+	for _, f := range found {
+		g.report(f)
+	}
+	if !lost {
+		return nil
+	}
+	if err := g.lose(ctx); err != nil {
+		return err
+	}
+	g.account(ctx, heard)
+	return nil
+}
+
+// compareServers returns what is new about servers, and whether they have lost keys that
+// the guard does not know of.
+func (g *guard) compareServers(heard map[string]info, conns uint64) (found []Finding, lost bool) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	first := g.known.runs == nil
 	if first {
-		g.known.runs = make(map[string]string)
+		g.known.runs = make(map[string]*serverState)
 	}
-	var suspects []Finding
-	restarted := false
+	evicts := false
 	for addr, i := range heard {
-		run, replication := i["run_id"], i["master_replid"]
+		evicts = evicts || mayEvict(i)
+		run := runOf(addr, i)
 		if run == "" {
 			continue // an embedded server
 		}
-		if was, seen := g.known.runs[run]; !first && (!seen || was != replication) {
-			suspects = append(suspects, finding(CodeSuspect, addr, "run id %s, replication id %s have not been seen before", run, replication))
-			restarted = restarted || !seen && forgetful(i, time.Since(g.known.asked))
+		evicted, _ := i.count("evicted_keys")
+		is, seen := g.known.runs[run]
+		if !seen {
+			is = g.newServer(run, i, evicted, first)
+			g.known.runs[run] = is
 		}
-		g.known.runs[run] = replication
+		if !first && (!seen || is.replication != i["master_replid"]) {
+			found = append(found, finding(CodeSuspect, addr, "run id %s, replication id %s have not been seen before", run, i["master_replid"]))
+			g.known.owed = g.known.owed || !seen && forgetful(i, time.Since(g.known.asked))
+		}
+		is.replication = i["master_replid"]
+		if evicted > is.reported {
+			found = append(found, finding(CodeEvicted, addr, "%d keys have been evicted since the last look", evicted-is.reported))
+			is.reported = evicted
+		}
+		lost = lost || evicted > is.accounted
 	}
+	g.evicts.Store(evicts)
 	g.known.asked = time.Now()
+	if slices.ContainsFunc(found, func(f Finding) bool { return f.Code == CodeSuspect }) {
+		g.beSuspicious()
+	}
 	g.conns.Store(conns)
-	g.mu.Unlock()
+	return found, lost || g.known.owed
+}
 
-	for _, f := range suspects {
-		g.suspicion(f)
+// newServer is the state of a server that was not seen before. What it has evicted by then
+// counts if it may have been ours: of the first servers, what the guard's record does not
+// have; of one that has taken the place of another, what it has evicted since it was
+// started, if that was after the last look. An older one is a replica that was promoted: it
+// has evicted in an earlier life as a master.
+func (g *guard) newServer(run string, i info, evicted uint64, first bool) *serverState {
+	is := &serverState{accounted: evicted, reported: evicted}
+	switch uptime, known := i.count("uptime_in_seconds"); {
+	case first && g.on():
+		is.accounted = min(g.recorded[run], evicted)
+		is.reported = is.accounted
+	case !first && known && time.Duration(uptime)*time.Second < time.Since(g.known.asked):
+		is.accounted, is.reported = 0, 0
 	}
-	if restarted {
-		return g.lose(ctx)
+	return is
+}
+
+// account notes that the guard has been closed for all keys that servers had evicted when
+// they were heard, here and in the record of evictions.
+func (g *guard) account(ctx context.Context, heard map[string]info) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for addr, i := range heard {
+		if is := g.known.runs[runOf(addr, i)]; is != nil {
+			evicted, _ := i.count("evicted_keys")
+			is.accounted = max(is.accounted, evicted)
+		}
 	}
-	return nil
+	g.known.owed = false
+	if g.on() {
+		_ = g.writeEvictions(ctx, heard) // without it, the next process to start closes once more
+	}
+}
+
+// runOf names a server: by its run id, or where a service hides that, by its address. An
+// embedded server has no name.
+func runOf(addr string, i info) string {
+	if i.embedded() {
+		return ""
+	}
+	return cmp.Or(i["run_id"], addr)
 }
 
 // forgetful recognises a server that has been started since the last look, without an

@@ -58,6 +58,31 @@ func askInfo(ctx context.Context, client redis.UniversalClient) (info, error) {
 	return fields, nil
 }
 
+// infoError is the field of an info that was refused: why.
+const infoError = "error"
+
+// infoRefused reports whether a server answers, and not to INFO: the user may not run it,
+// or the service does not have it.
+func infoRefused(err error) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) || redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS") {
+		return false
+	}
+	class := Classify(err)
+	return class == ClassDenied || class == ClassOther
+}
+
+// missing lists the fields that the server does not have, of those by which it says whether
+// it can be used and may forget.
+func (i info) missing() (names []string) {
+	for _, name := range []string{"redis_version", "maxmemory_policy", "maxmemory"} {
+		if i[name] == "" && (name != "maxmemory" || i["maxmemory_policy"] != "noeviction") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // eachServer calls visit for the server, or for every master of a Cluster, at the same
 // time. It returns how many were visited, and the first error.
 func eachServer(ctx context.Context, client redis.UniversalClient, visit func(ctx context.Context, addr string, node redis.UniversalClient) error) (int, error) {

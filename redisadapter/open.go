@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,10 +22,18 @@ import (
 //
 // A nil client, a bad prefix and a *redis.Ring (which moves keys between servers, and so
 // forgets claims) are an [*dedup.InputError]. A server that cannot be reached or used is
-// an error that names its address and wraps the cause; see [Classify]. A server that is
-// too old, is a replica, or that Options.Strict does not allow, is a [*RefusedError];
-// what else [Preflight] finds goes to Options.OnFinding. With Options.Amnesia the canary
-// must be there: [ErrNoCanary]. A prefix whose keys were written with another layout,
+// an error that names its address and wraps the cause; see [Classify].
+//
+// A [*RefusedError] is the error of a server that is too old or a replica, of a
+// ClusterClient that reads from replicas, of a server that may evict keys (a
+// maxmemory-policy other than noeviction, and a maxmemory), and of what Options.Strict does
+// not allow. Options.AllowEviction accepts one that evicts; so does Options.Amnesia
+// FailClosed, whose claims then ask the server each time how many keys it has evicted. What
+// else [Preflight] finds goes to Options.OnFinding, and so does what the server does not
+// say: a user without INFO is no reason to refuse, unless Options.Amnesia needs it. New
+// decides alone: nothing that changes later ends a process that runs.
+//
+// With Options.Amnesia the canary must be there: [ErrNoCanary]. A prefix whose keys were written with another layout,
 // secret, window or number of shards is an [ErrOtherLayout]. A full server refuses the
 // first New of a prefix with a dedup.ErrStoreFull, and no later one.
 func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Store, error) {
@@ -74,7 +83,7 @@ func (s *Store) inspect(ctx context.Context) error {
 	s.clock.exact = seen.embedded
 	s.guard.memory.evicting(seen.servers...)
 	s.near.on = !seen.embedded && redisscript.KeepsDeadlines(client) && !s.opts.Durability.waits()
-	if err := refuse(seen.findings, s.opts, client); err != nil {
+	if err := refuse(seen.findings, s.opts, client, seen.counted()); err != nil {
 		return err
 	}
 	// The all-zero ID is never a key's digest. A server too old for the scripts, or a user
@@ -100,6 +109,14 @@ type inspection struct {
 	servers  []info
 	findings []Finding
 	err      error
+}
+
+// counted reports whether all servers say how many keys they have evicted.
+func (i *inspection) counted() bool {
+	return !slices.ContainsFunc(i.servers, func(fields info) bool {
+		_, known := fields.count("evicted_keys")
+		return !known && !fields.embedded()
+	})
 }
 
 // look asks every server who it is.
@@ -129,13 +146,16 @@ func (s *Store) look(ctx context.Context) inspection {
 	return seen
 }
 
-// inspectServer returns what INFO says of one server, nil for an embedded one, about which
-// the script that is tried decides.
+// inspectServer returns what INFO says of one server, nil for an embedded one. About that,
+// and about one that refuses INFO, the script that is tried decides.
 func inspectServer(ctx context.Context, client redis.UniversalClient, addr string) (info, error) {
 	if err := client.Ping(ctx).Err(); err != nil {
 		return nil, fmt.Errorf("redisadapter: Redis at %s cannot be reached: %w", addr, err)
 	}
 	fields, err := askInfo(ctx, client)
+	if infoRefused(err) {
+		return info{infoError: err.Error()}, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("redisadapter: INFO of Redis at %s: %w", addr, err)
 	}

@@ -68,16 +68,24 @@ type Options struct {
 	// zero value does not wait.
 	Durability Durability
 
-	// Strict makes New refuse what [Preflight] calls fatal, and the warnings of lost data
-	// and of plaintext. Otherwise New refuses only what cannot work. Default false.
+	// AllowEviction makes New accept a server that may evict claims and records when its
+	// memory is full: effects of redelivered messages then run again, and nothing tells.
+	// Without it New accepts such a server only with Amnesia FailClosed, which grants no
+	// claim once keys have been evicted. Set it where a repetition does not matter, such as
+	// a test. Default false.
+	AllowEviction bool
+	// Strict makes New also refuse what [Preflight] calls critical, and the warnings of lost
+	// data and of plaintext: no persistence, keys that were evicted, no TLS. Otherwise New
+	// refuses a server that may evict, a client that reads from replicas, and what cannot
+	// work. Default false.
 	Strict bool
 	// OnFinding hears what New, Watch and the amnesia guard find; it must not block and
 	// may be called by several goroutines. Default: findings are logged through slog.
 	OnFinding func(Finding)
 
 	// Amnesia says what happens to claims when the server has lost data. Anything but
-	// GuardOff needs a canary (see [Boot]) and costs one GET per server and batch of
-	// claims. Default GuardOff.
+	// GuardOff needs a canary (see [Boot]) and INFO, and costs one GET per server and batch
+	// of claims; on a server that may evict, also one INFO. Default GuardOff.
 	Amnesia Amnesia
 	// AmnesiaFor is how long a loss matters: the deduper's Window, after which nothing
 	// that was lost would have been remembered. Required with Amnesia.

@@ -28,8 +28,8 @@ const (
 
 // Preflight looks at the client's settings and at the server, or at every master of a
 // Cluster, and returns what may lose claims or records: worst first, empty when all is
-// well. It needs nothing but INFO (so an ACL user without CONFIG will do), and writes
-// nothing. An embedded server for tests, which does not say what it is, gives none.
+// well. It needs nothing but INFO (so an ACL user without CONFIG will do), says so where that
+// is refused, and writes nothing. An embedded server for tests, which does not say what it is, gives none.
 //
 // The error says that a server could not be asked; the findings are then those of the
 // others. One round trip per server, at the same time, and a new connection to a server that Sentinels name.
@@ -44,6 +44,9 @@ func Preflight(ctx context.Context, client redis.UniversalClient) ([]Finding, er
 	findings := checkClient(client)
 	_, err := eachServer(ctx, client, func(ctx context.Context, addr string, node redis.UniversalClient) error {
 		fields, err := askInfo(ctx, node)
+		if infoRefused(err) {
+			fields, err = info{infoError: err.Error()}, nil
+		}
 		if err != nil {
 			return fmt.Errorf("redisadapter: INFO of Redis at %s: %w", addr, err)
 		}
@@ -86,7 +89,7 @@ func checkServer(ctx context.Context, addr string, node redis.UniversalClient, i
 	}
 	addr = destination(ctx, addr, node)
 	var found []Finding
-	for _, check := range []func(string, info) []Finding{checkKind, checkMemory, checkPersistence, checkReplicas} {
+	for _, check := range []func(string, info) []Finding{checkLearned, checkKind, checkMemory, checkPersistence, checkReplicas} {
 		found = append(found, check(addr, i)...)
 	}
 	if c, ok := node.(*redis.Client); ok && c.Options().TLSConfig == nil && c.Options().Network != "unix" && remote(addr) {
@@ -124,6 +127,17 @@ func remote(addr string) bool {
 	return ip == nil || !ip.IsLoopback()
 }
 
+// checkLearned looks at what the server does not say of itself.
+func checkLearned(addr string, i info) (found []Finding) {
+	if why, refused := i[infoError]; refused {
+		return append(found, finding(CodeNotLearned, addr, "INFO is refused: %s", why))
+	}
+	if names := i.missing(); len(names) > 0 {
+		found = append(found, finding(CodeNotLearned, addr, "INFO does not say %s", strings.Join(names, ", ")))
+	}
+	return found
+}
+
 // checkKind looks at version, role and readiness.
 func checkKind(addr string, i info) (found []Finding) {
 	if problem := versionProblem(i); problem != "" {
@@ -139,13 +153,14 @@ func checkKind(addr string, i info) (found []Finding) {
 	return found
 }
 
-// versionProblem says what is wrong with the version, or nothing. Valkey reports the
+// versionProblem says what is wrong with the version, or nothing: about a server that does
+// not say it, the script that New tries decides. Valkey reports the
 // version of Redis that it is compatible with (7.2.4), and its own.
 func versionProblem(i info) string {
 	if version := i["valkey_version"]; i["server_name"] == "valkey" && !atLeast(version, 7, 2) {
 		return fmt.Sprintf("has Valkey version %q; 7.2 or newer is needed", version)
 	}
-	if version := i["redis_version"]; !atLeast(version, 7, 0) {
+	if version := i["redis_version"]; version != "" && !atLeast(version, 7, 0) {
 		return fmt.Sprintf("has version %q; 7.0 or newer is needed", version)
 	}
 	return ""
@@ -165,13 +180,18 @@ func atLeast(version string, major, minor int) bool {
 
 // checkMemory looks at what happens, or has happened, when memory is full.
 func checkMemory(addr string, i info) (found []Finding) {
+	limit, known := i.count("maxmemory")
 	if policy := i["maxmemory_policy"]; policy != "" && policy != "noeviction" {
-		found = append(found, finding(CodeEvictionPolicy, addr, "maxmemory-policy is %s", policy))
+		switch {
+		case known && limit > 0:
+			found = append(found, finding(CodeEvictionPolicy, addr, "maxmemory-policy is %s, maxmemory %d bytes", policy, limit))
+		case known:
+			found = append(found, finding(CodeEvictionUnlimited, addr, "maxmemory-policy is %s, and maxmemory 0", policy))
+		}
 	}
 	if n, _ := i.count("evicted_keys"); n > 0 {
 		found = append(found, finding(CodeEvicted, addr, "%d keys have been evicted since it was started", n))
 	}
-	limit, known := i.count("maxmemory")
 	switch used, _ := i.count("used_memory"); {
 	case known && limit == 0:
 		found = append(found, finding(CodeNoMaxMemory, addr, "maxmemory is 0"))

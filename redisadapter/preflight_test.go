@@ -61,8 +61,8 @@ func codes(findings []redisadapter.Finding) []redisadapter.Code {
 	return out
 }
 
-// TestPreflight: each trap has a name, and a healthy server has none. Strict refuses what
-// loses data; a lax New refuses only what cannot work, and tells of the rest.
+// TestPreflight: each trap has a name, and a healthy server has none. New refuses what
+// evicts and what cannot work, and reports the rest; Strict refuses all that loses data.
 func TestPreflight(t *testing.T) {
 	type fields = map[string]string
 	replica := fields{"role": "slave", "master_host": "10.0.0.1", "master_port": "6379", "master_link_status": "up"}
@@ -76,18 +76,22 @@ func TestPreflight(t *testing.T) {
 		"healthy":              {fields{}, "", 0, false, false, ""},
 		"newest":               {fields{"redis_version": "10.1.0"}, "", 0, false, false, ""},
 		"valkey":               {fields{"redis_version": "7.2.4", "server_name": "valkey", "valkey_version": "8.1.0"}, "", 0, false, false, ""},
-		"allkeys-lru":          {fields{"maxmemory_policy": "allkeys-lru"}, redisadapter.CodeEvictionPolicy, redisadapter.Fatal, false, true, "allkeys-lru"},
-		"volatile-ttl":         {fields{"maxmemory_policy": "volatile-ttl"}, redisadapter.CodeEvictionPolicy, redisadapter.Fatal, false, true, "volatile-ttl"},
-		"volatile-lru":         {fields{"maxmemory_policy": "volatile-lru"}, redisadapter.CodeEvictionPolicy, redisadapter.Fatal, false, true, "volatile-lru"},
-		"a policy to come":     {fields{"maxmemory_policy": "allkeys-lrm"}, redisadapter.CodeEvictionPolicy, redisadapter.Fatal, false, true, "allkeys-lrm"},
+		"allkeys-lru":          {fields{"maxmemory_policy": "allkeys-lru"}, redisadapter.CodeEvictionPolicy, redisadapter.Critical, true, true, "allkeys-lru"},
+		"volatile-ttl":         {fields{"maxmemory_policy": "volatile-ttl"}, redisadapter.CodeEvictionPolicy, redisadapter.Critical, true, true, "volatile-ttl"},
+		"volatile-lru":         {fields{"maxmemory_policy": "volatile-lru"}, redisadapter.CodeEvictionPolicy, redisadapter.Critical, true, true, "volatile-lru"},
+		"a policy to come":     {fields{"maxmemory_policy": "allkeys-lrm"}, redisadapter.CodeEvictionPolicy, redisadapter.Critical, true, true, "allkeys-lrm"},
+		"and no limit":         {fields{"maxmemory_policy": "allkeys-lru", "maxmemory": "0"}, redisadapter.CodeEvictionUnlimited, redisadapter.Warning, false, false, "allkeys-lru"},
+		"policy is not said":   {fields{"maxmemory_policy": ""}, redisadapter.CodeNotLearned, redisadapter.Warning, false, false, "maxmemory_policy"},
+		"limit is not said":    {fields{"maxmemory_policy": "allkeys-lru", "maxmemory": ""}, redisadapter.CodeNotLearned, redisadapter.Warning, false, false, "maxmemory"},
+		"version is not said":  {fields{"redis_version": ""}, redisadapter.CodeNotLearned, redisadapter.Warning, false, false, "redis_version"},
 		"no persistence":       {fields{"aof_enabled": "0"}, redisadapter.CodeNoPersistence, redisadapter.Warning, false, true, "appendonly"},
-		"and replicas":         {fields{"aof_enabled": "0", "connected_slaves": "2"}, redisadapter.CodeRestartWipes, redisadapter.Fatal, false, true, "2 replicas"},
+		"and replicas":         {fields{"aof_enabled": "0", "connected_slaves": "2"}, redisadapter.CodeRestartWipes, redisadapter.Critical, false, true, "2 replicas"},
 		"append fails":         {fields{"aof_last_write_status": "err"}, redisadapter.CodeAppendFailed, redisadapter.Warning, false, true, "err"},
-		"redis 6":              {fields{"redis_version": "6.2.14"}, redisadapter.CodeVersion, redisadapter.Fatal, true, true, "6.2.14"},
-		"valkey 7.1":           {fields{"redis_version": "7.2.4", "server_name": "valkey", "valkey_version": "7.1.9"}, redisadapter.CodeVersion, redisadapter.Fatal, true, true, "Valkey"},
-		"replica":              {replica, redisadapter.CodeRole, redisadapter.Fatal, true, true, "10.0.0.1:6379"},
-		"replica, new name":    {fields{"role": "replica"}, redisadapter.CodeRole, redisadapter.Fatal, true, true, "replica"},
-		"loading":              {fields{"loading": "1"}, redisadapter.CodeLoading, redisadapter.Fatal, false, true, "reading"},
+		"redis 6":              {fields{"redis_version": "6.2.14"}, redisadapter.CodeVersion, redisadapter.Critical, true, true, "6.2.14"},
+		"valkey 7.1":           {fields{"redis_version": "7.2.4", "server_name": "valkey", "valkey_version": "7.1.9"}, redisadapter.CodeVersion, redisadapter.Critical, true, true, "Valkey"},
+		"replica":              {replica, redisadapter.CodeRole, redisadapter.Critical, true, true, "10.0.0.1:6379"},
+		"replica, new name":    {fields{"role": "replica"}, redisadapter.CodeRole, redisadapter.Critical, true, true, "replica"},
+		"loading":              {fields{"loading": "1"}, redisadapter.CodeLoading, redisadapter.Critical, false, true, "reading"},
 		"no maxmemory":         {fields{"maxmemory": "0"}, redisadapter.CodeNoMaxMemory, redisadapter.Note, false, false, "0"},
 		"nearly full":          {fields{"used_memory": "910000"}, redisadapter.CodeMemory, redisadapter.Warning, false, false, "910000"},
 		"has evicted":          {fields{"evicted_keys": "7"}, redisadapter.CodeEvicted, redisadapter.Warning, false, true, "7 keys"},
@@ -103,6 +107,10 @@ func TestPreflight(t *testing.T) {
 			want := []redisadapter.Code{}
 			if c.want != "" {
 				want = append(want, c.want)
+			}
+			if c.want == redisadapter.CodeEvictionUnlimited {
+				want = append(want, redisadapter.CodeNoMaxMemory)
+				found[1].Detail, found[1].Severity = c.detail, c.severity // it is the row "no maxmemory"
 			}
 			if !slices.Equal(codes(found), want) {
 				t.Fatalf("found %v, want %v", found, want)
@@ -245,6 +253,13 @@ func TestPreflightOfClusterClient(t *testing.T) {
 			if masters != 3 {
 				t.Errorf("%d masters have no maxmemory, want 3: %v", masters, found)
 			}
+			var refused *redisadapter.RefusedError
+			_, err = redisadapter.New(t.Context(), client, redisadapter.Options{
+				Prefix: servertest.Prefix(t), AllowEviction: true, OnFinding: func(redisadapter.Finding) {},
+			})
+			if errors.As(err, &refused) != (c.want == redisadapter.CodeReplicaReads) {
+				t.Errorf("New: %v", err)
+			}
 			if c.want == "" && len(of) > 0 || c.want != "" && !slices.Equal(of, []redisadapter.Code{c.want}) {
 				t.Errorf("found %v, want %q", of, c.want)
 			}
@@ -292,6 +307,9 @@ func TestPreflightOfServers(t *testing.T) {
 	want(primary, redisadapter.CodeRestartWipes)
 	for _, policy := range []string{"allkeys-lru", "volatile-ttl", "volatile-random", "allkeys-lfu"} {
 		must(t, primary.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
+		must(t, primary.ConfigSet(t.Context(), "maxmemory", "0").Err())
+		want(primary, redisadapter.CodeRestartWipes, redisadapter.CodeEvictionUnlimited)
+		must(t, primary.ConfigSet(t.Context(), "maxmemory", "1gb").Err())
 		want(primary, redisadapter.CodeEvictionPolicy, redisadapter.CodeRestartWipes)
 	}
 }

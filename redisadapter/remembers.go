@@ -22,8 +22,8 @@ func (m *memory) lapsed() {
 // Remembers is for how long back the server has certainly kept all that it was told, as far
 // as this process has seen: the time since the last loss, suspicion, Acknowledge or Boot that
 // it noticed, and without one longer than anything. It is 0 with GuardOff, which notices
-// nothing, and once New or [Store.Watch] has met a server that may evict keys (its
-// maxmemory-policy).
+// nothing, and once New, [Store.Watch] or a claim has met a server that may evict keys (its
+// maxmemory-policy), or does not say whether it may.
 //
 // Losses are noticed with a batch of claims that wins some, so ask after that was answered.
 // What was lost before this process began counts only if it is not acknowledged yet. It asks
@@ -42,7 +42,7 @@ func (s *Store) Remembers() time.Duration {
 // evicting notes whether a server may drop keys, from what it says of itself.
 func (m *memory) evicting(servers ...info) {
 	for _, fields := range servers {
-		if policy := fields["maxmemory_policy"]; policy != "" && policy != "noeviction" {
+		if !fields.embedded() && fields["maxmemory_policy"] != "noeviction" {
 			m.evict.Store(true) // and so it stays: what was evicted by then, nobody has counted
 		}
 	}

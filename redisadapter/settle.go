@@ -12,7 +12,8 @@ import (
 const giveBackWithin = time.Second
 
 // settle decides whether the claims of a trip may be granted: only if the canaries were
-// there after them, and the servers behind new connections are those that were known.
+// there after them, the servers behind new connections are those that were known, and none
+// has evicted keys that the guard was not closed for.
 func (s *Store) settle(ctx context.Context, t *trip) {
 	granted := acquiredOf(t.claimed)
 	if t.tail == nil || len(granted) == 0 {
@@ -41,9 +42,9 @@ func (s *Store) suspicious(ctx context.Context, t *tail) error {
 			return fmt.Errorf("%w: a canary is missing or has changed, and cannot be read again: %w", ErrAmnesia, err)
 		}
 	}
-	if g.dialled() {
+	if g.dialled() || g.lookDue() {
 		if err := within(ctx, func() error { return g.identify(ctx) }); err != nil {
-			return fmt.Errorf("%w, or not: who answers a new connection cannot be asked: %w", ErrAmnesia, err)
+			return fmt.Errorf("%w, or not: the server cannot be asked who it is: %w", ErrAmnesia, err)
 		}
 	}
 	if why := g.amnesic(); why != nil || !changed {

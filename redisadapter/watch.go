@@ -3,8 +3,6 @@ package redisadapter
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -29,9 +27,9 @@ const (
 // returns the cause. Run it in a goroutine of your own: New starts none. It reports
 // through Options.OnFinding, once per event: evictions, memory running out, another or a
 // restarted server, a master that became a replica, a clock that jumped, a server that
-// does not answer. With Options.Amnesia it also reads all canaries, so that a loss is
-// noticed while no claims are made, and raises amnesia for evictions, which claims alone
-// do not notice.
+// does not answer, a policy that evicts. With Options.Amnesia it also reads all canaries,
+// so that a loss is noticed while no claims are made. Claims need no watcher: they look
+// themselves before they are granted.
 //
 // Each look is one INFO per server and one GET per canary (64 on a Cluster, in one
 // pipeline per master), and happens every so often, with jitter; zero means
@@ -74,8 +72,8 @@ type watcher struct {
 type observed struct {
 	at      time.Time
 	run     string // its run id
-	evicted uint64
-	short   bool // of memory
+	evicts  bool   // keys, when memory is full
+	short   bool   // of memory
 	replica bool
 	clock   time.Duration // ahead of ours, counted from began
 	took    time.Duration // by as much at most it may be further ahead
@@ -122,14 +120,13 @@ func (w *watcher) round(ctx context.Context) error {
 	})
 	mu.Lock()
 	seen := make(map[string]info, len(heard))
-	lost := false
 	for addr, a := range heard {
 		seen[addr] = a.fields
-		lost = w.compare(addr, a) || lost
+		w.compare(addr, a)
 	}
 	mu.Unlock()
 	w.checkCanaries(ctx, seen)
-	return errors.Join(err, within(ctx, func() error { return w.learn(ctx, seen, conns, lost) }))
+	return errors.Join(err, within(ctx, func() error { return w.learn(ctx, seen, conns) }))
 }
 
 // checkCanaries reports masters that hold none, of those that were seen just now: one that
@@ -154,10 +151,9 @@ func (w *watcher) checkCanaries(ctx context.Context, seen map[string]info) {
 }
 
 // learn tells the guard what was seen.
-func (w *watcher) learn(ctx context.Context, seen map[string]info, conns uint64, lost bool) error {
+func (w *watcher) learn(ctx context.Context, seen map[string]info, conns uint64) error {
 	g := w.s.guard
 	if len(seen) > 0 {
-		g.memory.evicting(slices.Collect(maps.Values(seen))...)
 		if err := g.meet(ctx, seen, conns); err != nil {
 			return err
 		}
@@ -165,25 +161,18 @@ func (w *watcher) learn(ctx context.Context, seen map[string]info, conns uint64,
 	if !g.on() {
 		return nil
 	}
-	if lost {
-		return g.lose(ctx)
-	}
 	return g.look(ctx)
 }
 
-// compare reports what has happened at a server since the last look, and whether keys
-// were evicted.
-func (w *watcher) compare(addr string, a asked) (lost bool) {
+// compare reports what has happened at a server since the last look; the guard compares
+// how many keys it has evicted.
+func (w *watcher) compare(addr string, a asked) {
 	report := w.s.guard.report
 	was, known := w.last[addr]
 	is := w.observe(a)
 	is.bare = was.bare
-	if is.run != was.run {
-		was.evicted = inherited(was, is, a)
-	}
-	if known && is.evicted > was.evicted {
-		lost = true
-		report(finding(CodeEvicted, addr, "%d keys have been evicted since the last look", is.evicted-was.evicted))
+	if known && is.evicts && !was.evicts {
+		report(finding(CodeEvictionPolicy, addr, "maxmemory-policy is %s now, and maxmemory %s", a.fields["maxmemory_policy"], a.fields["maxmemory"]))
 	}
 	if is.short && !was.short {
 		report(finding(CodeMemory, addr, "%s of %s bytes are used", a.fields["used_memory"], a.fields["maxmemory"]))
@@ -196,24 +185,11 @@ func (w *watcher) compare(addr string, a asked) (lost bool) {
 		report(finding(CodeClock, addr, "its clock has jumped by %v", jump.Round(time.Millisecond)))
 	}
 	w.last[addr] = is
-	return lost
-}
-
-// inherited is how many keys a server that was not seen before had evicted when it took
-// the place of the one that was. One that has been started since counts from zero. What
-// one that is older has evicted was before its time: a promoted replica's, in an earlier
-// life as a master.
-func inherited(was, is observed, a asked) uint64 {
-	uptime, known := a.fields.count("uptime_in_seconds")
-	if known && time.Duration(uptime)*time.Second < is.at.Sub(was.at) {
-		return 0
-	}
-	return is.evicted
 }
 
 func (w *watcher) observe(a asked) (is observed) {
 	is.at, is.took, is.run = a.received, a.received.Sub(a.sent), a.fields["run_id"]
-	is.evicted, _ = a.fields.count("evicted_keys")
+	is.evicts = a.fields["maxmemory_policy"] != "" && mayEvict(a.fields)
 	limit, _ := a.fields.count("maxmemory")
 	used, _ := a.fields.count("used_memory")
 	is.short = limit > 0 && used > limit/100*nearLimit

@@ -22,6 +22,7 @@ func TestWatchTells(t *testing.T) {
 	}{
 		"evictions":      {map[string]string{"evicted_keys": "5"}, redisadapter.CodeEvicted},
 		"memory":         {map[string]string{"used_memory": "950000"}, redisadapter.CodeMemory},
+		"policy":         {map[string]string{"maxmemory_policy": "allkeys-lru"}, redisadapter.CodeEvictionPolicy},
 		"role":           {map[string]string{"role": "slave"}, redisadapter.CodeRole},
 		"another":        {map[string]string{"run_id": "r9"}, redisadapter.CodeSuspect},
 		"clock ahead":    {map[string]string{"ahead": "5s"}, redisadapter.CodeClock},

@@ -10,8 +10,8 @@ const (
 	Note Severity = iota
 	// Warning may lose records, or effects, when something else fails too.
 	Warning
-	// Fatal will lose records, or takes different keys for the same, or cannot work at all.
-	Fatal
+	// Critical will lose records, or takes different keys for the same, or cannot work at all.
+	Critical
 )
 
 // String returns the lower-case name.
@@ -21,8 +21,8 @@ func (s Severity) String() string {
 		return "note"
 	case Warning:
 		return "warning"
-	case Fatal:
-		return "fatal"
+	case Critical:
+		return "critical"
 	}
 	return fmt.Sprintf("severity(%d)", uint8(s))
 }
@@ -123,19 +123,19 @@ type advice struct {
 const lostCommits = "a crash of the machine loses commits that were answered: the effect, its record, and, acknowledged, the message"
 
 var advices = map[Code]advice{
-	CodeReadOnly:  {Fatal, "nothing can be recorded", "connect to the primary"},
+	CodeReadOnly:  {Critical, "nothing can be recorded", "connect to the primary"},
 	CodeIsolation: {Note, "concurrent duplicates meet serialization failures or more locks, and are run again", "set the default to READ COMMITTED, or Config.Isolation"},
-	CodeNoTable:   {Fatal, "every call fails", "migrate, or name the schema that holds it"},
-	CodeNoUniqueIndex: {Fatal, "the unique index is the arbiter: without it every duplicate is the first",
+	CodeNoTable:   {Critical, "every call fails", "migrate, or name the schema that holds it"},
+	CodeNoUniqueIndex: {Critical, "the unique index is the arbiter: without it every duplicate is the first",
 		"remove the duplicates and create the primary key again"},
 	CodeNoRetentionIndex: {Warning, "removing what has expired reads the whole table each time", "create the index that the migration has"},
-	CodeCollation:        {Fatal, "different keys are the same to it, and the second message is lost", "make the column binary"},
+	CodeCollation:        {Critical, "different keys are the same to it, and the second message is lost", "make the column binary"},
 	CodeNotSeen:          {Note, "what it would have told is not known", "look at it by hand"},
 
 	CodeSynchronousCommit: {Warning, lostCommits, "set synchronous_commit to on"},
-	CodeFsync:             {Fatal, "a crash of the machine loses commits and may leave indexes that miss rows", "set fsync to on"},
-	CodeFullPageWrites:    {Fatal, "a crash in the midst of a page leaves it torn, the unique index too", "set full_page_writes to on"},
-	CodeUnlogged:          {Fatal, "it is empty after a crash, and on a standby: what is delivered again runs again", "ALTER TABLE ... SET LOGGED"},
+	CodeFsync:             {Critical, "a crash of the machine loses commits and may leave indexes that miss rows", "set fsync to on"},
+	CodeFullPageWrites:    {Critical, "a crash in the midst of a page leaves it torn, the unique index too", "set full_page_writes to on"},
+	CodeUnlogged:          {Critical, "it is empty after a crash, and on a standby: what is delivered again runs again", "ALTER TABLE ... SET LOGGED"},
 	CodeIdleInTransaction: {Note, "a process that hangs in a transaction holds its keys, and whoever has them too waits for it",
 		"set idle_in_transaction_session_timeout for this role"},
 	CodeSimpleProtocol: {Warning, "pgx 5.9 to 5.12 was seen to run a statement twice in this mode after a lost reply",
@@ -143,17 +143,17 @@ var advices = map[Code]advice{
 
 	CodeFlushLog:   {Warning, lostCommits, "set innodb_flush_log_at_trx_commit to 1"},
 	CodeSyncBinlog: {Warning, "after a crash replicas may lack, or have too much of, what the server has", "set sync_binlog to 1"},
-	CodeFoundRows:  {Fatal, "a duplicate looks like the first, and runs again", "remove clientFoundRows from the DSN"},
+	CodeFoundRows:  {Critical, "a duplicate looks like the first, and runs again", "remove clientFoundRows from the DSN"},
 	CodeAutocommit: {Note, "after a deadlock the server has ended the transaction, and what a *sql.Tx runs next is committed by itself",
 		"begin with Do, or open the pool with autocommit=0 and roll back after every error"},
 	CodeLockWait: {Note, "a loser waits so long for a winner that hangs", "set innodb_lock_wait_timeout to what a delivery may wait"},
-	CodeEngine:   {Fatal, "it has no transactions: a record outlives the rollback of its effect", "ALTER TABLE ... ENGINE=InnoDB"},
+	CodeEngine:   {Critical, "it has no transactions: a record outlives the rollback of its effect", "ALTER TABLE ... ENGINE=InnoDB"},
 
-	CodeJournal:     {Fatal, "a crash in a transaction leaves the file as it is, half written", "PRAGMA journal_mode = WAL"},
+	CodeJournal:     {Critical, "a crash in a transaction leaves the file as it is, half written", "PRAGMA journal_mode = WAL"},
 	CodeSynchronous: {Warning, lostCommits, "PRAGMA synchronous = FULL"},
 	CodeBusyTimeout: {Warning, "who meets another writer fails at once", "set a busy timeout of some seconds"},
 	CodeTxLock:      {Warning, "one that reads before it writes can fail whatever the busy timeout is", "begin with BEGIN IMMEDIATE (_txlock=immediate)"},
-	CodeInMemory:    {Fatal, "it is gone with the connection, and two connections have two of them", "use a file"},
+	CodeInMemory:    {Critical, "it is gone with the connection, and two connections have two of them", "use a file"},
 }
 
 func finding(code Code, format string, args ...any) Finding {

@@ -124,5 +124,5 @@ func mysqlCollation(name string) (Severity, bool) {
 	if strings.HasSuffix(name, "_bin") {
 		return Warning, true
 	}
-	return Fatal, true
+	return Critical, true
 }

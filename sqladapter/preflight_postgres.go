@@ -87,7 +87,7 @@ func postgresCollation(name string) (Severity, bool) {
 	case "C", "POSIX", "ucs_basic":
 		return Note, false
 	case "nondeterministic":
-		return Fatal, true
+		return Critical, true
 	}
 	return Warning, true
 }

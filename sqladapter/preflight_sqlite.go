@@ -44,7 +44,7 @@ func sqliteSettings(settings map[string]string) (found []Finding) {
 	}
 	switch settings["synchronous"] {
 	case "0":
-		found = append(found, finding(CodeSynchronous, "synchronous is OFF").as(Fatal))
+		found = append(found, finding(CodeSynchronous, "synchronous is OFF").as(Critical))
 	case "1":
 		found = append(found, finding(CodeSynchronous, "synchronous is NORMAL"))
 	}
@@ -109,4 +109,6 @@ func (p *preflight) sqliteTable(ctx context.Context, table string) (s shape, err
 	return s, err
 }
 
-func sqliteCollation(name string) (Severity, bool) { return Fatal, !strings.EqualFold(name, "BINARY") }
+func sqliteCollation(name string) (Severity, bool) {
+	return Critical, !strings.EqualFold(name, "BINARY")
+}

@@ -74,13 +74,13 @@ func TestSettings(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	for want, s := range map[string]shape{
-		"":                                   {unique: 1, plain: 1, aged: true},
-		"fatal no_table":                     {missing: true},
-		"fatal unlogged":                     {unlogged: true, unique: 1},
-		"fatal engine":                       {engine: "MyISAM", unique: 1},
-		"fatal no_unique_index":              {plain: 1, engine: "innodb"},
-		"warning no_retention_index":         {unique: 1, aged: true},
-		"fatal collation, warning collation": {unique: 1, keys: []keyColumn{{"a", "ci", Fatal}, {"b", "bin", Warning}}},
+		"":                                      {unique: 1, plain: 1, aged: true},
+		"fatal no_table":                        {missing: true},
+		"fatal unlogged":                        {unlogged: true, unique: 1},
+		"fatal engine":                          {engine: "MyISAM", unique: 1},
+		"fatal no_unique_index":                 {plain: 1, engine: "innodb"},
+		"warning no_retention_index":            {unique: 1, aged: true},
+		"critical collation, warning collation": {unique: 1, keys: []keyColumn{{"a", "ci", Critical}, {"b", "bin", Warning}}},
 	} {
 		p := &preflight{}
 		if p.judge("t", s); codesOf(p.found) != want {

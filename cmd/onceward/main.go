@@ -22,7 +22,7 @@
 // Exit codes: 0 success, 1 what the command says of itself (see its -h): for replay that letters
 // are left, for inspect that there is no record, for resolve and forget that the key is left as it
 // is, for migrate that something is to be done, for bench that messages have failed, for doctor
-// warnings; 3 something fatal that doctor has found; 2 wrong usage, or a server that cannot be
+// warnings; 3 something critical that doctor has found; 2 wrong usage, or a server that cannot be
 // reached or refuses; 130 interrupted.
 package main
 

@@ -81,7 +81,8 @@ func (w *worker) client() redis.UniversalClient {
 
 // redisStore opens the store of a layout.
 func (w *worker) redisStore(ctx context.Context, client redis.UniversalClient, layout redisadapter.Layout) (*redisadapter.Store, error) {
-	o := redisadapter.Options{Prefix: w.cfg.Prefix, Layout: layout, OnFinding: func(redisadapter.Finding) {}}
+	// A worker may start while its server evicts.
+	o := redisadapter.Options{Prefix: w.cfg.Prefix, Layout: layout, AllowEviction: true, OnFinding: func(redisadapter.Finding) {}}
 	if layout == redisadapter.Compact || layout == redisadapter.Mixed {
 		o.Secret, o.Window, o.ExpectedKeys = []byte("a secret of these tests"), window, 20_000
 	}

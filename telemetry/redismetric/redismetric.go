@@ -21,6 +21,7 @@ const (
 // codes are all values of onceward.redis.code, but for "other".
 var codes = []redisadapter.Code{
 	redisadapter.CodeVersion, redisadapter.CodeRole, redisadapter.CodeLoading, redisadapter.CodeEvictionPolicy, redisadapter.CodeEvicted,
+	redisadapter.CodeEvictionUnlimited, redisadapter.CodeNotLearned,
 	redisadapter.CodeNoMaxMemory, redisadapter.CodeMemory, redisadapter.CodeNoPersistence, redisadapter.CodeRestartWipes,
 	redisadapter.CodeAppendFailed, redisadapter.CodeReplicaLink, redisadapter.CodePlaintext, redisadapter.CodeClusterReload,
 	redisadapter.CodeReplicaReads, redisadapter.CodeNoCanary, redisadapter.CodeAmnesia, redisadapter.CodeSuspect,
@@ -47,7 +48,7 @@ func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 	m.findings = maker.Counter("onceward.redis.findings", "{finding}", "What New, Watch and the amnesia guard have found about a server")
 	for _, code := range append([]redisadapter.Code{other}, codes...) {
 		m.found[code] = map[redisadapter.Severity][]metric.AddOption{}
-		for s := redisadapter.Note; s <= redisadapter.Fatal; s++ {
+		for s := redisadapter.Note; s <= redisadapter.Critical; s++ {
 			m.found[code][s] = maker.Add(codeKey.String(string(code)), severityKey.String(s.String()))
 		}
 	}
@@ -66,7 +67,7 @@ func (m *Metrics) OnFinding(f redisadapter.Finding) {
 	if !known {
 		found = m.found[other]
 	}
-	m.findings.Add(context.Background(), 1, found[min(f.Severity, redisadapter.Fatal)]...)
+	m.findings.Add(context.Background(), 1, found[min(f.Severity, redisadapter.Critical)]...)
 }
 
 // ObserveStore has the health of a store collected, until Close; it asks nobody. One store for each

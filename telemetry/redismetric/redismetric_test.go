@@ -27,13 +27,13 @@ func observed(t *testing.T) (*Metrics, func() map[string]float64) {
 
 func TestFindings(t *testing.T) {
 	m, collect := observed(t)
-	m.OnFinding(redisadapter.Finding{Code: redisadapter.CodeAmnesia, Severity: redisadapter.Fatal, Server: "10.0.0.1:6379"})
+	m.OnFinding(redisadapter.Finding{Code: redisadapter.CodeAmnesia, Severity: redisadapter.Critical, Server: "10.0.0.1:6379"})
 	m.OnFinding(redisadapter.Finding{Code: redisadapter.CodeEvicted, Severity: redisadapter.Warning, Detail: "3 keys"})
 	m.OnFinding(redisadapter.Finding{Code: redisadapter.CodeEvicted, Severity: redisadapter.Warning, Detail: "4 keys"})
 	m.OnFinding(redisadapter.Finding{Code: "made_up", Severity: 9})
 	got := collect()
-	if len(got) != 3 || got["onceward.redis.findings{redis.code=amnesia,redis.severity=fatal}"] != 1 || got["onceward.redis.findings{redis.code=evicted_keys,redis.severity=warning}"] != 2 ||
-		got["onceward.redis.findings{redis.code=other,redis.severity=fatal}"] != 1 {
+	if len(got) != 3 || got["onceward.redis.findings{redis.code=amnesia,redis.severity=critical}"] != 1 || got["onceward.redis.findings{redis.code=evicted_keys,redis.severity=warning}"] != 2 ||
+		got["onceward.redis.findings{redis.code=other,redis.severity=critical}"] != 1 {
 		t.Errorf("found %v", got)
 	}
 }

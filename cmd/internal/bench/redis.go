@@ -123,7 +123,9 @@ func (r *onRedis) masters(ctx context.Context, ask func(context.Context, *redis.
 // open has the layouts with buckets planned for the keys that come, or their sets would be too
 // small, or too large, to tell what a key takes.
 func (r *onRedis) open(ctx context.Context, warm bool, expected int) (ours, bare work, err error) {
-	opts := redisadapter.Options{Prefix: r.prefix, Layout: r.o.Layout, OnFinding: func(redisadapter.Finding) {}} // doctor's concern
+	opts := redisadapter.Options{ // what the server may lose is doctor's concern
+		Prefix: r.prefix, Layout: r.o.Layout, AllowEviction: true, OnFinding: func(redisadapter.Finding) {},
+	}
 	switch {
 	case warm:
 		opts.Prefix += ".warm"

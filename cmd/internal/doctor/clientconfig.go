@@ -216,9 +216,9 @@ func (c *clientConfig) atCommits() []Finding {
 		return c.finding(note, "auto_commit_of_stored", c.said(autoStore)+", and offsets are committed by the clock",
 			"what the program stores is committed: an offset that it stores before the record is lost by a crash", "store an offset after the record alone")
 	case name == "":
-		return c.finding(fatal, "auto_commit", "enable.auto.commit is not set, and true without", why, fix)
+		return c.finding(critical, "auto_commit", "enable.auto.commit is not set, and true without", why, fix)
 	}
-	return c.finding(fatal, "auto_commit", c.said(name), why, fix)
+	return c.finding(critical, "auto_commit", c.said(name), why, fix)
 }
 
 func (c *clientConfig) atReset() []Finding {
@@ -288,7 +288,7 @@ func (c *clientConfig) atAcks() (found []Finding) {
 	name, value := c.get(acks, requiredAcks, saramaAcks)
 	switch value {
 	case "0", "none", "noresponse":
-		found = c.finding(fatal, "acks", c.said(name), "nobody says whether a message has arrived: each error of a connection loses some", fix)
+		found = c.finding(critical, "acks", c.said(name), "nobody says whether a message has arrived: each error of a connection loses some", fix)
 	case "1", "leader", "waitforlocal":
 		found = c.finding(warning, "acks", c.said(name), "a leader that is lost after it has answered takes messages with it that its followers have not got", fix)
 	}

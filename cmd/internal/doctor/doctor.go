@@ -24,12 +24,12 @@ import (
 const (
 	// ExitWell: nothing was found, or notes alone.
 	ExitWell = 0
-	// ExitWarning: warnings were found, and nothing fatal.
+	// ExitWarning: warnings were found, and nothing critical.
 	ExitWarning = 1
 	// ExitUsage: wrong flags, or a server that could not be asked.
 	ExitUsage = 2
-	// ExitFatal: something fatal was found.
-	ExitFatal = 3
+	// ExitCritical: something critical was found.
+	ExitCritical = 3
 	// ExitInterrupted: ctx ended.
 	ExitInterrupted = 130
 )
@@ -39,7 +39,7 @@ const askTime = 20 * time.Second
 
 // Finding is one, as -json writes it.
 type Finding struct {
-	Severity string `json:"severity"` // fatal, warning or note
+	Severity string `json:"severity"` // critical, warning or note
 	Code     string `json:"code"`
 	Server   string `json:"server,omitempty"` // or the file; none: the client
 	Detail   string `json:"detail"`           // what was seen
@@ -90,8 +90,8 @@ func code(found []Finding) int {
 	worst := ExitWell
 	for _, f := range found {
 		switch f.Severity {
-		case fatal:
-			return ExitFatal
+		case critical:
+			return ExitCritical
 		case warning:
 			worst = ExitWarning
 		}
@@ -122,7 +122,7 @@ func (o *Options) look(ctx context.Context) ([]Finding, error) {
 }
 
 // rank orders findings, worst first.
-func rank(f Finding) int { return slices.Index([]string{fatal, warning, note}, f.Severity) }
+func rank(f Finding) int { return slices.Index([]string{critical, warning, note}, f.Severity) }
 
 func (o *Options) lookAtConfig(context.Context) ([]Finding, error) {
 	c, err := readClientConfig(o.KafkaConfig)
@@ -250,6 +250,6 @@ func (r *Report) write(out io.Writer, asJSON bool) error {
 	if r.Error != "" {
 		rest = " so far, and NOT EVERYTHING WAS LOOKED AT"
 	}
-	_, err := fmt.Fprintf(out, "%d fatal, %d warnings, %d notes%s\n", count[fatal], count[warning], count[note], rest)
+	_, err := fmt.Fprintf(out, "%d critical, %d warnings, %d notes%s\n", count[critical], count[warning], count[note], rest)
 	return err
 }

@@ -57,7 +57,7 @@ func TestReportOfNothing(t *testing.T) {
 		t.Errorf("exit code %d, %s%s", code, out.String(), errOut.String())
 	}
 	r := Report{Findings: []Finding{{Severity: warning}}, Error: "-brokers: refused"}
-	if err := r.write(&out, false); err != nil || !strings.HasSuffix(out.String(), "0 fatal, 1 warnings, 0 notes so far, and NOT EVERYTHING WAS LOOKED AT\n") {
+	if err := r.write(&out, false); err != nil || !strings.HasSuffix(out.String(), "0 critical, 1 warnings, 0 notes so far, and NOT EVERYTHING WAS LOOKED AT\n") {
 		t.Errorf("%v, %s", err, out.String())
 	}
 }
@@ -85,7 +85,7 @@ func names(t *testing.T, severity, code string, args ...string) {
 		if f.Severity != severity || f.Detail == "" || f.Why == "" || f.Fix == "" {
 			t.Errorf("%+v", f)
 		}
-		if severity == "fatal" && exit != ExitFatal || severity == "warning" && exit != ExitWarning && exit != ExitFatal {
+		if severity == "critical" && exit != ExitCritical || severity == "warning" && exit != ExitWarning && exit != ExitCritical {
 			t.Errorf("exit code %d", exit)
 		}
 		return
@@ -116,17 +116,20 @@ func TestRedisSetups(t *testing.T) {
 	clean(t, "-redis", url)
 	t.Run("allkeys-lru", func(t *testing.T) {
 		set(t, "maxmemory-policy", "allkeys-lru")
-		names(t, "fatal", "eviction_policy", "-redis", url)
+		names(t, "warning", "eviction_policy_unlimited", "-redis", url)
+		set(t, "maxmemory", "1gb")
+		names(t, "critical", "eviction_policy", "-redis", url)
 		set(t, "maxmemory-policy", "noeviction")
+		set(t, "maxmemory", "0")
 	})
-	t.Run("a replica is asked", func(t *testing.T) { names(t, "fatal", "replica_role", "-redis", "redis://"+pair.Addrs[1]) })
+	t.Run("a replica is asked", func(t *testing.T) { names(t, "critical", "replica_role", "-redis", "redis://"+pair.Addrs[1]) })
 	t.Run("no persistence, with a replica", func(t *testing.T) {
 		set(t, "appendonly", "no")
-		names(t, "fatal", "no_persistence_with_replicas", "-redis", url)
+		names(t, "critical", "no_persistence_with_replicas", "-redis", url)
 		set(t, "appendonly", "yes")
 	})
 	t.Run("plaintext to another machine", func(t *testing.T) { names(t, "warning", "plaintext", "-redis", "redis://"+elsewhere(t, pair.Addrs[0])) })
-	t.Run("old server", func(t *testing.T) { names(t, "fatal", "version", "-redis", "redis://"+old(t)) })
+	t.Run("old server", func(t *testing.T) { names(t, "critical", "version", "-redis", "redis://"+old(t)) })
 }
 
 func TestNoPersistence(t *testing.T) {
@@ -168,7 +171,7 @@ func TestClusterClient(t *testing.T) {
 	if code, r := examine(t, cluster[:2:2]...); code != ExitUsage || !strings.Contains(r.Error, "add -redis-cluster") {
 		t.Errorf("a node that was taken for a server of its own: exit code %d, %+v", code, r)
 	}
-	names(t, "fatal", "replica_reads", append(cluster, "-cluster-reload", "1s", "-replica-reads")...)
+	names(t, "critical", "replica_reads", append(cluster, "-cluster-reload", "1s", "-replica-reads")...)
 }
 
 // elsewhere leads to a server by an address that is not loopback.
@@ -274,11 +277,11 @@ func TestPostgresSetups(t *testing.T) {
 		return dsn + "?" + parameter
 	}
 	clean(t, "-sql", and("synchronous_commit=on"))
-	names(t, "fatal", "unlogged", "-sql", dsn, "-table", table)
-	names(t, "fatal", "no_table", "-sql", dsn, "-table", table+"_not")
+	names(t, "critical", "unlogged", "-sql", dsn, "-table", table)
+	names(t, "critical", "no_table", "-sql", dsn, "-table", table+"_not")
 	names(t, "warning", "synchronous_commit", "-sql", and("synchronous_commit=off"))
 	names(t, "warning", "simple_protocol", "-sql", and("default_query_exec_mode=simple_protocol"))
-	names(t, "fatal", "read_only", "-sql", and("default_transaction_read_only=on"))
+	names(t, "critical", "read_only", "-sql", and("default_transaction_read_only=on"))
 }
 
 func TestMariaDBSetups(t *testing.T) {
@@ -293,8 +296,8 @@ func TestMariaDBSetups(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = db.ExecContext(context.Background(), `DROP TABLE `+table) })
-	names(t, "fatal", "collation", "-sql", dsn, "-table", table)
-	names(t, "fatal", "client_found_rows", "-sql", dsn+"&clientFoundRows=true")
+	names(t, "critical", "collation", "-sql", dsn, "-table", table)
+	names(t, "critical", "client_found_rows", "-sql", dsn+"&clientFoundRows=true")
 }
 
 func TestSQLiteSetups(t *testing.T) {
@@ -309,9 +312,9 @@ func TestSQLiteSetups(t *testing.T) {
 	}
 	const well = "?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=synchronous(FULL)"
 	clean(t, "-sql", "file:"+file+well)
-	names(t, "fatal", "collation", "-sql", "file:"+file+well, "-table", "keys")
+	names(t, "critical", "collation", "-sql", "file:"+file+well, "-table", "keys")
 	names(t, "warning", "busy_timeout", "-sql", "sqlite:"+file)
-	names(t, "fatal", "journal_mode", "-sql", "file:"+file+well+"&_pragma=journal_mode(OFF)")
+	names(t, "critical", "journal_mode", "-sql", "file:"+file+well+"&_pragma=journal_mode(OFF)")
 }
 
 // What cannot be asked is an error, never "all is well", and tells no password.
@@ -335,13 +338,13 @@ func TestUnreachable(t *testing.T) {
 
 // For people: each finding with its reason and its fix, and a count.
 func TestText(t *testing.T) {
-	r := Report{Findings: []Finding{{"fatal", "eviction_policy", "h:1", "seen", "because", "do"}, {"note", "x", "", "seen", "because", "do"}}}
+	r := Report{Findings: []Finding{{"critical", "eviction_policy", "h:1", "seen", "because", "do"}, {"note", "x", "", "seen", "because", "do"}}}
 	var out bytes.Buffer
 	if err := r.write(&out, false); err != nil {
 		t.Fatal(err)
 	}
-	const want = "fatal    eviction_policy at h:1: seen\n         why: because\n         fix: do\n" +
-		"note     x at the client: seen\n         why: because\n         fix: do\n1 fatal, 0 warnings, 1 notes\n"
+	const want = "critical eviction_policy at h:1: seen\n         why: because\n         fix: do\n" +
+		"note     x at the client: seen\n         why: because\n         fix: do\n1 critical, 0 warnings, 1 notes\n"
 	if out.String() != want {
 		t.Errorf("%q", out.String())
 	}

@@ -149,17 +149,17 @@ var brokerFindings = []struct {
 		},
 		func(a *asked) { a.offsets.Err = sarama.ErrUnknownTopicOrPartition }, // not there yet
 	},
-	{fatal, "no_leader", func(a *asked) { a.partition.Leader = -1 }, func(a *asked) { a.partition.Leader = 0 }},
+	{critical, "no_leader", func(a *asked) { a.partition.Leader = -1 }, func(a *asked) { a.partition.Leader = 0 }},
 	{
 		warning, "under_replicated", func(a *asked) { a.partition.Isr = []int32{1, 2} },
 		func(a *asked) { a.partition.Isr = []int32{3, 1, 2} },
 	},
 	{note, "no_offset", func(a *asked) { a.committed, a.recent = -1, 0 }, func(a *asked) { a.committed, a.recent = 0, 0 }},
 	{
-		fatal, "deleted_unread", func(a *asked) { a.oldest, a.recent, a.committed = 8, 8, 7 },
+		critical, "deleted_unread", func(a *asked) { a.oldest, a.recent, a.committed = 8, 8, 7 },
 		func(a *asked) { a.oldest, a.recent, a.committed = 8, 8, 8 },
 	},
-	{fatal, "offset_beyond_end", func(a *asked) { a.committed = 11 }, func(a *asked) { a.committed = 9 }},
+	{critical, "offset_beyond_end", func(a *asked) { a.committed = 11 }, func(a *asked) { a.committed = 9 }},
 	{
 		warning, "window_below_retention", func(a *asked) { a.topic["retention.ms"] = "3600001" },
 		func(a *asked) { a.topic["retention.ms"] = "3599999" },

@@ -19,7 +19,7 @@ import (
 
 // The severities, as redisadapter and sqladapter name them.
 const (
-	fatal, warning, note = "fatal", "warning", "note"
+	critical, warning, note = "critical", "warning", "note"
 )
 
 // offsetsTopic is where Kafka keeps what groups have committed.
@@ -273,7 +273,7 @@ func (c *cluster) atReplicas() (found []Finding, err error) {
 				"three replicas: kafka-reassign-partitions.sh", "topic %q has one replica", topic))
 		}
 		if len(r.headless) > 0 {
-			found = append(found, c.finding(fatal, "no_leader", "they cannot be read or written, and offsets in them not committed",
+			found = append(found, c.finding(critical, "no_leader", "they cannot be read or written, and offsets in them not committed",
 				"start the brokers that are missing", "topic %q has no leader for the partitions %v", topic, r.headless))
 		}
 		if len(r.lacking) > 0 {
@@ -324,11 +324,11 @@ func (c *cluster) positions(topic string, partitions []int32, committed *sarama.
 		case block == nil || block.Offset < 0:
 			without = append(without, n)
 		case block.Offset < oldest[n].Offset:
-			found = append(found, c.finding(fatal, "deleted_unread", "they were deleted before the group had read them, and the group begins where its offset reset says",
+			found = append(found, c.finding(critical, "deleted_unread", "they were deleted before the group had read them, and the group begins where its offset reset says",
 				"keep messages for longer than the group may be stopped or late (retention.ms, retention.bytes); send those again that are missing",
 				"group %q has committed %d in %s/%d, which begins at %d: %d offsets are gone", c.group, block.Offset, topic, n, oldest[n].Offset, oldest[n].Offset-block.Offset))
 		case block.Offset > newest[n].Offset:
-			found = append(found, c.finding(fatal, "offset_beyond_end", "the partition was made anew or has lost its end; the group skips what comes, or begins where its offset reset says",
+			found = append(found, c.finding(critical, "offset_beyond_end", "the partition was made anew or has lost its end; the group skips what comes, or begins where its offset reset says",
 				"reset the offsets of the group (kafka-consumer-groups.sh --reset-offsets)",
 				"group %q has committed %d in %s/%d, which ends at %d", c.group, block.Offset, topic, n, newest[n].Offset))
 		}

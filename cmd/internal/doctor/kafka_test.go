@@ -159,11 +159,11 @@ func setups(t *testing.T, k *kafka, prefix string) {
 		if err := k.admin.DeleteRecords(day, map[int32]int64{0: 3}); err != nil {
 			t.Fatal(err)
 		}
-		names(t, "fatal", "deleted_unread", k.args("-group", group, "-window", "24h")...)
+		names(t, "critical", "deleted_unread", k.args("-group", group, "-window", "24h")...)
 		k.commit(group, day, 3)
 		not(t, "deleted_unread", k.args("-group", group, "-window", "24h")...)
 		k.commit(group, day, 5)
-		names(t, "fatal", "offset_beyond_end", k.args("-group", group, "-window", "24h")...)
+		names(t, "critical", "offset_beyond_end", k.args("-group", group, "-window", "24h")...)
 	})
 }
 
@@ -196,11 +196,11 @@ var clientFiles = []struct {
 	exit       int
 }{
 	{"well.properties", wellConsumer + "session.timeout.ms=45000\npartition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor\nmax.poll.interval.ms=300000\nacks=all\nenable.idempotence=true\n", "", ExitWell},
-	{"auto.properties", wellConsumer + "enable.auto.commit = true\n", "fatal auto_commit", ExitFatal},
-	{"default.properties", "group.id=shop\nisolation.level=read_committed\nauto.offset.reset=earliest\n", "fatal auto_commit", ExitFatal},
+	{"auto.properties", wellConsumer + "enable.auto.commit = true\n", "critical auto_commit", ExitCritical},
+	{"default.properties", "group.id=shop\nisolation.level=read_committed\nauto.offset.reset=earliest\n", "critical auto_commit", ExitCritical},
 	{"spring.properties", "spring.kafka.consumer.group-id=shop\nspring.kafka.consumer.auto-offset-reset=earliest\nspring.kafka.consumer.isolation-level=READ_COMMITTED\n", "", ExitWell},
-	{"spring2.properties", wellConsumer + "spring.kafka.consumer.enable-auto-commit: true\n", "fatal auto_commit", ExitFatal},
-	{"shop.env", "export KAFKA_GROUP_ID=shop\nKAFKA_ENABLE_AUTO_COMMIT='true'\nKAFKA_AUTO_OFFSET_RESET=earliest\nKAFKA_ISOLATION_LEVEL=read_committed\n", "fatal auto_commit", ExitFatal},
+	{"spring2.properties", wellConsumer + "spring.kafka.consumer.enable-auto-commit: true\n", "critical auto_commit", ExitCritical},
+	{"shop.env", "export KAFKA_GROUP_ID=shop\nKAFKA_ENABLE_AUTO_COMMIT='true'\nKAFKA_AUTO_OFFSET_RESET=earliest\nKAFKA_ISOLATION_LEVEL=read_committed\n", "critical auto_commit", ExitCritical},
 	{"stored.conf", wellConsumer + "enable.auto.commit=true\nenable.auto.offset.store=false\n", "note auto_commit_of_stored", ExitWell},
 	{"latest.properties", "# a comment = x\n\n" + wellConsumer + "auto.offset.reset=\\\n  latest\n", "warning offset_reset", ExitWarning},
 	{"uncommitted.properties", wellConsumer + "isolation.level=read_uncommitted\n", "warning isolation_level", ExitWarning},
@@ -208,9 +208,9 @@ var clientFiles = []struct {
 	{"short.properties", wellConsumer + "session.timeout.ms=6000\nmax.poll.interval.ms=10000\n", "warning session_timeout, note max_poll_interval", ExitWarning},
 	{"eager.properties", wellConsumer + "partition.assignment.strategy=range,roundrobin\n", "note eager_rebalance", ExitWell},
 	{"acks.properties", "bootstrap.servers=a:1\nacks=1\nenable.idempotence=false\n", "warning acks, note idempotence", ExitWarning},
-	{"none.conf", "request.required.acks=0\n", "fatal acks", ExitFatal},
+	{"none.conf", "request.required.acks=0\n", "critical acks", ExitCritical},
 	{"sarama.json", `{"Consumer": {"Offsets": {"AutoCommit": {"Enable": true}, "Initial": -1}, "IsolationLevel": 1}, "Producer": {"RequiredAcks": -1}}`,
-		"fatal auto_commit, warning offset_reset", ExitFatal},
+		"critical auto_commit, warning offset_reset", ExitCritical},
 	{"node.json", `{"group.id": "shop", "enable.auto.commit": false, "auto.offset.reset": "smallest", "isolation.level": "read_committed", "partition.assignment.strategy": ["range"]}`,
 		"note eager_rebalance", ExitWell},
 }

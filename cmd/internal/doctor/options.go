@@ -50,11 +50,11 @@ Run it where the program runs, with the program's URL or DSN: what these say of 
 (TLS, simple protocol, clientFoundRows, _txlock, pragmas) is looked at, too. Brokers do not know
 how their clients commit: give -kafka-config the file of the program's client.
 
-fatal    will lose claims or records, takes different keys for the same, or cannot work
+critical will lose claims or records, takes different keys for the same, or cannot work
 warning  may lose some, or show them, when something else fails
 note     worth knowing, and loses nothing
 
-Exit code: 0 nothing, or notes alone; 1 warnings, none fatal; 3 something fatal; 2 wrong
+Exit code: 0 nothing, or notes alone; 1 warnings, none critical; 3 something critical; 2 wrong
 flags, or a server that could not be asked; 130 interrupted.
 
 Flags:

@@ -102,7 +102,8 @@ func openRedis(ctx context.Context, o *Options) (_ *store, err error) {
 // layout reads with what settings the keys were written: lines of a name and a value, behind a
 // header, see redisadapter's layout.go. New compares them once more.
 func (o *Options) layout(text string) (redisadapter.Options, error) {
-	opts := redisadapter.Options{Prefix: o.Prefix, OnFinding: func(redisadapter.Finding) {}} // doctor's concern
+	// What the server may lose is doctor's concern: an operator needs these commands most when it does.
+	opts := redisadapter.Options{Prefix: o.Prefix, AllowEviction: true, OnFinding: func(redisadapter.Finding) {}}
 	set := make(map[string]string)
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")

@@ -49,7 +49,8 @@ func openStore(ctx context.Context, o Options) (_ *store, err error) {
 	if compact {
 		o.Store.Window = o.Window
 	}
-	o.Store.OnFinding = func(redisadapter.Finding) {} // the server's health is the consumer's concern
+	// The server's health is the consumer's concern.
+	o.Store.AllowEviction, o.Store.OnFinding = true, func(redisadapter.Finding) {}
 	opened, err := redisadapter.New(ctx, client, o.Store)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,220 @@
+package redisadapter_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// small is a server that evicts early.
+func small(t *testing.T, policy string) *redis.Client {
+	t.Helper()
+	client := redistest.Client(t, &redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "16mb").Err())
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
+	return client
+}
+
+// crowdRequests are claims of many keys, by attempt of one owner.
+func crowdRequests(first, n int, attempt byte) []dedup.ClaimRequest {
+	reqs := make([]dedup.ClaimRequest, n)
+	for i := range reqs {
+		reqs[i] = dedup.ClaimRequest{Lease: time.Minute, Hold: time.Hour}
+		binary.BigEndian.PutUint32(reqs[i].ID[:], uint32(first+i))
+		binary.BigEndian.PutUint32(reqs[i].Token[:], uint32(first+i))
+		reqs[i].Token[15] = attempt
+	}
+	return reqs
+}
+
+// process claims keys and completes those that it is granted. It adds those that are on
+// record for certain to done, and returns how many were granted that were done before.
+func process(ctx context.Context, store *redisadapter.Store, reqs []dedup.ClaimRequest, done map[dedup.ID]bool) (again int) {
+	var ends []dedup.Change
+	for i, a := range store.Claim(ctx, reqs) {
+		if a.Outcome != dedup.Acquired {
+			continue
+		}
+		if done[reqs[i].ID] {
+			again++
+		}
+		ends = append(ends, dedup.Change{
+			ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1, State: dedup.StateSucceeded, Landed: true,
+			Lease: time.Minute, Hold: time.Hour, Window: time.Hour, Until: time.Now().Add(time.Minute),
+		})
+	}
+	for i, a := range store.Finish(ctx, ends) {
+		if a.Written {
+			done[ends[i].ID] = true
+		}
+	}
+	return again
+}
+
+// evicted is how many keys a server has evicted.
+func evicted(t *testing.T, client *redis.Client) (n uint64) {
+	t.Helper()
+	_, err := fmt.Sscan(infoOf(t, client, "stats", "evicted_keys"), &n)
+	require.NoError(t, err)
+	return n
+}
+
+// TestNewRefusesEviction: a server that evicts forgets what is done, and a line in a log
+// stopped nobody from going on.
+func TestNewRefusesEviction(t *testing.T) {
+	client := small(t, "allkeys-lru")
+	open := func(opts redisadapter.Options) error {
+		opts.OnFinding = func(redisadapter.Finding) {}
+		_, err := redisadapter.New(t.Context(), client, opts)
+		return err
+	}
+	guarded := redisadapter.Options{Amnesia: redisadapter.FailClosed, AmnesiaFor: time.Hour}
+	require.NoError(t, redisadapter.Boot(t.Context(), client, guarded))
+	var refused *redisadapter.RefusedError
+	err := open(redisadapter.Options{})
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, []redisadapter.Code{redisadapter.CodeEvictionPolicy}, codes(refused.Findings))
+	for _, part := range []string{
+		"allkeys-lru", "16777216", "maxmemory-policy noeviction", "CONFIG SET", "ElastiCache", "parameter group", "MemoryDB",
+		"Memorystore", "Azure", "Redis Cloud", "Upstash", "Options.AllowEviction", "FailClosed",
+	} {
+		assert.ErrorContains(t, err, part)
+	}
+	assert.Error(t, open(redisadapter.Options{Amnesia: redisadapter.RunAndFlag, AmnesiaFor: time.Hour}))
+	assert.NoError(t, open(guarded))
+	assert.NoError(t, open(redisadapter.Options{AllowEviction: true}))
+	assert.Error(t, open(redisadapter.Options{Amnesia: guarded.Amnesia, AmnesiaFor: time.Hour, Strict: true}))
+
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	assert.NoError(t, open(redisadapter.Options{}), "without a limit nothing is evicted")
+}
+
+// TestEvictionRepeatsNothing: with FailClosed no key is claimed again that was acknowledged,
+// and nobody calls Watch. The first row is what the guard is against.
+func TestEvictionRepeatsNothing(t *testing.T) {
+	const keys, batch = 120_000, 500
+	for _, c := range []struct {
+		policy  string
+		amnesia redisadapter.Amnesia
+	}{
+		{"allkeys-lru", redisadapter.GuardOff},
+		{"allkeys-lru", redisadapter.FailClosed},
+		{"volatile-ttl", redisadapter.FailClosed},
+		{"allkeys-random", redisadapter.FailClosed},
+	} {
+		t.Run(c.policy+"/"+c.amnesia.String(), func(t *testing.T) {
+			client := small(t, c.policy)
+			opts := redisadapter.Options{
+				Amnesia: c.amnesia, AmnesiaFor: time.Hour, AllowEviction: c.amnesia == redisadapter.GuardOff,
+				OnFinding: func(redisadapter.Finding) {},
+			}
+			require.NoError(t, redisadapter.Boot(t.Context(), client, opts))
+			store, err := redisadapter.New(t.Context(), client, opts)
+			require.NoError(t, err)
+			done := make(map[dedup.ID]bool)
+			again := 0
+			for first := 0; first < keys; first += batch {
+				again += process(t.Context(), store, crowdRequests(first, batch, 1), done)
+				// Old ones are redelivered all the time.
+				again += process(t.Context(), store, crowdRequests(first/2, batch/10, 2), done)
+			}
+			acknowledged := len(done)
+			require.NotZero(t, evicted(t, client))
+			for first := 0; first < keys; first += batch {
+				again += process(t.Context(), store, crowdRequests(first, batch, 3), done)
+			}
+			t.Logf("%d keys acknowledged, %d evicted, %d claimed again", acknowledged, evicted(t, client), again)
+			assert.Equal(t, c.amnesia == redisadapter.GuardOff, again > 0, "%d of %d acknowledged keys were claimed again", again, acknowledged)
+		})
+	}
+}
+
+// TestEvictionBeforeTheStart: a server evicts while no process looks, and then one starts.
+// What it had evicted before Boot was none of ours.
+func TestEvictionBeforeTheStart(t *testing.T) {
+	client := small(t, "volatile-lru")
+	fill := func() { // for a while memory is short
+		before := evicted(t, client)
+		require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "16mb").Err())
+		for n := 0; evicted(t, client) == before; n += 1000 {
+			require.Less(t, n, 1_000_000)
+			_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+				for i := range 1000 {
+					p.Set(t.Context(), fmt.Sprintf("foreign:%d:%d", before, n+i), "", time.Hour)
+				}
+				return nil
+			})
+			require.NoError(t, err)
+		}
+		require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "1gb").Err())
+	}
+	fill()
+	store, _ := guarded(t, client, failClosed)
+	wantOutcome(t, store, 1, dedup.Acquired)
+	finishOne(t, store, 1)
+	other, _ := reopen(t, client, failClosed)
+	wantOutcome(t, other, 2, dedup.Acquired)
+
+	fill()
+	next, h := reopen(t, client, failClosed)
+	wantAmnesia(t, next, 3)
+	assert.NotZero(t, h.count(redisadapter.CodeAmnesia))
+	assert.Equal(t, 1, h.count(redisadapter.CodeEvicted)-1, "Preflight's and the guard's")
+
+	require.NoError(t, redisadapter.Acknowledge(t.Context(), client, failClosed))
+	last, _ := reopen(t, client, failClosed)
+	wantOutcome(t, last, 4, dedup.Acquired)
+}
+
+// TestPolicyOfARunningServer: a change under a process is reported and ends nothing. With
+// FailClosed the claims notice what is then evicted, without Watch.
+func TestPolicyOfARunningServer(t *testing.T) {
+	client := small(t, "noeviction")
+	plain, h := reopen(t, client, redisadapter.Options{})
+	watched(t, plain)
+	closed, _ := guarded(t, client, failClosed)
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
+	eventually(t, "it is reported", func() bool { return h.count(redisadapter.CodeEvictionPolicy) == 1 })
+	wantOutcome(t, plain, 1, dedup.Acquired)
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "2500kb").Err())
+	for n := 0; evicted(t, client) == 0; n += batchSize {
+		require.Less(t, n, 100_000)
+		plain.Claim(t.Context(), crowdRequests(n, batchSize, 1))
+	}
+	n := 1 << 20
+	eventually(t, "claims notice", func() bool {
+		n++
+		return redisadapter.Classify(closed.Claim(t.Context(), crowdRequests(n, 1, 1))[0].Err) == redisadapter.ClassAmnesia
+	})
+	wantOutcome(t, plain, 2, dedup.Acquired)
+}
+
+// TestGuardNeedsInfo: a guard that cannot see evictions and restarts is none.
+func TestGuardNeedsInfo(t *testing.T) {
+	client := redistest.Client(t, &redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
+	ctx := t.Context()
+	require.NoError(t, redisadapter.Boot(ctx, client, failClosed))
+	require.NoError(t, client.Do(ctx, "acl", "setuser", "few", "on", "nopass", "~*", "+@all", "-info").Err())
+	few := redistest.Client(t, &redis.Options{Addr: client.Options().Addr, Username: "few", Password: "x"})
+	h := &heard{}
+	_, err := redisadapter.New(ctx, few, redisadapter.Options{OnFinding: h.add})
+	require.NoError(t, err)
+	assert.Equal(t, []redisadapter.Code{redisadapter.CodeNotLearned}, codes(h.list))
+	found, err := redisadapter.Preflight(ctx, few)
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	assert.Contains(t, found[0].Detail, "NOPERM")
+	_, err = redisadapter.New(ctx, few, redisadapter.Options{Amnesia: redisadapter.FailClosed, AmnesiaFor: time.Hour, OnFinding: h.add})
+	assert.ErrorContains(t, err, "NOPERM")
+}

@@ -1,0 +1,87 @@
+package redisadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The record of evictions is a key without an expiry, "PREFIX:evictions", with one line
+// "RUN COUNT" for each master: how many keys that server process had evicted when the
+// guard was last closed for it, or when Boot was called. A server that has evicted more
+// has evicted while no process of ours was looking: the next one to start closes the guard
+// for it. A server that is not in the record counts from zero, and so does one that has
+// evicted the record itself.
+
+// recordedServers bounds the lines that are read.
+const recordedServers = 4096
+
+func (c *canaries) evictionsKey() string { return c.prefix + ":evictions" }
+
+// readEvictions returns the record, by run id. What cannot be read as one is none.
+func (c *canaries) readEvictions(ctx context.Context) (map[string]uint64, error) {
+	value, err := c.client.Get(ctx, c.evictionsKey()).Result()
+	if err != nil && !errors.Is(err, redis.Nil) && Classify(err) != ClassUnreadable {
+		return nil, err
+	}
+	return parseEvictions(value), nil
+}
+
+func parseEvictions(value string) map[string]uint64 {
+	counts := make(map[string]uint64)
+	for line := range strings.Lines(value) {
+		run, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if n, err := strconv.ParseUint(text, 10, 64); err == nil && len(counts) < recordedServers {
+			counts[run] = n
+		}
+	}
+	return counts
+}
+
+// writeEvictions replaces the record by what servers have said of themselves.
+func (c *canaries) writeEvictions(ctx context.Context, heard map[string]info) error {
+	var b strings.Builder
+	for addr, i := range heard {
+		if n, known := i.count("evicted_keys"); known && n > 0 {
+			fmt.Fprintf(&b, "%s %d\n", runOf(addr, i), n)
+		}
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	return c.client.Set(ctx, c.evictionsKey(), b.String(), 0).Err()
+}
+
+// recordEvictions asks every server, and writes the record.
+func (c *canaries) recordEvictions(ctx context.Context) error {
+	var mu sync.Mutex
+	heard := make(map[string]info)
+	_, err := eachServer(ctx, c.client, func(ctx context.Context, addr string, node redis.UniversalClient) error {
+		fields, err := askInfo(ctx, node)
+		mu.Lock()
+		defer mu.Unlock()
+		heard[addr] = fields
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	mu.Lock() // go-redis waits for all its visits, but the race detector wants to know
+	defer mu.Unlock()
+	return c.writeEvictions(ctx, heard)
+}
+
+// mayEvict reports whether a server may evict keys, or does not say. Without a limit none
+// is evicted, whatever the policy.
+func mayEvict(i info) bool {
+	if i.embedded() || i["maxmemory_policy"] == "noeviction" {
+		return false
+	}
+	limit, known := i.count("maxmemory")
+	return limit > 0 || !known
+}
