@@ -38,10 +38,10 @@ func checkForm(ctx context.Context, tx *sql.Tx, d *dialect, table string) error 
 		err := tx.QueryRowContext(ctx, text).Scan()
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
-		case sqlerr.Transient(err):
-			return err
+		case !sqlerr.OtherForm(err):
+			return sqlerr.NeedsRight(err, "SELECT on "+table+" and its table of parked messages")
 		default:
-			return fmt.Errorf("table %s is not a table of an outbox; drop it, or name another: %w", table, err)
+			return fmt.Errorf("table %s is not a table of an outbox; name another, or drop it with the messages in it: %w", table, err)
 		}
 	}
 	return nil

@@ -79,14 +79,15 @@ func (m *Marks) Migrate(ctx context.Context, db *sql.DB) error {
 }
 
 // whyNot looks for a table of another form when a migration has failed: what its statements say
-// of one does not tell. The table may be missing, or the server gone; then that is no reason.
+// of one does not tell. Only an error that proves another form says so: a missing right, a missing
+// table or a server that is gone proves nothing.
 func (m *Marks) whyNot(ctx context.Context, db *sql.DB, err error) error {
 	var level *LevelError
 	if errors.As(err, &level) {
 		return err
 	}
 	form := m.alone(ctx, db, func(q Tx) error { return scanOne(ctx, q, m.dialect.form) })
-	if errors.Is(form, sql.ErrNoRows) || sqlerr.NoTable(form) || sqlerr.Transient(form) {
+	if errors.Is(form, sql.ErrNoRows) || !sqlerr.OtherForm(form) {
 		return err
 	}
 	return fmt.Errorf("sqladapter: migrate: %w", m.otherForm(err))
@@ -98,7 +99,7 @@ func (m *Marks) raiseWindow(ctx context.Context, db *sql.DB) error {
 		return nil
 	}
 	if err := m.write(ctx, db, statement{text: m.dialect.raise}); err != nil {
-		return fmt.Errorf("sqladapter: migrate: %w", err)
+		return fmt.Errorf("sqladapter: migrate: window on record: %w", sqlerr.NeedsRight(err, "INSERT and UPDATE on "+m.table.meta))
 	}
 	return nil
 }
@@ -157,5 +158,9 @@ func (m *Marks) otherForm(err error) error {
 		return fmt.Errorf("a table of %s is gone, while %s has it on record: somebody has dropped or not restored it; "+
 			"to begin with empty ones undo the rest with Migrations().To(ctx, db, 0), and call Migrate: %w", m.table.full, sqlmigrate.Table, err)
 	}
-	return fmt.Errorf("table %s is not a table of marks, or one of an older form; drop it, or name another: %w", m.table.full, err)
+	if !sqlerr.OtherForm(err) {
+		return sqlerr.NeedsRight(err, "SELECT on "+m.table.full+" and "+m.table.results)
+	}
+	return fmt.Errorf("table %s is not a table of marks, or one of an older form; name another, or drop it: "+
+		"without the marks in it everything that is delivered again runs again: %w", m.table.full, err)
 }

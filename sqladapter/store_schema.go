@@ -29,10 +29,10 @@ func migrationsOf(cfg StoreConfig, verify func(context.Context, *sql.Tx) error) 
 // another makes of the error of reading a table that has just been made, or was there already,
 // that it is not ours: recorded as ours it would be dropped on the way down.
 func another(table, of string, err error) error {
-	if err == nil || sqlerr.Transient(err) {
-		return err
+	if err == nil || !sqlerr.OtherForm(err) {
+		return sqlerr.NeedsRight(err, "SELECT on "+table)
 	}
-	return fmt.Errorf("table %s is not a table of %s; drop it, or name another: %w", table, of, err)
+	return fmt.Errorf("table %s is not a table of %s; name another, or drop it and what it has on record: %w", table, of, err)
 }
 
 // Migrate brings the tables to the version that this program needs: it creates them, or

@@ -11,6 +11,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"reflect"
@@ -106,6 +107,54 @@ func NoTable(err error) bool {
 	const generic = 1 // SQLite has no number for it, but a text
 	return State(err) == pgNoTable || MySQL(err) == myNoTable || isServer(err, msNoTable) ||
 		SQLite(err) == generic && strings.Contains(err.Error(), "no such table")
+}
+
+// Denied reports that the role lacks a right: SQLSTATE 42501, and MySQL's refusals of a user for a
+// database, a table, a column or a statement.
+func Denied(err error) bool {
+	const pgDenied, msDenied, msDeniedDatabase = "42501", 229, 262
+	switch MySQL(err) {
+	case 1044, 1045, 1142, 1143, 1227, 1370, 1698:
+		return true
+	}
+	return State(err) == pgDenied || isServer(err, msDenied, msDeniedDatabase)
+}
+
+// NeedsRight says which right a role lacks when a statement that needs it was refused for lack of one.
+// It returns any other error as it is.
+func NeedsRight(err error, right string) error {
+	if !Denied(err) {
+		return err
+	}
+	return fmt.Errorf("the role needs %s, which has not been granted: %w", right, err)
+}
+
+// OtherForm reports whether the error of a statement that reads the columns of a table proves that the
+// table has other ones. A right that is missing, a server that is read-only, a timeout and everything
+// unknown prove nothing: whoever believes them drops a table whose records are needed.
+func OtherForm(err error) bool {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || NoTable(err) {
+		return false
+	}
+	if state := State(err); state != "" {
+		// Undefined columns, other types, not a table; and values that cannot be read as the type.
+		return len(state) == 5 && (state[:2] == "42" && !Denied(err) || state[:2] == "22")
+	}
+	if n := MySQL(err); n != 0 {
+		switch n {
+		case 1054, 1267, 1292, 1305, 1347, 1366: // unknown column, collations, values, function, not a table
+			return true
+		}
+		return false
+	}
+	if code := SQLite(err); code != 0 {
+		const generic, mismatch = 1, 20
+		return code == generic || code == mismatch
+	}
+	if n, ok := SQLServer(err); ok {
+		return n == 207 || n == 206 || n == 245 // unknown column, other types
+	}
+	return !Lost(err) // database/sql, which cannot read a value into its type
 }
 
 // Transient reports whether a transaction that failed with err may succeed when it is run

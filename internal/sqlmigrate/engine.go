@@ -17,6 +17,8 @@ type engine struct {
 	// exists returns a row when the table of versions is there. It is no error when it is not,
 	// which in PostgreSQL would end the caller's transaction.
 	exists string
+	// versions is the full name of the table of versions.
+	versions string
 	// create the table of versions.
 	create string
 	// read the version.
@@ -60,7 +62,8 @@ func common(cfg Config) *engine {
 	table := newNames(cfg).full(Table)
 	where := ` WHERE component = '` + cfg.Component + `' AND table_name = '` + cfg.Table + `'`
 	return &engine{
-		read: `SELECT version FROM ` + table + where,
+		versions: table,
+		read:     `SELECT version FROM ` + table + where,
 		save: func(version int) string {
 			return fmt.Sprintf(`INSERT INTO %s (component, table_name, version) VALUES ('%s', '%s', %d)`+
 				` ON CONFLICT (component, table_name) DO UPDATE SET version = excluded.version;`,

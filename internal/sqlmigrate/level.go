@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+
+	"github.com/onceward/onceward/internal/sqlerr"
 )
 
 // Queryer is *sql.DB, *sql.Conn or *sql.Tx.
@@ -56,7 +58,7 @@ func (m *Migrations) version(ctx context.Context, db Queryer) (int, error) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, m.unread(err)
+		return 0, m.unread(sqlerr.NeedsRight(err, "SELECT on "+m.engine.versions))
 	}
 	return found, nil
 }

@@ -101,7 +101,7 @@ func (m *Migrations) steps(ctx context.Context, db *sql.DB, p plan) error {
 	if m.engine.lock != nil {
 		unlock, err := m.engine.lock(ctx, conn)
 		if err != nil {
-			return m.wrap(err)
+			return m.wrap(sqlerr.NeedsRight(err, toMigrate))
 		}
 		defer unlock()
 	}
@@ -122,6 +122,9 @@ func (m *Migrations) known(ctx context.Context, db Queryer) (int, error) {
 	return has, err
 }
 
+// toMigrate is what a role needs for a version that is missing.
+const toMigrate = "CREATE in the schema, and to own the tables that it changes"
+
 // step is one version in one transaction.
 func (m *Migrations) step(ctx context.Context, conn *sql.Conn, p plan) (more bool, err error) {
 	begun := time.Now()
@@ -132,7 +135,7 @@ func (m *Migrations) step(ctx context.Context, conn *sql.Conn, p plan) (more boo
 	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
 	for _, statement := range m.engine.before {
 		if _, err := tx.ExecContext(ctx, bare(statement)); err != nil {
-			return false, m.wrap(err)
+			return false, m.wrap(sqlerr.NeedsRight(err, toMigrate))
 		}
 	}
 	has, err := m.known(ctx, tx)
@@ -144,7 +147,7 @@ func (m *Migrations) step(ctx context.Context, conn *sql.Conn, p plan) (more boo
 		return false, m.commit(tx)
 	}
 	if err := m.apply(ctx, tx, step); err != nil {
-		return false, m.wrap(fmt.Errorf("version %d to %d: %w", has, step.version, err))
+		return false, m.wrap(fmt.Errorf("version %d to %d: %w", has, step.version, sqlerr.NeedsRight(err, toMigrate)))
 	}
 	if err := m.commit(tx); err != nil {
 		return false, err
