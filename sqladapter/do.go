@@ -20,7 +20,8 @@ import (
 //
 // Any error means: do not acknowledge, call Do again. Nothing is committed then, but for an
 // error of COMMIT, which leaves that open; the next call finds out. effect's own error is
-// returned as it is; a panic of effect passes through. Both roll back. For a key that cannot
+// returned as it is, but for one that reads like a lost connection and is not: see below. A panic of
+// effect passes through. Both roll back. For a key that cannot
 // be used (a [*dedup.InputError]) and one that is bound to another payload
 // ([dedup.ErrMismatch]) dedup.IsPermanent is true: no repetition mends them. The Mark says
 // what was learnt of the key, and is Unknown where the transaction failed.
@@ -29,7 +30,10 @@ import (
 // again from BEGIN, up to five times with a short backoff, so effect must have no other
 // effect than through tx, which it must neither commit nor roll back. Not repeated are an
 // error for which dedup.IsPermanent is true, and [dedup.ErrInFlight]: the database's lock
-// timeout is how long the caller was to wait.
+// timeout is how long the caller was to wait. An effect's own io.EOF, io.ErrUnexpectedEOF or net.Error,
+// of a payload or of a call to another system, is no lost connection: Do asks the database, with one
+// round trip, and only when that does not answer runs all of it again. Otherwise it returns the error,
+// wrapped so that Retryable is false of it; errors.Is and errors.As find it.
 //
 // effect must not commit: with MySQL TRUNCATE, LOCK TABLES and most DDL do that by themselves. What
 // it did until then is committed, and what it did afterwards is not. Do sees it when the transaction
@@ -74,7 +78,7 @@ func (m *Marks) do(
 		if !mark.First() {
 			return false, nil
 		}
-		return true, effect(ctx, tx)
+		return true, ofEffect(ctx, tx, effect(ctx, tx))
 	})
 	switch {
 	case err == nil:
@@ -141,7 +145,7 @@ func (m *Marks) doBatch(
 		}
 		first := firsts(b.marks)
 		if len(first) > 0 {
-			if err := effect(ctx, tx, first); err != nil {
+			if err := ofEffect(ctx, tx, effect(ctx, tx, first)); err != nil {
 				return false, err
 			}
 		}

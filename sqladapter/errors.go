@@ -24,6 +24,11 @@ func unlearnt(err error) Mark {
 // was lost during COMMIT; and when the table of marks was rotated. Never repeat the failed
 // statement alone.
 //
+// Ask it about the errors of this package, of statements and of COMMIT. An effect's own io.EOF or
+// net.Error reads like a lost connection: [Marks.Do], [Marks.DoBatch], [Fence.Do] and a [Runner] ask the
+// database whether it is one, and Retryable is false of what they return then. It cannot tell for an
+// effect of your own transaction.
+//
 // It answers true for a lost COMMIT because the repeated transaction meets its own mark;
 // that holds only when MarkTx and the effect are in it. It is false for bad input, a
 // mismatch, an ended context and everything it does not know. It needs no driver: it
@@ -31,7 +36,7 @@ func unlearnt(err error) Mark {
 // by what they have in common; for another driver, ask the driver.
 func Retryable(err error) bool {
 	switch {
-	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), isNotOurs(err):
 		return false
 	case errors.Is(err, dedup.ErrUnknown), errors.Is(err, dedup.ErrInFlight), errors.Is(err, errRolledBack),
 		errors.Is(err, errSealed), errors.Is(err, errOldSnapshot):

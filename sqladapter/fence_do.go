@@ -20,7 +20,8 @@ import (
 // through tx, which it must neither commit nor roll back: after a lost COMMIT it finds its own
 // fence, and the answer is that nothing was left. Not repeated are an error for which
 // dedup.IsPermanent is true, and [dedup.ErrInFlight]: the database's lock timeout is how long
-// the caller was to wait. When ctx ends the transaction is rolled back, but a COMMIT that has
+// the caller was to wait. An effect's own io.EOF or net.Error is no lost connection, as in [Marks.Do].
+// When ctx ends the transaction is rolled back, but a COMMIT that has
 // been sent is given another five seconds for its answer. What MySQL commits by itself effect must
 // not run, as in [Marks.Do].
 //
@@ -43,7 +44,7 @@ func (f *Fence) Do(
 		found = span.found(stored)
 		switch {
 		case found.Start < to:
-			return true, effect(ctx, ofSQL(tx), found.Start)
+			return true, ofEffect(ctx, tx, effect(ctx, ofSQL(tx), found.Start))
 		case errors.Is(before, errRolledBack):
 			return false, errCommittedItself // or another owner did it meanwhile, as the next call tells
 		}

@@ -109,6 +109,13 @@ func NoTable(err error) bool {
 		SQLite(err) == generic && strings.Contains(err.Error(), "no such table")
 }
 
+// Coded reports whether err carries a code of a database. Then it was the server, or SQLite, that has
+// answered.
+func Coded(err error) bool {
+	_, server := SQLServer(err)
+	return State(err) != "" || MySQL(err) != 0 || SQLite(err) != 0 || server
+}
+
 // Denied reports that the role lacks a right: SQLSTATE 42501, and MySQL's refusals of a user for a
 // database, a table, a column or a statement.
 func Denied(err error) bool {
