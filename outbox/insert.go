@@ -37,8 +37,9 @@ const (
 // what the first one has inserted is still there to be published.
 //
 // Messages of one key are published in the order of the arguments. One round trip for each 500
-// messages or 4 MiB. A nil transaction and a connection pool are refused: on a pool the message
-// would be published whatever becomes of the effect.
+// messages or 4 MiB. A nil transaction, a connection pool, and a *sql.Conn on which no transaction was
+// begun are refused: there the message would be published whatever becomes of the effect. A *sql.Conn
+// costs two round trips more.
 func (o *Outbox) InsertTx(ctx context.Context, tx Tx, messages ...Message) error {
 	if err := o.ready(); err != nil {
 		return err
@@ -48,6 +49,11 @@ func (o *Outbox) InsertTx(ctx context.Context, tx Tx, messages ...Message) error
 	}
 	for i := range messages {
 		if err := o.check(&messages[i], i); err != nil {
+			return err
+		}
+	}
+	if len(messages) > 0 {
+		if err := o.checkOpen(ctx, tx); err != nil {
 			return err
 		}
 	}

@@ -70,7 +70,7 @@ func (m *Marks) confirm(ctx context.Context, begin beginner, key string, mark Ma
 	if mark.id != e.id { // nobody could have committed that one
 		return Undecided, inputError("mark", "is of another key, scope or namespace")
 	}
-	tx, err := begin(ctx)
+	tx, err := begin(ctx, nil)
 	if err != nil {
 		return Undecided, fmt.Errorf("sqladapter: confirm: %w", err)
 	}

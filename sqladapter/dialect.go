@@ -96,6 +96,9 @@ type dialect struct {
 	kind string
 	// generation that insert, load and save are for; zero where there are none.
 	generation int64
+	// written counts the rows of an entry that this transaction has written; nil where a guard goes by a
+	// savepoint.
+	written func(e entry) statement
 	// guard is against transactions that end without their owner's knowledge.
 	guard guard
 	// begin a transaction in the dialect's own way; nil where guard tells the way.

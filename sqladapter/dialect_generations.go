@@ -93,6 +93,7 @@ func (d *dialect) inGeneration(t tableName, number int64) *dialect {
 	in := *d
 	in.generation = number
 	in.insert = postgresInsert(insert, insertMany)
+	in.written = postgresWritten(open.open)
 	in.load = func(es []entry) statement { return statement{load, []any{idArray(es)}} }
 	in.save = func(e entry, result []byte) statement { return statement{save, []any{uuidText(e.id), result}} }
 	return &in

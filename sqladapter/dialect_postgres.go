@@ -63,10 +63,17 @@ func newPostgres(t tableName, window time.Duration) *dialect {
 			`)) - $1::bigint ORDER BY stamp >> ` + stampShift + ` LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) RETURNING id),` +
 			` unused AS (DELETE FROM ` + t.results + ` AS r USING gone WHERE r.id = gone.id)` +
 			` SELECT uuid_send(id) FROM gone`,
-		kind:   postgresKind(t, "r"),
-		forget: func([]entry) []string { return nil },
-		save:   func(e entry, result []byte) statement { return statement{save, []any{uuidText(e.id), result}} },
+		guard:   guardPostgres,
+		written: postgresWritten(t.full),
+		kind:    postgresKind(t, "r"),
+		forget:  func([]entry) []string { return nil },
+		save:    func(e entry, result []byte) statement { return statement{save, []any{uuidText(e.id), result}} },
 	}
+}
+
+func postgresWritten(table string) func(entry) statement {
+	text := `SELECT count(*) FROM ` + table + ` WHERE id = $1::uuid AND ` + writtenHere
+	return func(e entry) statement { return statement{text, []any{uuidText(e.id)}} }
 }
 
 // postgresInsert takes the same parameters for one row as for many.

@@ -36,8 +36,9 @@ import (
 // wrapped so that Retryable is false of it; errors.Is and errors.As find it.
 //
 // effect must not commit: with MySQL TRUNCATE, LOCK TABLES and most DDL do that by themselves. What
-// it did until then is committed, and what it did afterwards is not. Do sees it when the transaction
-// is run again, or with MySQL and SQL Server when it was to be committed, and the error is permanent.
+// it did until then is committed, and what it did afterwards is not. Nor must it roll back: with PostgreSQL
+// what it writes after a COMMIT or ROLLBACK of its own may be committed statement by statement. Do sees
+// all that before its COMMIT, sends none, and the error is permanent. A savepoint is the effect's own affair.
 //
 // When ctx ends the transaction is rolled back, but a COMMIT that has been sent is given
 // another five seconds for its answer: to break it off would leave open what it has done. (Where
@@ -46,24 +47,33 @@ import (
 // Scope and fingerprint of the options count, as in [Marks.MarkTx]. The isolation level is
 // [Config.Isolation]. Concurrent calls are safe. SQLite can end a transaction in the midst of an effect
 // that takes no notice of an error: see [OpenSQLite]. effect must use tx, not db: with SQLite, or
-// a pool that is used up, db would wait for this very transaction. Four round trips and
-// those of effect; a duplicate takes four.
+// a pool that is used up, db would wait for this very transaction. Do of the same key and the same db
+// inside effect, with effect's context, is [dedup.ErrInFlight] at once: it would wait for itself. With
+// another context it waits until that ends.
+//
+// A server that has become read-only (SQLSTATE 25006, MySQL's 1290 and 1792), a primary that was demoted
+// and has kept its connections, is [Retryable]; the idle connections of db that take no writes are closed
+// before the next try. Four round trips and those of effect; a duplicate takes four.
 func (m *Marks) Do(
 	ctx context.Context, db *sql.DB, key string, effect func(ctx context.Context, tx *sql.Tx) error, opts ...dedup.Option,
 ) (Mark, error) {
 	if err := m.checkDo(ctx, "db", db == nil, effect == nil); err != nil {
 		return Mark{}, err
 	}
-	return m.do(ctx, m.beginIn(db, m.isolation), key, func(ctx context.Context, tx transaction) error { return effect(ctx, ofSQL(tx)) }, opts)
+	return m.do(ctx, db, m.beginIn(db, m.isolation), key, func(ctx context.Context, tx transaction) error { return effect(ctx, ofSQL(tx)) }, opts)
 }
 
 func (m *Marks) do(
-	ctx context.Context, begin beginner, key string, effect func(ctx context.Context, tx transaction) error, opts []dedup.Option,
+	ctx context.Context, db any, begin beginner, key string, effect func(ctx context.Context, tx transaction) error, opts []dedup.Option,
 ) (Mark, error) {
 	e, err := m.entry(key, opts)
 	if err != nil {
 		err = badKey(err)
 		return Mark{Err: err}, err
+	}
+	inside, err := m.hold(ctx, db, e)
+	if err != nil {
+		return Mark{Outcome: dedup.InFlight, Err: err}, err
 	}
 	var mark Mark
 	var ended endedTries
@@ -78,7 +88,8 @@ func (m *Marks) do(
 		if !mark.First() {
 			return false, nil
 		}
-		return true, ofEffect(ctx, tx, effect(ctx, tx))
+		watch(tx, func() statement { return m.openStatements().written(e) })
+		return true, ofEffect(ctx, tx, effect(inside, tx))
 	})
 	switch {
 	case err == nil:
@@ -117,13 +128,13 @@ func (m *Marks) DoBatch(
 	if err := m.checkDo(ctx, "db", db == nil, effect == nil); err != nil {
 		return nil, err
 	}
-	return m.doBatch(ctx, m.beginIn(db, m.isolation), keys, func(ctx context.Context, tx transaction, first []int) error {
+	return m.doBatch(ctx, db, m.beginIn(db, m.isolation), keys, func(ctx context.Context, tx transaction, first []int) error {
 		return effect(ctx, ofSQL(tx), first)
 	}, opts)
 }
 
 func (m *Marks) doBatch(
-	ctx context.Context, begin beginner, keys []string,
+	ctx context.Context, db any, begin beginner, keys []string,
 	effect func(ctx context.Context, tx transaction, first []int) error, opts []dedup.Option,
 ) ([]Mark, error) {
 	b, err := m.batchOf(keys, opts)
@@ -132,6 +143,10 @@ func (m *Marks) doBatch(
 	}
 	if len(b.order) == 0 {
 		return b.marks, nil
+	}
+	inside, err := m.hold(ctx, db, b.sorted()...)
+	if err != nil {
+		return nil, err
 	}
 	var ended endedTries
 	err = transact(ctx, begin, func(tx transaction, before error) (write bool, err error) {
@@ -145,7 +160,8 @@ func (m *Marks) doBatch(
 		}
 		first := firsts(b.marks)
 		if len(first) > 0 {
-			if err := ofEffect(ctx, tx, effect(ctx, tx, first)); err != nil {
+			watch(tx, func() statement { return m.openStatements().written(b.entries[first[0]]) })
+			if err := ofEffect(ctx, tx, effect(inside, tx, first)); err != nil {
 				return false, err
 			}
 		}

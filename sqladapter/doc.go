@@ -39,7 +39,12 @@
 // SERIALIZABLE the loser of a race gets SQLSTATE 40001 instead of an answer and its
 // transaction must be run again from BEGIN; [Retryable] recognises that. Waiting for
 // the first transaction is bounded by lock_timeout, when that is set: the answer is then
-// [dedup.ErrInFlight] and the transaction is aborted.
+// [dedup.ErrInFlight] and the transaction is aborted. A COMMIT or ROLLBACK that an effect sends as text
+// ends the transaction without *sql.Tx noticing: Do, DoBatch, a Fence and a Runner see it before their
+// COMMIT, at the cost of one round trip with database/sql, none with pgxv5 and none in a Runner. MarkTx
+// refuses a *sql.Conn on which no transaction was begun; a *sql.Tx is not asked. A primary that was demoted
+// answers 25006: the transactions of Do go to another connection; for your own set
+// target_session_attrs=read-write (MySQL, go-sql-driver: rejectReadOnly=true), so that the pool drops it.
 //
 // SQLite: begin with BEGIN IMMEDIATE (most drivers: _txlock=immediate) and set a
 // busy_timeout, or let MarkTx be the first statement. A transaction that reads first and

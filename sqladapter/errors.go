@@ -20,7 +20,8 @@ func unlearnt(err error) Mark {
 
 // Retryable reports whether the whole transaction, from BEGIN, may succeed when it is
 // run again: after a serialization failure, a deadlock, a lock timeout, SQLite's busy
-// and locked, a server that is starting or stopping, and a lost connection, also when it
+// and locked, a server that is starting or stopping or takes no writes any more (run it on another
+// connection), and a lost connection, also when it
 // was lost during COMMIT; and when the table of marks was rotated. Never repeat the failed
 // statement alone.
 //

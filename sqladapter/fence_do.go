@@ -27,7 +27,7 @@ import (
 //
 // The isolation level is [FenceConfig.Isolation]. Concurrent calls are safe. effect must use tx,
 // not db, as in [Marks.Do]; for keys of its own beside the fence it may call
-// [Marks.MarkBatchTx] with tx. Three round trips (MySQL: eight) and those of effect.
+// [Marks.MarkBatchTx] with tx. Four round trips (MySQL: eight) and those of effect.
 func (f *Fence) Do(
 	ctx context.Context, db *sql.DB, p Position, from, to int64, effect func(ctx context.Context, tx *sql.Tx, start int64) error,
 ) (Advance, error) {
@@ -44,6 +44,7 @@ func (f *Fence) Do(
 		found = span.found(stored)
 		switch {
 		case found.Start < to:
+			watch(tx, func() statement { return f.of(f.statements.written, p) })
 			return true, ofEffect(ctx, tx, effect(ctx, ofSQL(tx), found.Start))
 		case errors.Is(before, errRolledBack):
 			return false, errCommittedItself // or another owner did it meanwhile, as the next call tells

@@ -15,6 +15,7 @@ type fenceStatements struct {
 	advance func(group string, spans []Span) []statement
 	lookup  string
 	forget  string
+	written string // counts the row that this transaction has written; of PostgreSQL
 	// guard is against transactions that end without their owner's knowledge.
 	guard guard
 }
@@ -47,8 +48,10 @@ func postgresFence(table string) *fenceStatements {
 		advance: func(group string, spans []Span) []statement {
 			return []statement{{insert, append([]any{group}, spanArrays(spans)...)}}
 		},
-		lookup: `SELECT ` + fenceFound + `next_offset FROM ` + table + where,
-		forget: `DELETE FROM ` + table + where,
+		lookup:  `SELECT ` + fenceFound + `next_offset FROM ` + table + where,
+		forget:  `DELETE FROM ` + table + where,
+		written: `SELECT count(*) FROM ` + table + where + ` AND ` + writtenHere,
+		guard:   guardPostgres,
 	}
 }
 

@@ -99,6 +99,14 @@ func (m *Marks) statements(ctx context.Context, tx Tx) (*dialect, error) {
 	return g.learn(number), nil
 }
 
+// openStatements are those that a transaction has just marked with: it keeps its generation open.
+func (m *Marks) openStatements() *dialect {
+	if g := m.generations; g != nil {
+		return g.known.Load()
+	}
+	return m.dialect
+}
+
 func (g *generations) learn(number int64) *dialect {
 	d := g.at(number)
 	for {

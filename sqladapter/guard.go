@@ -30,6 +30,7 @@ const (
 	noGuard guard = iota
 	guardMySQL
 	guardSQLite
+	guardPostgres
 )
 
 // errNotOpen refuses what would be committed by itself.
@@ -92,6 +93,8 @@ func checkOpen(ctx context.Context, tx Tx, g guard) error {
 		return nil
 	case guardSQLite:
 		return checkSQLite(ctx, tx)
+	case guardPostgres:
+		return checkPostgres(ctx, tx)
 	case guardMySQL:
 	}
 	if _, err := exec(ctx, tx, statement{text: setOpen}); err != nil {

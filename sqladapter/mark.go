@@ -54,7 +54,8 @@ func (m Mark) First() bool { return m.Outcome == dedup.Acquired }
 //
 // Of the options, scope and fingerprint count; origin and label are not kept here. The
 // fingerprint is unkeyed unless the caller keys it. One round trip, two for a duplicate;
-// two more with MySQL and one with SQLite, which are asked first whether there is a transaction at all.
+// two more with MySQL and one with SQLite, which are asked first whether there is a transaction at all, and
+// two more with PostgreSQL for a *sql.Conn.
 func (m *Marks) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Option) (Mark, error) {
 	e, err := m.entry(key, opts)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/sqlerr"
 )
 
 // NativeTransaction is a [NativeTx] that [Native] ends.
@@ -18,14 +19,22 @@ type NativeTransaction interface {
 }
 
 // Native has [Marks.Do], [Marks.DoBatch] and [Marks.Confirm] for transactions that are not of
-// database/sql. Package sqladapter/pgxv5 is it for pgx. Both fields are required, and it is as
-// safe for concurrent use as they are.
+// database/sql. Package sqladapter/pgxv5 is it for pgx. Marks and Begin are required, and it is as
+// safe for concurrent use as they are. Begin can have a transaction begin with SAVEPOINT onceward_guard,
+// and its Commit send RELEASE SAVEPOINT onceward_guard together with COMMIT: an effect that has ended the
+// transaction by itself is then an error with PostgreSQL, as everywhere else.
 type Native struct {
 	// Marks as [New] has made them, of any dialect but [MySQL] and [SQLServer].
 	Marks *Marks
 	// Begin begins a transaction at a level; [sql.LevelDefault] is what the database has set.
 	// A level that the database does not know is an error.
 	Begin func(ctx context.Context, level sql.IsolationLevel) (NativeTransaction, error)
+	// DB tells databases apart: a Do inside the effect of another one, with the same key and the same DB,
+	// would wait for itself, and is refused. Any comparable value; nil refuses nothing. Default: nil.
+	DB any
+	// Reset drops the idle connections of DB. It is called before the next Begin, when the server has
+	// said that it takes no writes. Default: nil, nothing is dropped.
+	Reset func()
 }
 
 // check also refuses the dialects where Do keeps to a connection of database/sql.
@@ -46,7 +55,7 @@ func (n Native) Do(
 	if err := n.check(ctx, effect == nil); err != nil {
 		return Mark{}, err
 	}
-	return n.Marks.do(ctx, n.at(n.Marks.isolation), key, func(ctx context.Context, tx transaction) error {
+	return n.Marks.do(ctx, n.DB, n.at(n.Marks.isolation), key, func(ctx context.Context, tx transaction) error {
 		return effect(ctx, tx.(NativeTransaction)) //nolint:errcheck,forcetypeassert // begin has made it
 	}, opts)
 }
@@ -58,7 +67,7 @@ func (n Native) DoBatch(
 	if err := n.check(ctx, effect == nil); err != nil {
 		return nil, err
 	}
-	return n.Marks.doBatch(ctx, n.at(n.Marks.isolation), keys, func(ctx context.Context, tx transaction, first []int) error {
+	return n.Marks.doBatch(ctx, n.DB, n.at(n.Marks.isolation), keys, func(ctx context.Context, tx transaction, first []int) error {
 		return effect(ctx, tx.(NativeTransaction), first) //nolint:errcheck,forcetypeassert // begin has made it
 	}, opts)
 }
@@ -72,7 +81,10 @@ func (n Native) Confirm(ctx context.Context, key string, mark Mark, opts ...dedu
 }
 
 func (n Native) at(level sql.IsolationLevel) beginner {
-	return func(ctx context.Context) (transaction, error) {
+	return func(ctx context.Context, before error) (transaction, error) {
+		if n.Reset != nil && sqlerr.ReadOnly(before) {
+			n.Reset()
+		}
 		tx, err := n.Begin(ctx, level)
 		if err != nil {
 			return nil, err // whatever tx is, it must not be a transaction

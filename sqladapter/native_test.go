@@ -106,9 +106,9 @@ func TestNativeRefuses(t *testing.T) {
 		native Native
 		field  string
 	}{
-		"MySQL":          {Native{newMarks(t, MySQL), none}, "Marks"},
-		"SQL Server":     {Native{newMarks(t, SQLServer), none}, "Marks"},
-		"no transaction": {Native{newMarks(t, Postgres), none}, "Begin"},
+		"MySQL":          {Native{Marks: newMarks(t, MySQL), Begin: none}, "Marks"},
+		"SQL Server":     {Native{Marks: newMarks(t, SQLServer), Begin: none}, "Marks"},
+		"no transaction": {Native{Marks: newMarks(t, Postgres), Begin: none}, "Begin"},
 		"no Begin":       {Native{Marks: newMarks(t, Postgres)}, "Begin"},
 		"no Marks":       {Native{Begin: none}, "Marks"},
 	} {

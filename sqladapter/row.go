@@ -38,8 +38,12 @@ func query(ctx context.Context, tx Tx, s statement) (Rows, error) {
 }
 
 // scanOne reads one row; sql.ErrNoRows says that there is none.
-func scanOne(ctx context.Context, tx Tx, text string, dest ...any) (err error) {
-	rows, err := query(ctx, tx, statement{text: text})
+func scanOne(ctx context.Context, tx Tx, text string, dest ...any) error {
+	return scanRow(ctx, tx, statement{text: text}, dest...)
+}
+
+func scanRow(ctx context.Context, tx Tx, s statement, dest ...any) (err error) {
+	rows, err := query(ctx, tx, s)
 	if err != nil {
 		return err
 	}

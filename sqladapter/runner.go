@@ -154,7 +154,7 @@ func (r *Runner) Run(
 	bound := time.AfterFunc(runnerBound, func() { cancel(errRunnerBound) })
 	defer bound.Stop()
 	c := &runnerCall{runner: r, key: key, opts: opts, effect: effect, leave: leave, bound: bound}
-	mark, err := r.marks.do(left, c.begin, key, c.work, opts)
+	mark, err := r.marks.do(left, r.db, c.begin, key, c.work, opts)
 	return c.answer(mark, err)
 }
 

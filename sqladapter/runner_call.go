@@ -34,9 +34,9 @@ type runnerCall struct {
 }
 
 // begin begins a transaction whose mark waits for a short time.
-func (c *runnerCall) begin(ctx context.Context) (transaction, error) {
+func (c *runnerCall) begin(ctx context.Context, before error) (transaction, error) {
 	m := c.runner.marks
-	tx, err := beginIn(c.runner.db, m.isolation, m.dialect.guard)(ctx)
+	tx, err := beginIn(c.runner.db, m.isolation, m.dialect.guard)(ctx, before)
 	if err != nil || m.dialect.bound == nil {
 		c.patient = func(context.Context) error { return nil }
 		return tx, err
@@ -65,6 +65,7 @@ func (c *runnerCall) work(ctx context.Context, tx transaction) error {
 	if err := endUndo(ctx, q, undo); err != nil {
 		return err
 	}
+	unwatch(tx)         // endUndo has seen that it is the same
 	if len(value) > 0 { // an empty one comes back as none
 		if err := c.runner.marks.SaveResultTx(ctx, q, c.key, value, c.opts...); err != nil {
 			return err
@@ -97,6 +98,9 @@ func endUndo(ctx context.Context, tx *sql.Tx, undo bool) error {
 	_, err := tx.ExecContext(ctx, text)
 	if sqlerr.NoSavepoint(err) {
 		return fmt.Errorf("sqladapter: %w: %w", errRolledBack, err)
+	}
+	if sqlerr.Ended(err) {
+		return fmt.Errorf("sqladapter: %w", effectEnded(err))
 	}
 	if endedEarly(err) {
 		return fmt.Errorf("sqladapter: %w: %w", errEndedEarly, err)

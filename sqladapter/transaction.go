@@ -33,8 +33,8 @@ type transaction interface {
 	Rollback(ctx context.Context) error
 }
 
-// beginner begins one.
-type beginner func(ctx context.Context) (transaction, error)
+// beginner begins one. before is the error of the last try, or nil.
+type beginner func(ctx context.Context, before error) (transaction, error)
 
 // sqlTx is a transaction of database/sql, which takes the context when it begins.
 type sqlTx struct{ *sql.Tx }
@@ -46,14 +46,17 @@ func (m *Marks) beginIn(db *sql.DB, isolation sql.IsolationLevel) beginner {
 	if m.dialect.begin == nil {
 		return beginIn(db, isolation, m.dialect.guard)
 	}
-	return func(ctx context.Context) (transaction, error) {
+	return func(ctx context.Context, _ error) (transaction, error) {
 		return m.dialect.begin(ctx, db, &sql.TxOptions{Isolation: isolation})
 	}
 }
 
 func beginIn(db *sql.DB, isolation sql.IsolationLevel, g guard) beginner {
 	opts := &sql.TxOptions{Isolation: isolation}
-	return func(ctx context.Context) (transaction, error) {
+	return func(ctx context.Context, before error) (transaction, error) {
+		if sqlerr.ReadOnly(before) {
+			dropReadOnly(ctx, db, g)
+		}
 		if g == guardMySQL {
 			tx, err := beginGuarded(ctx, db, opts)
 			if err != nil {
@@ -65,7 +68,32 @@ func beginIn(db *sql.DB, isolation sql.IsolationLevel, g guard) beginner {
 		if g == guardSQLite && err == nil {
 			return beginSQLite(ctx, tx)
 		}
+		if g == guardPostgres && err == nil {
+			return &postgresTx{Tx: tx}, nil
+		}
 		return sqlTx{tx}, err
+	}
+}
+
+// dropReadOnly closes the idle connections of a pool that take no writes: their server was the primary
+// and is one no more, and the pool, which has not lost them, would hand them out again. It stops at the
+// first that takes writes, and at the first that cannot be asked.
+func dropReadOnly(ctx context.Context, db *sql.DB, g guard) {
+	ask := `SELECT current_setting('transaction_read_only') = 'on'`
+	if g == guardMySQL {
+		ask = `SELECT @@global.read_only <> 0 OR @@session.tx_read_only <> 0`
+	}
+	for range db.Stats().Idle {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return
+		}
+		var readOnly bool
+		if err := scanOne(ctx, conn, ask, &readOnly); err != nil || !readOnly {
+			_ = conn.Close()
+			return
+		}
+		discard(conn)
 	}
 }
 
@@ -102,8 +130,10 @@ func ofSQL(tx transaction) *sql.Tx {
 		return tx.Tx
 	case sqliteTx:
 		return tx.Tx
+	case *postgresTx:
+		return tx.Tx
 	default:
-		return tx.(sqlTx).Tx //nolint:errcheck,forcetypeassert // there is no fifth
+		return tx.(sqlTx).Tx //nolint:errcheck,forcetypeassert // there is no sixth
 	}
 }
 
@@ -111,11 +141,11 @@ func ofSQL(tx transaction) *sql.Tx {
 // has written. work must undo nothing itself, and may be called several times; before is the
 // error of the last try that has begun.
 func transact(ctx context.Context, begin beginner, work func(tx transaction, before error) (write bool, err error)) error {
-	var before error
+	var before, last error
 	for try := 0; ; try++ {
 		began := false
-		err := attempt(ctx, begin, func(tx transaction) (bool, error) { began = true; return work(tx, before) })
-		if began {
+		err := attempt(ctx, last, begin, func(tx transaction) (bool, error) { began = true; return work(tx, before) })
+		if last = err; began {
 			before = err
 		}
 		switch {
@@ -142,12 +172,12 @@ func repeatable(err error) bool {
 
 // attempt is one transaction. Its context ends with the caller's until COMMIT is sent:
 // broken off after that, nobody would know what it has done.
-func attempt(ctx context.Context, begin beginner, work func(tx transaction) (write bool, err error)) error {
+func attempt(ctx context.Context, last error, begin beginner, work func(tx transaction) (write bool, err error)) error {
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	defer stop()
-	tx, err := begin(inner)
+	tx, err := begin(inner, last)
 	if err != nil {
 		return fmt.Errorf("sqladapter: begin: %w", err)
 	}
@@ -160,7 +190,11 @@ func attempt(ctx context.Context, begin beginner, work func(tx transaction) (wri
 		return fmt.Errorf("sqladapter: %w", context.Cause(ctx)) // it has ended, and is rolling back
 	}
 	defer context.AfterFunc(ctx, func() { breakOff(inner, cancel) })()
-	if err := tx.Commit(inner); err != nil {
+	err = tx.Commit(inner)
+	if _, native := tx.(NativeTransaction); native {
+		err = whetherReleased(err)
+	}
+	if err != nil {
 		return commitError(inner, err)
 	}
 	return nil

@@ -21,7 +21,7 @@ func TestOtherFormNeedsAProof(t *testing.T) {
 		assert.False(t, OtherForm(err), "%v", err)
 	}
 	for _, err := range []error{
-		pgError("42703"), pgError("42804"), pgError("42809"), pgError("22P02"), my(1054), liteError(1),
+		pgError("42703"), pgError("42804"), pgError("42809"), pgError("22P02"), my(1054), my(1176), liteError(1),
 		errors.New("sql: Scan error on column index 0"),
 	} {
 		assert.True(t, OtherForm(err), "%v", err)

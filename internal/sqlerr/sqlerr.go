@@ -98,6 +98,38 @@ func Doomed(err error) bool {
 // NoSavepoint reports that a savepoint of MySQL does not exist: its transaction has ended.
 func NoSavepoint(err error) bool { return MySQL(err) == myNoSavepoint }
 
+// NoTransaction reports that PostgreSQL refuses a statement because no transaction is open.
+func NoTransaction(err error) bool { return State(err) == "25P01" }
+
+// Ended reports that PostgreSQL knows nothing of a savepoint, whose transaction must have ended.
+func Ended(err error) bool { return State(err) == "3B001" || NoTransaction(err) }
+
+// Aborted reports that a transaction of PostgreSQL waits for its ROLLBACK after an error.
+func Aborted(err error) bool { return State(err) == "25P02" }
+
+// IsConn reports whether transactions can be begun on what is to be one: a *sql.Conn, and what wraps one.
+// It need not be in a transaction.
+func IsConn(tx any) bool {
+	_, conn := tx.(interface {
+		BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
+	})
+	return conn
+}
+
+// ReadOnly reports that the server, or the session, takes no writes: it was a primary and is not one any
+// more. Another connection may find the new one.
+func ReadOnly(err error) bool {
+	const pgReadOnly = "25006"
+	const myOption, myReadOnlyTransaction, myReadOnlyMode = 1290, 1792, 1836
+	switch MySQL(err) {
+	case myReadOnlyTransaction, myReadOnlyMode:
+		return true
+	case myOption: // of many options; the text names the one
+		return strings.Contains(err.Error(), "read-only") || strings.Contains(err.Error(), "read_only")
+	}
+	return State(err) == pgReadOnly
+}
+
 // LeftOpen reports that no level can be chosen for a transaction of MySQL, because another one is
 // open on its connection: with autocommit off, any statement opens one.
 func LeftOpen(err error) bool { return MySQL(err) == myLeftOpen }
@@ -149,7 +181,7 @@ func OtherForm(err error) bool {
 	}
 	if n := MySQL(err); n != 0 {
 		switch n {
-		case 1054, 1267, 1292, 1305, 1347, 1366: // unknown column, collations, values, function, not a table
+		case 1054, 1176, 1267, 1292, 1305, 1347, 1366: // unknown column, no such key, collations, values, function, not a table
 			return true
 		}
 		return false
@@ -166,11 +198,14 @@ func OtherForm(err error) bool {
 
 // Transient reports whether a transaction that failed with err may succeed when it is run
 // again from BEGIN: after a serialization failure, a deadlock, a lock timeout, SQLite's busy
-// and locked, a server that is starting or stopping, and a lost connection. It is false for
-// an ended context and for everything it does not know.
+// and locked, a server that is starting or stopping or has become read-only, and a lost connection. It is
+// false for an ended context and for everything it does not know.
 func Transient(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
+	}
+	if ReadOnly(err) {
+		return true
 	}
 	if state := State(err); state != "" {
 		return transientState(state)

@@ -74,7 +74,9 @@ func (r rows) Close() error {
 	return r.Err()
 }
 
-// Do is [sqladapter.Marks.Do] in a transaction of db. A nil db or effect, and marks that New
+// Do is [sqladapter.Marks.Do] in a transaction of db, at three round trips and those of effect: a savepoint
+// travels with BEGIN and its release with COMMIT, so that an effect that has sent COMMIT or ROLLBACK as text
+// is an error. A db that wraps a pool must hand BeginQuery and CommitQuery of the options on. A nil db or effect, and marks that New
 // has not made, are a [*dedup.InputError].
 func Do(
 	ctx context.Context, marks *sqladapter.Marks, db Beginner, key string,
@@ -137,23 +139,33 @@ func native(marks *sqladapter.Marks, db Beginner) (sqladapter.Native, error) {
 		}
 		return &Tx{tx}, nil
 	}
-	return sqladapter.Native{Marks: marks, Begin: begin}, nil
+	n := sqladapter.Native{Marks: marks, Begin: begin, DB: db}
+	if pool, ok := db.(interface{ Reset() }); ok {
+		n.Reset = pool.Reset
+	}
+	return n, nil
 }
+
+// A savepoint travels with BEGIN, and its release with COMMIT, in one round trip each. It is gone when
+// the effect has ended the transaction by itself; then COMMIT is not executed.
+const setGuard, releaseAndCommit = "; savepoint onceward_guard", "release savepoint onceward_guard; commit"
 
 // options: the default leaves it to the server, and is not the strictest level.
 func options(level sql.IsolationLevel) (pgx.TxOptions, error) {
+	var at pgx.TxIsoLevel
 	switch level {
 	case sql.LevelDefault:
-		return pgx.TxOptions{}, nil
+		return pgx.TxOptions{BeginQuery: "begin" + setGuard, CommitQuery: releaseAndCommit}, nil
 	case sql.LevelReadUncommitted:
-		return pgx.TxOptions{IsoLevel: pgx.ReadUncommitted}, nil
+		at = pgx.ReadUncommitted
 	case sql.LevelReadCommitted:
-		return pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, nil
+		at = pgx.ReadCommitted
 	case sql.LevelRepeatableRead, sql.LevelSnapshot:
-		return pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, nil
+		at = pgx.RepeatableRead
 	case sql.LevelSerializable:
-		return pgx.TxOptions{IsoLevel: pgx.Serializable}, nil
+		at = pgx.Serializable
 	default:
 		return pgx.TxOptions{}, &dedup.InputError{Field: "Isolation", Reason: fmt.Sprintf("is %v, which PostgreSQL does not have", level)}
 	}
+	return pgx.TxOptions{IsoLevel: at, BeginQuery: "begin isolation level " + string(at) + setGuard, CommitQuery: releaseAndCommit}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -22,8 +23,9 @@ func TestOptions(t *testing.T) {
 		sql.LevelSnapshot:        pgx.RepeatableRead,
 		sql.LevelSerializable:    pgx.Serializable,
 	} {
-		if got, err := options(level); err != nil || got.IsoLevel != want {
-			t.Errorf("%v is %q, %v; want %q", level, got.IsoLevel, err, want)
+		got, err := options(level)
+		if err != nil || got.IsoLevel != want || !strings.Contains(got.BeginQuery, string(want)) || strings.Contains(got.BeginQuery, "level") != (want != "") {
+			t.Errorf("%v is %q by %q, %v; want %q", level, got.IsoLevel, got.BeginQuery, err, want)
 		}
 	}
 	var input *dedup.InputError
