@@ -19,7 +19,8 @@ import (
 // An empty batch runs no statement.
 //
 // Keys are inserted in the order of their digests, so that overlapping batches wait for
-// each other and do not deadlock. Several calls in one transaction have no common order
+// each other and do not deadlock (with MySQL they can when one that has marked the same keys rolls back,
+// which is a [Retryable] error). Several calls in one transaction have no common order
 // and still can: that is a [Retryable] error. So can, with MySQL above READ COMMITTED, transactions
 // that save results and have met duplicates without one: each locks the gap where that would be.
 // [Marks.DoBatch] does not. A batch holds its keys until the

@@ -81,6 +81,8 @@ type dialect struct {
 	peek func(es []entry) statement
 	// window reads the one on record, in milliseconds; setWindow takes it.
 	window, setWindow string
+	// clock reads the database's, in milliseconds.
+	clock string
 	// tick is the unit in which expire counts.
 	tick time.Duration
 	// expire returns the ids of the rows that are at least ticks older than the newest: ticks,

@@ -69,6 +69,7 @@ func newMySQL(t tableName, window time.Duration) *dialect {
 			` ON DUPLICATE KEY UPDATE window_ms = VALUES(window_ms)`,
 		tick: time.Millisecond,
 		// Two sweepers do not queue. Deleting by primary key locks nothing else.
+		clock: `SELECT ` + now,
 		expire: `SELECT id FROM ` + t.full + ` WHERE created_at < LEAST(` + now + `, (SELECT max(created_at) FROM ` + t.full + `)) - ?` +
 			` ORDER BY created_at LIMIT ? FOR UPDATE SKIP LOCKED`,
 		forget: func(es []entry) []string {

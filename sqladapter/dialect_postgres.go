@@ -58,6 +58,7 @@ func newPostgres(t tableName, window time.Duration) *dialect {
 		tick: stampTick,
 		// ctid: rows are never updated, and a slot that is reused meanwhile is not
 		// visible to this statement's snapshot. SKIP LOCKED: sweepers do not queue.
+		clock: `SELECT ` + now,
 		expire: `WITH gone AS (DELETE FROM ` + t.full + ` WHERE ctid = ANY (ARRAY(SELECT ctid FROM ` + t.full +
 			` WHERE stamp >> ` + stampShift + ` < least(` + now + ` >> 10, (SELECT max(stamp >> ` + stampShift + `) FROM ` + t.full +
 			`)) - $1::bigint ORDER BY stamp >> ` + stampShift + ` LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) RETURNING id),` +

@@ -44,7 +44,8 @@ func newSQLite(t tableName, window time.Duration) *dialect {
 		window: `SELECT window_ms FROM ` + t.meta,
 		setWindow: `INSERT INTO ` + t.meta + ` (one, window_ms) VALUES (1, ?1)` +
 			` ON CONFLICT (one) DO UPDATE SET window_ms = excluded.window_ms`,
-		tick: stampTick,
+		tick:  stampTick,
+		clock: `SELECT ` + now,
 		expire: `DELETE FROM ` + t.full + ` WHERE id IN (SELECT id FROM ` + t.full +
 			` WHERE stamp >> ` + stampShift + ` < min(` + now + ` >> 10, (SELECT max(stamp >> ` + stampShift + `) FROM ` + t.full +
 			`)) - ?1 ORDER BY stamp >> ` + stampShift + ` LIMIT ?2) RETURNING id`,

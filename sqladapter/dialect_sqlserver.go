@@ -72,6 +72,7 @@ func newSQLServer(t tableName, window time.Duration) *dialect {
 		setWindow: sqlserverWindow(t, `@p1`),
 		tick:      time.Millisecond,
 		// Two sweepers do not queue, and neither waits for the newest mark to be committed.
+		clock: `SELECT ` + sqlserverNow,
 		expire: `SELECT TOP (@p2) m.id FROM ` + t.full + ` AS m WITH (UPDLOCK, READPAST, ROWLOCK)` +
 			` CROSS JOIN (SELECT MAX(created_at) AS created_at FROM ` + t.full + ` WITH (READCOMMITTEDLOCK, READPAST)) AS newest` +
 			` WHERE m.created_at < newest.created_at - @p1 AND m.created_at < ` + sqlserverNow + ` - @p1 ORDER BY m.created_at`,

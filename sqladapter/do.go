@@ -115,8 +115,8 @@ func (m *Marks) do(
 //
 // Keys are marked in one order everywhere, so batches that overlap wait for each other and
 // do not deadlock over their marks, nor over the results that effect saves, at any isolation
-// level. effect can still deadlock over its own rows, which is
-// run again as in Do. An empty batch, and one of bad keys alone, begin no transaction.
+// level; with MySQL and MariaDB as long as none of them rolls back. What deadlocks over a mark that was
+// rolled back, and an effect that deadlocks over its own rows, is run again as in Do. An empty batch, and one of bad keys alone, begin no transaction.
 //
 // The scope of the options holds for all keys; a fingerprint is a [*dedup.InputError],
 // because it is of one payload: [Marks.MarkBatchTx] takes one for each. Four round trips

@@ -57,7 +57,12 @@
 // [Retryable]: nothing is recorded, but what has been written since then stays. MarkTx refuses a
 // transaction that is not open.
 //
-// MySQL and MariaDB: Do and DoBatch have no deadlocks over marks and results at any level. For a
+// MySQL and MariaDB: batches that overlap do not deadlock over marks and results at any level, as long as
+// nobody rolls back. When the transaction that has marked a key rolls back, those that wait for the key get
+// its gap together, and each waits for the others to insert into it: InnoDB ends some of them with 1213.
+// Measured on MariaDB 10.11, eight callers of one key and every second effect failing: about two deadlocks a
+// key. Do and DoBatch run theirs again, and every effect is still had once; a transaction of your own gets
+// a [Retryable] error. PostgreSQL has none of these. For a
 // transaction of the caller's own that saves results READ COMMITTED is the level to use: above it
 // whoever meets a duplicate without a result locks the gap where that would be, and two who have
 // that lock, and want to save one there, deadlock. The lock wait timeout, 50 s by default, bounds the wait and is answered with

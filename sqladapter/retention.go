@@ -21,10 +21,12 @@ import (
 // consumers were down for longer than the window, the marks they will need for the
 // redeliveries are still there. A table that gets no more marks keeps its last window for
 // ever. A mark from the future, left by a wrong clock, counts as one of now; one that was made while
-// the database's clock was behind looks older than it is by that much, and goes earlier.
+// the database's clock was behind looks older than it is by that much, and goes earlier. A clock of the
+// database that has jumped ahead makes nothing old: what is counted from the present is counted by this
+// process's clock where that is behind. A process whose own clock is behind deletes later by as much.
 //
 // It is an error when Config.Window is zero, or the table is on record to be kept for ever.
-// With their marks go the results. Four round trips with PostgreSQL, more elsewhere.
+// With their marks go the results. Five round trips with PostgreSQL, more elsewhere.
 func (m *Marks) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int64, error) {
 	switch {
 	case m.ready() != nil:
@@ -42,7 +44,7 @@ func (m *Marks) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int64
 	if err != nil {
 		return 0, err
 	}
-	return m.expire(ctx, db, ceil(window, m.dialect.tick), int64(limit))
+	return m.expire(ctx, db, window, int64(limit))
 }
 
 // enforcedWindow is the longer of the one on record and Config.Window.
@@ -58,13 +60,21 @@ func (m *Marks) enforcedWindow(ctx context.Context, db *sql.DB) (time.Duration, 
 }
 
 // expire deletes marks and their results in one transaction.
-func (m *Marks) expire(ctx context.Context, db *sql.DB, ticks, limit int64) (int64, error) {
+func (m *Marks) expire(ctx context.Context, db *sql.DB, window time.Duration, limit int64) (int64, error) {
 	tx, release, err := beginAt(ctx, db, m.dialect.weakest)
 	if err != nil {
 		return 0, fmt.Errorf("sqladapter: delete expired: %w", err)
 	}
 	defer release()
 	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
+	var now int64
+	if err := scanOne(ctx, tx, m.dialect.clock, &now); err != nil {
+		return 0, fmt.Errorf("sqladapter: delete expired: %w", err)
+	}
+	// A database's clock that has jumped ahead would make fresh marks old: the window is longer by as much
+	// as it is ahead of this process's clock.
+	window += max(0, time.Duration(now-time.Now().UnixMilli())*time.Millisecond)
+	ticks := ceil(window, m.dialect.tick)
 	rows, err := queryRows(ctx, tx, statement{m.dialect.expire, []any{ticks, limit}}, int(min(limit, forgetAtOnce)), (*columns).idAlone)
 	if err != nil {
 		return 0, fmt.Errorf("sqladapter: delete expired: %w", err)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/onceward/onceward/internal/backoff"
@@ -32,7 +33,7 @@ var lockPause = backoff.Policy{Kind: backoff.Equal, Base: 500 * time.Millisecond
 //
 // A mark is kept for one window at least, from when its transaction ended, and for two and the
 // time between two calls of Rotate at most. The window is the table's, as in DeleteExpired.
-// Time is the database's clock, and it is held back while there are no marks: a generation is
+// Time is the database's clock, or this process's where that is behind it, and it is held back while there are no marks: a generation is
 // sealed only when it has a mark that is a window younger than it. So when the consumers were
 // down for longer than the window, the marks they will need are still there.
 //
@@ -50,9 +51,11 @@ var lockPause = backoff.Policy{Kind: backoff.Equal, Base: 500 * time.Millisecond
 // a backup that reads without locks (mysqldump --single-transaction) may have to be made again
 // when a rotation comes in between.
 //
-// The role that calls it becomes the owner of the new tables: use the role that marks, or give
-// that one its rights by ALTER DEFAULT PRIVILEGES. With MySQL it needs CREATE, ALTER, DROP, INSERT and SELECT
-// for the schema, or for the names. It is an error with another retention, and
+// With PostgreSQL the role that calls it must own the tables and the views, or be a member of the role that
+// does, and needs CREATE in the schema. The new tables get the owner and the rights of the old ones, in the
+// same transaction; rights on single columns are not carried. [Marks.Check] reports what would keep the
+// owner from it. With MySQL rights go by name and stay; the rotator needs CREATE, ALTER, DROP, INSERT and
+// SELECT for the schema, or for the names. It is an error with another retention, and
 // for a table that is on record to be kept for ever. Two round trips while nothing is due.
 func (m *Marks) Rotate(ctx context.Context, db *sql.DB) (sealed bool, err error) {
 	switch {
@@ -72,7 +75,7 @@ func (m *Marks) Rotate(ctx context.Context, db *sql.DB) (sealed bool, err error)
 		rotate = m.rotateMySQL
 	}
 	if sealed, err = rotate(ctx, db, window); err != nil {
-		return sealed, fmt.Errorf("sqladapter: rotate %s: %w", m.table.full, err)
+		return sealed, fmt.Errorf("sqladapter: rotate %s: %w", m.table.full, sqlerr.NeedsRight(err, toRotate))
 	}
 	return sealed, nil
 }
@@ -85,7 +88,7 @@ func (m *Marks) rotate(ctx context.Context, db *sql.DB, window time.Duration) (s
 		return false, err
 	}
 	end := opened + windowMillis(window)
-	due := now >= end
+	due := min(now, time.Now().UnixMilli()) >= end // no clock alone makes a generation old: see DeleteExpired
 	if due {
 		due, err = m.hasMarkSince(ctx, db, number, end)
 	}
@@ -200,11 +203,66 @@ func (m *Marks) sealing(number int64) []string {
 	return []string{
 		like(next.open, last.open),
 		like(next.results, last.results),
+		carryGrants(last.open, next.open),
+		carryGrants(last.results, next.results),
 		postgresMarksView(t, next.open, last.open),
 		postgresResultsView(t, next, last),
 		`ALTER TABLE ` + last.open + ` RENAME TO ` + t.sealedBare(number),
 		fmt.Sprintf(`UPDATE %s SET generation = %d, opened_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint`, t.state, next.number),
 	}
+}
+
+// carryGrants gives a new table the owner and the rights of the one that it takes the place of, no more and
+// no less: rights by ALTER DEFAULT PRIVILEGES that the old one has not are taken back. The owner stays the
+// rotator where the old one may not own tables in the schema, and has his rights by a grant then. Rights on
+// single columns are not carried.
+func carryGrants(from, to string) string {
+	return `DO $onceward$ DECLARE old pg_class%ROWTYPE; r record; BEGIN` +
+		` SELECT * INTO old FROM pg_class WHERE oid = '` + from + `'::regclass;` +
+		` IF has_schema_privilege(old.relowner, old.relnamespace, 'CREATE') THEN` +
+		` EXECUTE 'ALTER TABLE ` + to + ` OWNER TO ' || quote_ident(pg_get_userbyid(old.relowner)); END IF;` +
+		` FOR r IN SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS who` +
+		` FROM pg_class AS n, aclexplode(n.relacl) AS a WHERE n.oid = '` + to + `'::regclass AND a.grantee <> n.relowner LOOP` +
+		` EXECUTE 'REVOKE ALL ON TABLE ` + to + ` FROM ' || r.who; END LOOP;` +
+		` FOR r IN SELECT a.privilege_type AS what, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS who,` +
+		` CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END AS option FROM pg_class AS n,` +
+		` aclexplode(coalesce(old.relacl, acldefault('r', old.relowner))) AS a WHERE n.oid = '` + to + `'::regclass AND a.grantee <> n.relowner LOOP` +
+		` EXECUTE 'GRANT ' || r.what || ' ON TABLE ` + to + ` TO ' || r.who || r.option; END LOOP; END $onceward$`
+}
+
+// toRotate is what a role needs for it.
+const toRotate = "to own the tables and views of marks, as itself or as a member of the role that does, and CREATE in the schema"
+
+// mayRotate tells what would keep the owner of the views from a rotation; empty for nothing.
+func (t tableName) mayRotate(number int64) string {
+	g := t.generation(number)
+	owned := []string{t.full, t.results, g.open, t.generation(number - 1).sealed, g.results, t.generation(number - 1).results}
+	return `WITH v AS (SELECT relowner, relnamespace, quote_ident(pg_get_userbyid(relowner)) AS name FROM pg_class WHERE oid = to_regclass('` + t.full + `')),` +
+		` problems(problem) AS (SELECT 'the role ' || v.name || ' owns the view and is not the owner of ' || c.oid::regclass FROM v JOIN pg_class AS c` +
+		` ON c.oid IN (to_regclass('` + strings.Join(owned, `'), to_regclass('`) + `')) WHERE NOT pg_has_role(v.relowner, c.relowner, 'USAGE')` +
+		` UNION ALL SELECT 'the role ' || v.name || ' has no CREATE in the schema' FROM v WHERE NOT has_schema_privilege(v.relowner, v.relnamespace, 'CREATE')` +
+		` UNION ALL SELECT 'the role ' || v.name || ' has no SELECT and UPDATE on ` + strings.ReplaceAll(t.state, `'`, ``) + `' FROM v` +
+		` WHERE NOT (has_table_privilege(v.relowner, '` + t.state + `', 'SELECT') AND has_table_privilege(v.relowner, '` + t.state + `', 'UPDATE')))` +
+		` SELECT coalesce(string_agg(problem, '; '), '') FROM problems`
+}
+
+// checkRotation reports what would make the next rotation fail: who finds out then has a table that grows.
+func (m *Marks) checkRotation(ctx context.Context, db *sql.DB) error {
+	if m.generations == nil {
+		return nil
+	}
+	var number int64
+	if err := scanOne(ctx, db, m.generations.read, &number); err != nil {
+		return fmt.Errorf("sqladapter: check: %w", sqlerr.NeedsRight(err, "SELECT on "+m.table.state))
+	}
+	var problems string
+	if err := scanOne(ctx, db, m.table.mayRotate(number), &problems); err != nil {
+		return fmt.Errorf("sqladapter: check: %w", err)
+	}
+	if problems != "" {
+		return fmt.Errorf("sqladapter: check: Rotate would fail, for it needs %s: %s", toRotate, problems)
+	}
+	return nil
 }
 
 // dropUnused drops generations one by one. Marks are looked for in the open one and the one

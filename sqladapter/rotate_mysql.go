@@ -99,7 +99,7 @@ func (m *Marks) stage(ctx context.Context, q Tx, t turns, window time.Duration) 
 	}
 	s = stage{dated: opened > 0, litter: litter > 0}
 	end := opened + windowMillis(window)
-	if !s.dated || now < end {
+	if !s.dated || min(now, time.Now().UnixMilli()) < end { // no clock alone makes a generation old
 		return s, nil
 	}
 	var newest int64

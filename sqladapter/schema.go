@@ -111,7 +111,8 @@ func (m *Marks) longEnough(recorded time.Duration) bool {
 // Check tells whether the tables are there, in the version that this program needs
 // ([*LevelError]), in this package's form and with a window that is long enough, and refuses what
 // [Marks.Migrate] refuses. It is for those who migrate with their own tool, to be called at
-// start. It leaves nothing behind. Four round trips; five with PostgreSQL, with MySQL some
+// start. With [Generations] on PostgreSQL it also reports what would keep the owner of the tables from a
+// rotation. It leaves nothing behind. Four round trips; five with PostgreSQL, seven with Generations, with MySQL some
 // twenty, with SQL Server twelve on two sessions.
 func (m *Marks) Check(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
@@ -135,6 +136,9 @@ func (m *Marks) Check(ctx context.Context, db *sql.DB) error {
 	}
 	if !m.longEnough(window) {
 		return inputError("Window", fmt.Sprintf("is %v, and on record for %s is %v; call Migrate", m.window, m.table.full, window))
+	}
+	if err := m.checkRotation(ctx, db); err != nil {
+		return err
 	}
 	return m.probe(ctx, db)
 }

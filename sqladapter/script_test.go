@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 )
 
 // step is one statement that a script expects, and what it answers.
@@ -33,6 +34,8 @@ type script struct {
 	t     *testing.T
 	steps []step
 	args  [][]any // of every statement that was run
+	// clocks are the statements that read the database's clock.
+	clocks map[string]bool
 
 	begins, commits []error // what the next ones answer; nil when there are none left
 	// commit, if set, answers in their place, from the transaction's context.
@@ -45,7 +48,10 @@ type script struct {
 // openScript returns a pool on the script, and checks at the end that all was run.
 func openScript(t *testing.T, steps ...step) (*sql.DB, *script) {
 	t.Helper()
-	s := &script{t: t, steps: steps}
+	s := &script{t: t, steps: steps, clocks: map[string]bool{}}
+	for _, d := range dialects {
+		s.clocks[d(tableName{}, 0).clock] = true
+	}
 	db := sql.OpenDB(s)
 	t.Cleanup(func() {
 		_ = db.Close()
@@ -138,6 +144,9 @@ func (s *script) guards(query string) (step, bool) {
 		return step{err: errors.New("cannot start a transaction within a transaction (1)")}, true
 	case setOwn, releaseOwn:
 		return step{}, true
+	}
+	if s.clocks[query] {
+		return step{rows: func([]any) [][]driver.Value { return [][]driver.Value{{time.Now().UnixMilli()}} }}, true
 	}
 	if strings.Contains(query, writtenHere) {
 		return step{rows: func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }}, true

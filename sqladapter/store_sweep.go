@@ -35,7 +35,7 @@ type Swept struct {
 // it come back, holds nothing any more.
 //
 // It never touches a lease that lives: what is due is decided under the row's lock, by the
-// clock of the database. Rows that others have locked are left out (SQLite has one writer at
+// clock of the database, or this process's where that is behind: a clock that has jumped ahead removes nothing. Rows that others have locked are left out (SQLite has one writer at
 // a time), so several processes may sweep at once and do not queue. Without it everything
 // works, but the table grows for ever, and what has lapsed is shown as in progress.
 //
@@ -72,6 +72,8 @@ func (s *Store) sweepIn(ctx context.Context, tx *sql.Tx, expired bool, limit int
 	if err != nil {
 		return err
 	}
+	// A database's clock that has jumped ahead makes nothing old: this process's has to agree.
+	now = min(now, time.Now().UnixMicro())
 	var gone []dedup.ID
 	var changed []*claimRow
 	for _, r := range rows {
