@@ -46,12 +46,12 @@ type Config struct {
 	// its error is sent to the client, with InvalidArgument. Default: 1-255 bytes are a key.
 	CheckKey func(key string) error
 
-	// Fingerprint returns what must be the same when a key comes again: the fields that
-	// name the operation, not the encoded message, which another build may encode
-	// otherwise. nil is compared with nothing. It must not change or keep req. Default: nil
-	// for all, so that a key that comes with another request gets the first one's response.
+	// Fingerprint returns what must be the same when a key arrives again; a call with another
+	// one is answered with FailedPrecondition (KEY_REUSED). Name the fields that matter where a
+	// retry of a client may differ in others, such as the time of sending. nil is compared with
+	// nothing: see [NoFingerprint]. It must not change or keep req, and is called concurrently.
 	// Another function makes KEY_REUSED of honest retries while a deployment rolls, unless
-	// FingerprintKey gets another Version with it.
+	// FingerprintKey gets another Version with it. Default: [RequestFingerprint], all fields.
 	Fingerprint func(fullMethod string, req proto.Message) []byte
 	// FingerprintKey makes fingerprints with a secret. Default nil: without one.
 	FingerprintKey *httpadapter.FingerprintKey
@@ -177,6 +177,9 @@ func (c *Config) check(run httpadapter.Runner) error {
 
 // build makes the parts that have errors of their own.
 func (i *interceptor) build() (err error) {
+	if i.cfg.Fingerprint == nil {
+		i.cfg.Fingerprint = RequestFingerprint
+	}
 	key := httpadapter.FingerprintKey{}
 	if i.cfg.FingerprintKey != nil {
 		if key = *i.cfg.FingerprintKey; key.Version == 0 {

@@ -86,11 +86,11 @@ func TestSeal(t *testing.T) {
 		t.Errorf("stored in clear: %q", run.stored)
 	}
 	wantValue(t, over(two, one).call(t.Context(), charge, "k", "secret"), "secret-1", true)
-	wantOwn(t, over(two).call(t.Context(), charge, "k", ""), codes.DataLoss, "RESPONSE_UNREADABLE", 0, "-1")
-	wantOwn(t, over().call(t.Context(), charge, "k", ""), codes.DataLoss, "RESPONSE_UNREADABLE", 0, "-1")
+	wantOwn(t, over(two).call(t.Context(), charge, "k", "secret"), codes.DataLoss, "RESPONSE_UNREADABLE", 0, "-1")
+	wantOwn(t, over().call(t.Context(), charge, "k", "secret"), codes.DataLoss, "RESPONSE_UNREADABLE", 0, "-1")
 
 	wantValue(t, over().call(t.Context(), charge, "plain", "v"), "v-1", false)
-	wantOwn(t, over(one).call(t.Context(), charge, "plain", ""), codes.DataLoss, "RESPONSE_UNREADABLE", 0, "-1")
+	wantOwn(t, over(one).call(t.Context(), charge, "plain", "v"), codes.DataLoss, "RESPONSE_UNREADABLE", 0, "-1")
 	plain := newServiceOver(t, run, byAccount, grpcadapter.Config{Seal: [][]byte{one}, AcceptPlain: true}, counted())
 	wantValue(t, plain.call(t.Context(), charge, "plain", "v"), "v-1", true)
 }

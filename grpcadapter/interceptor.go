@@ -179,13 +179,7 @@ func (c *call) run() (dedup.Result[[]byte], error) {
 		func(r *dedup.Request) { r.Fingerprint = fingerprint })
 }
 
-// fingerprintVersion is that of the list of parts.
-const fingerprintVersion = 1
-
 func (c *call) fingerprint() dedup.Fingerprint {
-	if c.i.cfg.Fingerprint == nil {
-		return dedup.Fingerprint{}
-	}
 	payload := c.i.cfg.Fingerprint(c.method, c.req)
 	if payload == nil {
 		return dedup.Fingerprint{}
