@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"errors"
-	"io"
 	"net/http"
 	"time"
 
@@ -23,31 +22,10 @@ var (
 	bodyTaken          = problem.Problem{Name: "body-taken", Status: 500, Title: "The request's body was read too early."}
 	handlerFailed      = problem.Problem{Name: "handler-failed", Status: 500, Title: "The delivery could not be handled."}
 	failed             = problem.Problem{Name: "failed", Status: 500, Title: "This delivery has failed for good.", Final: true}
+	tooManyUnverified  = problem.Problem{Name: "too-many-unverified", Status: 503, Title: "Too many deliveries are being received at the moment."}
 	storeUnavailable   = problem.Problem{Name: "store-unavailable", Status: 503, Title: "It cannot be found out now whether this delivery is new."}
 	outcomeUnknown     = problem.Problem{Name: "outcome-unknown", Status: 503, Title: "It is not known whether this delivery is done."}
 )
-
-// readBody reads the whole body, or says what is wrong with it. It is not that of
-// httpadapter: a form that was parsed outside fails here at the signature.
-func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, *problem.Problem) {
-	if r.ContentLength > int64(limit) {
-		return nil, &requestTooLarge
-	}
-	if r.Body == nil {
-		return nil, nil
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return nil, &requestTooLarge
-	case err != nil:
-		return nil, &bodyIncomplete
-	case len(body) == 0 && r.ContentLength > 0:
-		return nil, &bodyTaken
-	}
-	return body, nil
-}
 
 // refuse answers for a message that is not to be believed, or names no event.
 func (rc *Receiver) refuse(w http.ResponseWriter, err error) {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"hash"
+	"net/http"
 	"strings"
 	"time"
 )
@@ -76,7 +77,7 @@ func HMAC(cfg HMACConfig) (Provider, error) {
 	if err := h.check(); err != nil {
 		return Provider{}, err
 	}
-	p := Provider{Name: cfg.Name, Horizon: cfg.Horizon, BodyLimit: cfg.BodyLimit, Verify: h.verify}
+	p := Provider{Name: cfg.Name, Horizon: cfg.Horizon, BodyLimit: cfg.BodyLimit, Precheck: h.precheck, Verify: h.verify}
 	return p, p.check()
 }
 
@@ -154,19 +155,36 @@ func (h *hmacProvider) check() error {
 	return nil
 }
 
+// precheck is what of verify needs no body.
+func (h *hmacProvider) precheck(header http.Header, now time.Time) error {
+	if _, err := h.signature(header); err != nil {
+		return err
+	}
+	_, _, err := h.time(header, now)
+	return err
+}
+
+// time is the signed time of an attempt, where the provider has one.
+func (h *hmacProvider) time(header http.Header, now time.Time) (timestamp string, sent time.Time, err error) {
+	if h.cfg.TimestampHeader == "" {
+		return "", time.Time{}, nil
+	}
+	timestamp, _ = line(header, h.cfg.TimestampHeader)
+	sent, err = fresh(timestamp, now, h.cfg.Tolerance)
+	return timestamp, sent, err
+}
+
 func (h *hmacProvider) verify(m *Message) (Identity, error) {
-	signature, err := h.signature(m)
+	signature, err := h.signature(m.Header)
 	if err != nil {
 		return Identity{}, err
 	}
 	var i Identity
-	timestamp := ""
-	if h.cfg.TimestampHeader != "" {
-		timestamp, _ = line(m.Header, h.cfg.TimestampHeader)
-		if i.Sent, err = fresh(timestamp, m.Now, h.cfg.Tolerance); err != nil {
-			return Identity{}, err
-		}
+	timestamp, sent, err := h.time(m.Header, m.Now)
+	if err != nil {
+		return Identity{}, err
 	}
+	i.Sent = sent
 	id := ""
 	if h.cfg.IDHeader != "" {
 		id, _ = line(m.Header, h.cfg.IDHeader)
@@ -182,8 +200,8 @@ func (h *hmacProvider) verify(m *Message) (Identity, error) {
 	return h.identify(m, i)
 }
 
-func (h *hmacProvider) signature(m *Message) ([]byte, error) {
-	header, ok := line(m.Header, h.cfg.Header)
+func (h *hmacProvider) signature(headers http.Header) ([]byte, error) {
+	header, ok := line(headers, h.cfg.Header)
 	text, okPrefix := strings.CutPrefix(header, h.cfg.Prefix)
 	if !ok || !okPrefix {
 		return nil, ErrSignature

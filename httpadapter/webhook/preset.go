@@ -1,7 +1,9 @@
 package webhook
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
+	"net/http"
 	"strings"
 	"time"
 )
@@ -19,28 +21,36 @@ func Stripe(secrets ...string) (Provider, error) {
 	if err != nil {
 		return Provider{}, err
 	}
-	return Provider{Name: "stripe", Horizon: 30 * day, BodyLimit: defaultBodyLimit, Verify: func(m *Message) (Identity, error) {
-		header, _ := line(m.Header, "Stripe-Signature")
+	said := func(h http.Header, now time.Time) (timestamp string, sent time.Time, v1 [][]byte, err error) {
+		header, _ := line(h, "Stripe-Signature")
 		timestamp, v1, ok := stripeSignature(header)
-		if !ok {
-			return Identity{}, ErrSignature
+		if !ok || len(v1) == 0 {
+			return "", time.Time{}, nil, ErrSignature
 		}
-		sent, err := fresh(timestamp, m.Now, tolerance)
+		sent, err = fresh(timestamp, now, tolerance)
+		return timestamp, sent, v1, err
+	}
+	precheck := func(h http.Header, now time.Time) error {
+		_, _, _, err := said(h, now)
+		return err
+	}
+	return Provider{Name: "stripe", Horizon: 30 * day, BodyLimit: defaultBodyLimit, Precheck: precheck, Verify: func(m *Message) (Identity, error) {
+		timestamp, sent, v1, err := said(m.Header, m.Now)
 		if err != nil {
 			return Identity{}, err
 		}
 		if !keys.match(v1, []byte(timestamp+"."), m.Body) {
 			return Identity{}, ErrSignature
 		}
-		said, err := members(m.Body, "id", "type")
+		body, err := members(m.Body, "id", "type")
 		if err != nil {
 			return Identity{}, err
 		}
-		id := text(said["id"])
+		id := text(body["id"])
 		if id == "" {
 			return Identity{}, bad("body", "has no id that can be read")
 		}
-		return Identity{ID: id, Type: text(said["type"]), Signed: true, Sent: sent}, nil
+		return Identity{ID: id, Type: text(body["type"]), Signed: true, Sent: sent}, nil
 	}}, nil
 }
 
@@ -101,10 +111,21 @@ func unsigned(name string, horizon time.Duration, limit int, secrets []string, i
 	if err != nil {
 		return Provider{}, err
 	}
-	return Provider{Name: name, Horizon: horizon, BodyLimit: limit, Verify: func(m *Message) (Identity, error) {
-		header, ok := line(m.Header, signature)
+	said := func(h http.Header) ([]byte, error) {
+		header, ok := line(h, signature)
 		data, err := decode(header)
-		if !ok || err != nil || !keys.match([][]byte{data}, m.Body) {
+		if !ok || err != nil || len(data) != sha256.Size {
+			return nil, ErrSignature
+		}
+		return data, nil
+	}
+	precheck := func(h http.Header, _ time.Time) error {
+		_, err := said(h)
+		return err
+	}
+	return Provider{Name: name, Horizon: horizon, BodyLimit: limit, Precheck: precheck, Verify: func(m *Message) (Identity, error) {
+		data, err := said(m.Header)
+		if err != nil || !keys.match([][]byte{data}, m.Body) {
 			return Identity{}, ErrSignature
 		}
 		eventID, okID := line(m.Header, id)
@@ -131,15 +152,23 @@ func Slack(secrets ...string) (Provider, error) {
 	if err != nil {
 		return Provider{}, err
 	}
-	return Provider{Name: "slack", Horizon: time.Hour, BodyLimit: defaultBodyLimit, Verify: func(m *Message) (Identity, error) {
-		header, _ := line(m.Header, "X-Slack-Signature")
-		timestamp, _ := line(m.Header, "X-Slack-Request-Timestamp")
+	said := func(h http.Header, now time.Time) (timestamp string, sent time.Time, signature []byte, err error) {
+		header, _ := line(h, "X-Slack-Signature")
+		timestamp, _ = line(h, "X-Slack-Request-Timestamp")
 		text, ok := strings.CutPrefix(header, "v0=")
-		signature, err := hex.DecodeString(text)
-		if !ok || err != nil {
-			return Identity{}, ErrSignature
+		signature, err = hex.DecodeString(text)
+		if !ok || err != nil || len(signature) != sha256.Size {
+			return "", time.Time{}, nil, ErrSignature
 		}
-		sent, err := fresh(timestamp, m.Now, tolerance)
+		sent, err = fresh(timestamp, now, tolerance)
+		return timestamp, sent, signature, err
+	}
+	precheck := func(h http.Header, now time.Time) error {
+		_, _, _, err := said(h, now)
+		return err
+	}
+	return Provider{Name: "slack", Horizon: time.Hour, BodyLimit: defaultBodyLimit, Precheck: precheck, Verify: func(m *Message) (Identity, error) {
+		timestamp, sent, signature, err := said(m.Header, m.Now)
 		if err != nil {
 			return Identity{}, err
 		}

@@ -18,10 +18,16 @@ type Provider struct {
 	// Horizon is how long after the first attempt the same event may be sent again, by the
 	// provider or by hand. [New] refuses a shorter window. Required.
 	Horizon time.Duration
-	// BodyLimit bounds a body, in bytes. It is in memory before it is verified: whoever can
-	// connect has the receiver hold as much for each connection, for as long as
-	// http.Server.ReadTimeout lets it. Default 1 MiB.
+	// BodyLimit bounds a body, in bytes. It is in memory before it is verified:
+	// [Config].MaxUnverified bounds all of them together, and http.Server.ReadTimeout says for
+	// how long. Default 1 MiB.
 	BodyLimit int
+	// Precheck says from the headers alone why a message cannot be believed: a signature that is
+	// missing or has not its form, a time that is too far from now. It is called before the body
+	// is read, so that whoever has no signature cannot fill memory; its errors are answered as
+	// those of Verify, which is still called. It must not change the headers, and is called by
+	// many goroutines at a time. Default nil: every body is read. The presets and [HMAC] have one.
+	Precheck func(h http.Header, now time.Time) error
 	// Verify says what a message is, or why it is not to be believed: an
 	// [*dedup.InputError] is answered with 400, any other error with 401. It must not keep
 	// or change the message, and is called by many goroutines at a time. Required.

@@ -16,9 +16,10 @@ import (
 const DefaultWindow = 7 * day
 
 const (
-	defaultTimeout      = time.Minute
-	defaultRetryAfter   = time.Second
-	uncertainRetryAfter = 30 * time.Second
+	defaultTimeout       = time.Minute
+	defaultMaxUnverified = 64 * mebibyte
+	defaultRetryAfter    = time.Second
+	uncertainRetryAfter  = 30 * time.Second
 )
 
 // Handler has the effect of a delivery. nil: it is done. An error for which
@@ -46,6 +47,11 @@ type Config struct {
 	// changes nothing where the id is signed; where it is not, it changes every key, so an
 	// event that was done before it was switched runs again if it is sent again. Default false.
 	Relabelled bool
+	// MaxUnverified bounds the memory that bodies take before they are verified, in bytes, for
+	// all requests of this Receiver together: anybody can send one. A delivery beyond it is
+	// answered with 503, and the provider sends it again. It must be above Provider.BodyLimit.
+	// Default 64 MiB.
+	MaxUnverified int
 	// Timeout bounds a handler's context. Default 1 min.
 	Timeout time.Duration
 	// RetryAfter is what 409 and 503 say, in whole seconds. Default 1 s.
@@ -62,6 +68,8 @@ type Receiver struct {
 	handle   Handler
 	cfg      Config
 	scopes   map[bool]string // of signed ids, and of bodies
+
+	unverified unverified
 }
 
 // New returns a Receiver that verifies with p and has handle run once per event by run.
@@ -89,11 +97,14 @@ func New(run httpadapter.Runner, p Provider, handle Handler, cfg Config) (*Recei
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
+	if cfg.MaxUnverified <= p.BodyLimit {
+		return nil, bad("webhook.Config.MaxUnverified", "is %d; it must be above the BodyLimit of %s, %d", cfg.MaxUnverified, p.Name, p.BodyLimit)
+	}
 	scopes := map[bool]string{}
 	for signed, mode := range map[bool]string{true: "id", false: "body"} {
 		scopes[signed] = sealed.ScopeOf("webhook", "1", mode, p.Name, cfg.Endpoint)
 	}
-	return &Receiver{run: run, provider: p, handle: handle, cfg: cfg, scopes: scopes}, nil
+	return &Receiver{run: run, provider: p, handle: handle, cfg: cfg, scopes: scopes, unverified: unverified{limit: int64(cfg.MaxUnverified)}}, nil
 }
 
 func (p *Provider) check() error {
@@ -117,11 +128,16 @@ func (c *Config) complete() error {
 		return bad("webhook.Config.Endpoint", "is empty")
 	case c.Timeout < 0:
 		return bad("webhook.Config.Timeout", "is %v; it must not be negative", c.Timeout)
+	case c.MaxUnverified < 0:
+		return bad("webhook.Config.MaxUnverified", "is %d; it must not be negative", c.MaxUnverified)
 	case c.RetryAfter < 0:
 		return bad("webhook.Config.RetryAfter", "is %v; it must not be negative", c.RetryAfter)
 	}
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
+	}
+	if c.MaxUnverified == 0 {
+		c.MaxUnverified = defaultMaxUnverified
 	}
 	if c.RetryAfter == 0 {
 		c.RetryAfter = defaultRetryAfter
@@ -143,15 +159,18 @@ func (rc *Receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		methodNotAllowed.Write(w)
 		return
 	}
-	body, p := readBody(w, r, rc.provider.BodyLimit)
+	if rc.provider.Precheck != nil {
+		if err := rc.provider.Precheck(r.Header, time.Now()); err != nil {
+			rc.refuse(w, err) // its body is not read
+			return
+		}
+	}
+	read, p := rc.readBody(w, r)
 	if p != nil {
 		p.Write(w)
 		return
 	}
-	id, err := rc.provider.Verify(&Message{Header: r.Header, Body: body, Now: time.Now()})
-	if err == nil && id.challenge == nil && !id.notice {
-		err = id.check()
-	}
+	id, err := rc.verify(r.Header, read)
 	switch {
 	case err != nil:
 		rc.refuse(w, err)
@@ -165,9 +184,19 @@ func (rc *Receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case id.Type != "" && !rc.cfg.Handles(id.Type):
 		w.WriteHeader(http.StatusOK)
 	default:
-		c := &call{rc: rc, r: r, id: id, body: body}
+		c := &call{rc: rc, r: r, id: id, body: read.bytes}
 		c.answer(w, c.run())
 	}
+}
+
+// verify says what a message is. Its body is no longer counted when it is verified, or refused and gone.
+func (rc *Receiver) verify(h http.Header, b *body) (Identity, error) {
+	defer b.give()
+	id, err := rc.provider.Verify(&Message{Header: h, Body: b.bytes, Now: time.Now()})
+	if err == nil && id.challenge == nil && !id.notice {
+		err = id.check()
+	}
+	return id, err
 }
 
 // call is one verified message on its way.

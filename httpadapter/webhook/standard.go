@@ -44,7 +44,7 @@ func StandardWebhooks(secrets ...string) (Provider, error) {
 			return Provider{}, err
 		}
 	}
-	return Provider{Name: "standard-webhooks", Horizon: 75*time.Hour + 35*time.Minute, BodyLimit: defaultBodyLimit, Verify: s.verify}, nil
+	return Provider{Name: "standard-webhooks", Horizon: 75*time.Hour + 35*time.Minute, BodyLimit: defaultBodyLimit, Precheck: s.precheck, Verify: s.verify}, nil
 }
 
 type standard struct {
@@ -74,30 +74,54 @@ func (s *standard) add(i int, secret string) error {
 	return nil
 }
 
-func (s *standard) verify(m *Message) (Identity, error) {
-	id, okID := line(m.Header, idHeader)
-	timestamp, okTime := line(m.Header, timestampHeader)
-	list, okList := line(m.Header, signatureHeader)
+// precheck is what of verify needs no body.
+func (s *standard) precheck(h http.Header, now time.Time) error {
+	_, err := s.said(h, now)
+	return err
+}
+
+// standardSaid is what the headers of a message say.
+type standardSaid struct {
+	id, timestamp string
+	sent          time.Time
+	v1, v1a       [][]byte
+}
+
+func (s *standard) said(h http.Header, now time.Time) (m standardSaid, err error) {
+	id, okID := line(h, idHeader)
+	timestamp, okTime := line(h, timestampHeader)
+	list, okList := line(h, signatureHeader)
 	if !okTime || !okList {
-		return Identity{}, ErrSignature
+		return m, ErrSignature
 	}
 	if !okID || strings.Contains(id, ".") { // with a dot, two messages can have one signed text
-		return Identity{}, bad(idHeader, "is missing, twice there, or has a dot")
+		return m, bad(idHeader, "is missing, twice there, or has a dot")
 	}
-	sent, err := fresh(timestamp, m.Now, tolerance)
+	m = standardSaid{id: id, timestamp: timestamp}
+	if m.sent, err = fresh(timestamp, now, tolerance); err != nil {
+		return m, err
+	}
+	ok := false
+	if m.v1, m.v1a, ok = signatures(list); !ok || len(m.v1)+len(m.v1a) == 0 {
+		return m, ErrSignature
+	}
+	return m, nil
+}
+
+func (s *standard) verify(m *Message) (Identity, error) {
+	h, err := s.said(m.Header, m.Now)
 	if err != nil {
 		return Identity{}, err
 	}
-	v1, v1a, ok := signatures(list)
-	head := []byte(id + "." + timestamp + ".")
-	if !ok || !s.macs.match(v1, head, m.Body) && !s.matchKeys(v1a, head, m.Body) {
+	head := []byte(h.id + "." + h.timestamp + ".")
+	if !s.macs.match(h.v1, head, m.Body) && !s.matchKeys(h.v1a, head, m.Body) {
 		return Identity{}, ErrSignature
 	}
 	said, err := members(m.Body, "type")
 	if err != nil {
 		return Identity{}, err
 	}
-	return Identity{ID: id, Type: text(said["type"]), Signed: true, Sent: sent}, nil
+	return Identity{ID: h.id, Type: text(said["type"]), Signed: true, Sent: h.sent}, nil
 }
 
 // signatures takes a list apart: v1 and v1a; versions that are not known are left out, as

@@ -1,0 +1,107 @@
+package webhook
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/onceward/onceward/httpadapter/internal/problem"
+)
+
+// firstRead is the room that a body gets before its first byte has come.
+const firstRead = 4 << 10
+
+var errUnverifiedFull = errors.New("webhook: too many bytes of unverified bodies at a time")
+
+// unverified counts the bytes that unverified bodies take in memory.
+type unverified struct {
+	used  atomic.Int64
+	limit int64
+}
+
+// take takes n bytes, or none.
+func (u *unverified) take(n int64) bool {
+	if u.used.Add(n) <= u.limit {
+		return true
+	}
+	u.used.Add(-n)
+	return false
+}
+
+// body is a body in memory, whose room is counted until give.
+type body struct {
+	room  *unverified
+	bytes []byte
+}
+
+// give takes the body out of the count: it is verified, or refused and gone.
+func (b *body) give() {
+	b.room.used.Add(-int64(cap(b.bytes)))
+	b.room = nil
+}
+
+// grow makes room for at least one byte more, and for at most most in all.
+func (b *body) grow(most int64) error {
+	size := min(max(2*int64(cap(b.bytes)), firstRead), most)
+	if !b.room.take(size - int64(cap(b.bytes))) {
+		return errUnverifiedFull
+	}
+	larger := make([]byte, len(b.bytes), size)
+	copy(larger, b.bytes)
+	b.bytes = larger
+	return nil
+}
+
+// readFrom reads a body of at most limit bytes. Room follows what has come: a length that is only announced
+// takes none.
+func (b *body) readFrom(r io.Reader, limit int64) error {
+	for {
+		if len(b.bytes) == cap(b.bytes) {
+			if err := b.grow(limit + 1); err != nil { // the byte more is for the reader to say that this was the end
+				return err
+			}
+		}
+		n, err := r.Read(b.bytes[len(b.bytes):cap(b.bytes)])
+		b.bytes = b.bytes[:len(b.bytes)+n]
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// readBody reads the whole body, or says what is wrong with it. It is not that of httpadapter: a form that was
+// parsed outside fails here at the signature. Whoever gets a body gives it back.
+func (rc *Receiver) readBody(w http.ResponseWriter, r *http.Request) (*body, *problem.Problem) {
+	limit := int64(rc.provider.BodyLimit)
+	if r.ContentLength > limit {
+		return nil, &requestTooLarge
+	}
+	b := &body{room: &rc.unverified}
+	if r.Body == nil {
+		return b, nil
+	}
+	err := b.readFrom(http.MaxBytesReader(w, r.Body, limit), limit)
+	var tooLarge *http.MaxBytesError
+	var wrong *problem.Problem
+	switch {
+	case errors.As(err, &tooLarge):
+		wrong = &requestTooLarge
+	case errors.Is(err, errUnverifiedFull):
+		busy := tooManyUnverified
+		busy.RetryAfter = rc.cfg.RetryAfter
+		wrong = &busy
+	case err != nil:
+		wrong = &bodyIncomplete
+	case len(b.bytes) == 0 && r.ContentLength > 0:
+		wrong = &bodyTaken
+	}
+	if wrong != nil {
+		b.give()
+		return nil, wrong
+	}
+	return b, nil
+}
