@@ -38,7 +38,8 @@ type Deduper struct {
 
 // New returns a Deduper over store. It starts no goroutine and sends nothing. A nil
 // store (also a nil pointer of its type: the store whose error was not looked at), a
-// [Memory] without capacity, or a bad field of cfg is an [*InputError].
+// [Memory] without capacity, or a bad field of cfg is an [*InputError], and so is a Window or
+// Hold that the store refuses (see [Store]).
 func New(store Store, cfg Config) (*Deduper, error) {
 	if err := checkStore("Store", store); err != nil {
 		return nil, err
@@ -54,6 +55,9 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	}
 	if s, ok := store.(interface{ SeenOnly() bool }); ok && s.SeenOnly() && !cfg.SeenOnly {
 		return nil, &InputError{Field: "Config.SeenOnly", Reason: "is not set, and the store keeps neither results nor failures"}
+	}
+	if err := checkWindows(store, &cfg); err != nil {
+		return nil, err
 	}
 	d := &Deduper{store: store, cfg: cfg, start: time.Now()}
 	d.recycle = func([]Answer) {}
@@ -110,6 +114,32 @@ func checkStore(field string, store Store) error {
 	}
 	if m, ok := store.(*memoryStore); ok {
 		return m.checkCapacity()
+	}
+	return nil
+}
+
+// windowed is a [Store] with one window for all keys, or a longest hold.
+type windowed interface {
+	Windows() (window, hold time.Duration)
+}
+
+// windowsOf returns the window and the longest hold of a store; zero is any.
+func windowsOf(store Store) (window, hold time.Duration) {
+	if s, ok := store.(windowed); ok {
+		return s.Windows()
+	}
+	return 0, 0
+}
+
+// checkWindows refuses a window or hold that the store would refuse with each end, when the
+// effect has happened.
+func checkWindows(store Store, cfg *Config) error {
+	window, hold := windowsOf(store)
+	switch {
+	case window != 0 && window != cfg.Window:
+		return &InputError{Field: "Config.Window", Reason: fmt.Sprintf("is %v; its store has one window for all keys, %v", cfg.Window, window)}
+	case hold != 0 && hold < cfg.Hold:
+		return &InputError{Field: "Config.Hold", Reason: fmt.Sprintf("is %v; its store keeps what is unfinished for %v at most", cfg.Hold, hold)}
 	}
 	return nil
 }

@@ -51,6 +51,15 @@ func keepsNoResults(store Store) bool {
 	return ok && s.SeenOnly()
 }
 
+// Windows are those that store has for all keys; leases have none.
+func (l *layered) Windows() (window, hold time.Duration) {
+	window, hold = windowsOf(l.store)
+	if _, other := windowsOf(l.leases); hold == 0 || other != 0 && other < hold {
+		hold = other
+	}
+	return window, hold
+}
+
 // Forgets is another number when that of either store is.
 func (l *layeredForgets) Forgets(ctx context.Context) (uint64, error) {
 	a, err := l.leases.Forgets(ctx)

@@ -28,7 +28,7 @@ func (c *Config) completeLayers() error {
 	if err := checkStore("Config.Leases", c.Leases); err != nil {
 		return err
 	}
-	if s, ok := c.Leases.(interface{ Shards() int }); ok && s.Shards() > 0 {
+	if window, _ := windowsOf(c.Leases); window != 0 {
 		return bad("Leases", "has one window for all keys, and HotWindow and Window are two; it needs a layout with a record for each key")
 	}
 	switch {

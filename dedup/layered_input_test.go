@@ -10,7 +10,7 @@ import (
 // oneWindow is a store like Redis in a compact layout.
 type oneWindow struct{ *hooked }
 
-func (oneWindow) Shards() int { return 4 }
+func (oneWindow) Windows() (window, hold time.Duration) { return time.Hour, 0 }
 
 // Each row is a configuration with which two processes, or two stores, would not agree on what
 // is remembered, or a filter that would be asked for nothing.

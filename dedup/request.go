@@ -104,11 +104,19 @@ func (d *Deduper) prepareAs(id ID, r *Request, req *ClaimRequest) error {
 		}
 	}
 	*req = ClaimRequest{
-		ID: id, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold,
+		ID: id, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold, Window: d.cfg.Window, ResultLimit: d.resultLimit(),
 		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: label, LikelyDuplicate: r.LikelyDuplicate,
 		TakeOverOlderGeneration: r.TakeOverOlderGeneration, FirstOnly: r.FirstOnly,
 	}
 	return nil
+}
+
+// resultLimit is how much of what an attempt ends with is sent to the store.
+func (d *Deduper) resultLimit() int {
+	if d.cfg.SeenOnly {
+		return 0
+	}
+	return d.cfg.ResultLimit
 }
 
 // id checks key and scope and digests them.

@@ -30,6 +30,10 @@ type Token [16]byte
 //   - SeenOnly() bool: true when it remembers of a finished key only that it is done.
 //     [New] then wants Config.SeenOnly.
 //
+//   - Windows() (window, hold time.Duration): the one window that it has for all keys, and the
+//     longest hold. [New] then wants this Config.Window, and no longer Config.Hold; it would run
+//     effects whose records the store refuses. Zero, for either, is any: each change has its own.
+//
 //   - FinishClaim(context.Context, []Change, []ClaimRequest) ([]Answer, []Answer): Finish
 //     and Claim in one round trip, in that order; see [Deduper.CompleteAndClaim]. The
 //     claim of an ID that is among the changes may be answered as before its change.
@@ -122,6 +126,13 @@ type ClaimRequest struct {
 	// Hold is how much longer than its lease the claim is remembered, so that attempt
 	// count and fence survive a crash.
 	Hold time.Duration
+	// Window that the end of the claim will be remembered for; zero when it is not known yet. A
+	// store that would refuse such an end must refuse the claim, with an [*InputError]: after
+	// the effect it is too late.
+	Window time.Duration
+	// ResultLimit is how many bytes a result of the end may have; zero when there will be
+	// neither a result nor a failure, or it is not known yet. It is for refusals, as Window is.
+	ResultLimit int
 	// Origin of the message; zero when unknown.
 	Origin Origin
 	// Label kept in clear; at most 64 bytes, usually empty.

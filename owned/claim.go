@@ -151,6 +151,10 @@ func (s *Store) check(r *dedup.ClaimRequest) error {
 		return input("Lease", fmt.Sprintf("is %v; the partition's, Options.Lease, is %v and must be three times as long", r.Lease, s.opts.Lease))
 	case r.Hold > s.opts.Hold:
 		return input("Hold", fmt.Sprintf("is %v; this store has Options.Hold for all keys, %v", r.Hold, s.opts.Hold))
+	case r.Window != 0 && redisscript.Millis(r.Window) != redisscript.Millis(s.opts.Window):
+		return input("Window", fmt.Sprintf("is %v; this store has Options.Window for all keys, %v", r.Window, s.opts.Window))
+	case r.ResultLimit != 0:
+		return input("ResultLimit", fmt.Sprintf("is %d; this store keeps neither results nor failures", r.ResultLimit))
 	case r.Fingerprint != (dedup.Fingerprint{}):
 		return input("Fingerprint", "is set; this store keeps none")
 	}

@@ -74,6 +74,9 @@ func New(ctx context.Context, client redis.UniversalClient, inner dedup.Store, o
 	if err != nil {
 		return nil, err
 	}
+	if err := checkInner(inner, &opts); err != nil {
+		return nil, err
+	}
 	s := newStore(client, inner, opts)
 	if err := s.agree(ctx); err != nil {
 		return nil, err
@@ -86,8 +89,29 @@ func New(ctx context.Context, client redis.UniversalClient, inner dedup.Store, o
 	return s, nil
 }
 
+// checkInner refuses a store that would refuse the ends that are handed on to it.
+func checkInner(inner dedup.Store, opts *Options) error {
+	s, ok := inner.(interface {
+		Windows() (window, hold time.Duration)
+	})
+	if !ok {
+		return nil
+	}
+	window, hold := s.Windows()
+	switch {
+	case window != 0 && window != opts.Window:
+		return input("Options.Window", fmt.Sprintf("is %v; Inner has one window for all keys, %v", opts.Window, window))
+	case hold != 0 && hold < opts.Hold:
+		return input("Options.Hold", fmt.Sprintf("is %v; Inner keeps what is unfinished for %v at most", opts.Hold, hold))
+	}
+	return nil
+}
+
 // SeenOnly reports that of a finished key only that is remembered.
 func (s *Store) SeenOnly() bool { return true }
+
+// Windows are Options.Window and Options.Hold, which all keys have.
+func (s *Store) Windows() (window, hold time.Duration) { return s.opts.Window, s.opts.Hold }
 
 // owner is who holds the partition that an origin names.
 func (s *Store) owner(origin *dedup.Origin) (*Ownership, error) {

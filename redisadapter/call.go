@@ -20,6 +20,9 @@ func (s *Store) checkClaim(r *dedup.ClaimRequest) error {
 	if err := checkLease(r.Lease, r.Hold); err != nil {
 		return err
 	}
+	if s.SeenOnly() && r.ResultLimit != 0 {
+		return input("ResultLimit", fmt.Sprintf("is %d; the layout %v keeps neither results nor failures", r.ResultLimit, s.opts.Layout))
+	}
 	if s.buckets != nil {
 		if err := s.checkCompactClaim(r); err != nil {
 			return err

@@ -182,7 +182,10 @@ func (s *Store) checkCompactFinish(c *dedup.Change) error {
 
 // checkCompactClaim names what a layout with buckets refuses of a claim.
 func (s *Store) checkCompactClaim(r *dedup.ClaimRequest) error {
-	if s.opts.Layout == Compact && r.Fingerprint != (dedup.Fingerprint{}) {
+	switch {
+	case r.Window != 0 && redisscript.Millis(r.Window) != s.buckets.window:
+		return input("Window", fmt.Sprintf("is %v; this store has one for all keys, %v", r.Window, s.opts.Window))
+	case s.opts.Layout == Compact && r.Fingerprint != (dedup.Fingerprint{}):
 		return input("Fingerprint", "is set; the layout Compact keeps none")
 	}
 	return nil

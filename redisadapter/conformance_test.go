@@ -51,6 +51,12 @@ type ticking struct {
 	mini *redistest.Frozen
 }
 
+func (s ticking) Windows() (window, hold time.Duration) {
+	return s.Store.(interface {
+		Windows() (window, hold time.Duration)
+	}).Windows()
+}
+
 func (s ticking) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
 	s.mini.Advance(time.Millisecond)
 	return s.Store.Forget(ctx, ids, hold)
@@ -59,6 +65,10 @@ func (s ticking) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration)
 // timeless does not let a store know how long a claim lasts. Then Mixed leaves a record
 // beside every member, and keeps for a while all that the suite looks for.
 type timeless struct{ dedup.Store }
+
+func (s timeless) Windows() (window, hold time.Duration) {
+	return s.Store.(*redisadapter.Store).Windows()
+}
 
 func (s timeless) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
 	changes = slices.Clone(changes)

@@ -3,6 +3,7 @@ package redisadapter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/bits"
 	"time"
 
@@ -37,7 +38,8 @@ import (
 // claims are certain. Forget forgets in both, and an error may mean that one has done so.
 //
 // Both must be well for anything to be learnt. Errors of Moving itself are a
-// [*dedup.InputError]: a nil store, or two with the same keys.
+// [*dedup.InputError]: a nil store, two with the same keys, or two that each have another window
+// for all keys, of which no end could satisfy both.
 func Moving(lead, follow dedup.Store) (dedup.Store, error) {
 	switch {
 	case lead == nil:
@@ -47,11 +49,16 @@ func Moving(lead, follow dedup.Store) (dedup.Store, error) {
 	case sameKeys(lead, follow):
 		return nil, input("Follow", "has the same keys as Lead; what is moved needs another prefix")
 	}
+	a, _ := windowsOf(lead)
+	b, _ := windowsOf(follow)
+	if a != 0 && b != 0 && a != b {
+		return nil, input("Follow", fmt.Sprintf("has one window for all keys, %v, and Lead another, %v: move by way of a layout with a record for each key", b, a))
+	}
 	m := &moving{lead: lead, follow: follow}
-	a, ok1 := lead.(forgetter)
-	b, ok2 := follow.(forgetter)
+	told, ok1 := lead.(forgetter)
+	followed, ok2 := follow.(forgetter)
 	if ok1 && ok2 {
-		return &movingForgets{m, a, b}, nil
+		return &movingForgets{m, told, followed}, nil
 	}
 	return m, nil
 }
@@ -94,6 +101,25 @@ func (m *moving) SeenOnly() bool { return seenOnly(m.lead) || seenOnly(m.follow)
 func seenOnly(store dedup.Store) bool {
 	s, ok := store.(interface{ SeenOnly() bool })
 	return ok && s.SeenOnly()
+}
+
+// Windows are those that either store has for all keys.
+func (m *moving) Windows() (window, hold time.Duration) {
+	window, hold = windowsOf(m.lead)
+	other, longest := windowsOf(m.follow)
+	if hold == 0 || longest != 0 && longest < hold {
+		hold = longest
+	}
+	return max(window, other), hold
+}
+
+func windowsOf(store dedup.Store) (window, hold time.Duration) {
+	if s, ok := store.(interface {
+		Windows() (window, hold time.Duration)
+	}); ok {
+		return s.Windows()
+	}
+	return 0, 0
 }
 
 // Claim implements [dedup.Store].
@@ -207,8 +233,8 @@ func (m *moving) undo(req *dedup.ClaimRequest, mine *dedup.Record, b *dedup.Answ
 
 // oneWindow reports whether a store keeps every end for the same time.
 func oneWindow(store dedup.Store) bool {
-	s, ok := store.(interface{ Shards() int })
-	return ok && s.Shards() > 0
+	window, _ := windowsOf(store)
+	return window != 0
 }
 
 // Renew implements [dedup.Store].

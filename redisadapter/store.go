@@ -50,6 +50,10 @@ func (s *Store) key(id dedup.ID) string {
 // SeenOnly reports whether the layout remembers of a finished key only that it is done.
 func (s *Store) SeenOnly() bool { return s.opts.Layout == SeenOnly || s.opts.Layout == Compact }
 
+// Windows are Options.Window in the layouts Compact and Mixed, which have one for all keys, and
+// zero in the others; any hold will do.
+func (s *Store) Windows() (window, hold time.Duration) { return s.opts.Window, 0 }
+
 // Shards is the number of shards that the options ask for, in the layouts Compact and
 // Mixed; 0 in others.
 func (s *Store) Shards() int { return s.opts.Shards() }

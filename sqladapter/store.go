@@ -31,8 +31,8 @@ type StoreConfig struct {
 	// <Table>_forgets. Default: [DefaultStoreTable].
 	Table string
 	// MaxResult is the size in bytes of the largest result that is kept, at most 4 MiB. A
-	// larger one is refused with a [*dedup.InputError], so it should not be below
-	// dedup.Config.ResultLimit. Default: [DefaultMaxResult].
+	// larger one is refused with a [*dedup.InputError], and so are the claims of a Deduper whose
+	// dedup.Config.ResultLimit is larger. Default: [DefaultMaxResult].
 	MaxResult int
 }
 

@@ -93,6 +93,9 @@ func (s *Store) checkClaim(req *dedup.ClaimRequest) error {
 	if err := checkLease(req.Lease, req.Hold); err != nil {
 		return err
 	}
+	if req.ResultLimit > s.maxResult {
+		return inputError("ResultLimit", fmt.Sprintf("is %d bytes; at most %d are kept (StoreConfig.MaxResult)", req.ResultLimit, s.maxResult))
+	}
 	return checkLabel(req.Label)
 }
 

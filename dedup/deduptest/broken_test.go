@@ -22,7 +22,10 @@ type broken struct {
 	lookup func(ctx context.Context, ids []dedup.ID) []dedup.Answer
 	forget func(ctx context.Context, ids []dedup.ID, hold time.Duration) []error
 	told   func(ctx context.Context) (uint64, error)
+	window time.Duration // that it says all keys have
 }
+
+func (b *broken) Windows() (window, hold time.Duration) { return b.window, 0 }
 
 func (b *broken) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 	if b.claim != nil {
@@ -108,7 +111,7 @@ type mutant struct {
 // Every bug turns the suite red where it should. Without this test a check that
 // compares nothing would pass for years.
 func TestBrokenStoresFail(t *testing.T) {
-	all := slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants, dangerMutants, forgetsMutants, unusedMutants, generationMutants, firstMutants)
+	all := slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants, dangerMutants, forgetsMutants, unusedMutants, generationMutants, firstMutants, windowMutants)
 	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -131,7 +134,7 @@ func TestBrokenStoresFail(t *testing.T) {
 // Every property notices some bug; one that notices none proves nothing.
 func TestEveryPropertyIsNeeded(t *testing.T) {
 	noticed := map[string]bool{}
-	for _, m := range slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants, dangerMutants, forgetsMutants, unusedMutants, generationMutants, firstMutants) {
+	for _, m := range slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants, dangerMutants, forgetsMutants, unusedMutants, generationMutants, firstMutants, windowMutants) {
 		for _, name := range m.red {
 			noticed[name] = true
 		}

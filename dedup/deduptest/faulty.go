@@ -57,6 +57,20 @@ func (f *Faulty) Stats() Stats {
 	return stats
 }
 
+// SeenOnly reports what the store below does.
+func (f *Faulty) SeenOnly() bool {
+	s, ok := f.store.(interface{ SeenOnly() bool })
+	return ok && s.SeenOnly()
+}
+
+// Windows are those of the store below.
+func (f *Faulty) Windows() (window, hold time.Duration) {
+	if s, ok := f.store.(windowed); ok {
+		return s.Windows()
+	}
+	return 0, 0
+}
+
 // Claim implements [dedup.Store].
 func (f *Faulty) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 	return through(ctx, f, OpClaim, reqs, f.store.Claim, unlearnt)

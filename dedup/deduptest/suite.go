@@ -109,6 +109,8 @@ var properties = []property{
 	{"forget/fence", "an effect that refuses the new owner because its fence is small", checkForgetFence},
 	{"forget/told", "a cache in another process that answers Duplicate for a forgotten key", checkForgetTold},
 
+	{"window/told", "an effect whose record is refused, after it and every time it comes again", checkWindowTold},
+
 	{"batch/mixed", "an answer that belongs to another item, or one bad item that fails its batch", checkBatchMixed},
 	{"batch/empty", "a panic on an empty poll", checkBatchEmpty},
 	{"batch/cancelled", "a claim made for somebody who has gone", checkCancelled},

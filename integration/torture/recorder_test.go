@@ -26,6 +26,16 @@ func (r *recorder) SeenOnly() bool {
 	return ok && s.SeenOnly()
 }
 
+// Windows are those of the store below.
+func (r *recorder) Windows() (window, hold time.Duration) {
+	if s, ok := r.Store.(interface {
+		Windows() (window, hold time.Duration)
+	}); ok {
+		return s.Windows()
+	}
+	return 0, 0
+}
+
 func short(t dedup.Token) uint64 { return binary.LittleEndian.Uint64(t[:8]) | 1 }
 
 // call notes items that are about to be sent.

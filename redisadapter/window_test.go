@@ -1,0 +1,127 @@
+package redisadapter_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// hidden is a wrapper that passes nothing on but what a Store must have.
+type hidden struct{ dedup.Store }
+
+// TestWindowOfTheStoreCounts: a Deduper with another window than its store's ran the effect of
+// every delivery, 20 of 20, for none of them could be recorded.
+func TestWindowOfTheStoreCounts(t *testing.T) {
+	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
+		redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+			store, err := redisadapter.New(t.Context(), b.Client, layoutOptions(b.Prefix, layout))
+			require.NoError(t, err)
+			one := layout == redisadapter.Compact || layout == redisadapter.Mixed
+			window, hold := store.Windows()
+			assert.Zero(t, hold)
+			cfg := dedup.Config{Namespace: "window", Window: time.Hour, LeaseTTL: time.Second, SeenOnly: store.SeenOnly()}
+			if one {
+				require.NotZero(t, window)
+				cfg.Window = 2 * window
+			} else {
+				require.Zero(t, window)
+			}
+			_, err = dedup.New(store, cfg)
+			wantWindow(t, err, one)
+			moving, err := redisadapter.Moving(store, dedup.Memory(10))
+			require.NoError(t, err)
+			_, err = dedup.New(moving, cfg)
+			wantWindow(t, err, one)
+
+			moving, err = redisadapter.Moving(dedup.Memory(10), hidden{store})
+			require.NoError(t, err)
+			for name, tested := range map[string]dedup.Store{"hidden": hidden{store}, "moving": moving} {
+				d, err := dedup.New(tested, cfg)
+				require.NoError(t, err)
+				effects := 0
+				for range 20 {
+					_, err = dedup.Do(t.Context(), d, "k "+name, func(context.Context) (struct{}, error) { effects++; return struct{}{}, nil })
+					wantWindow(t, err, one)
+				}
+				assert.Equal(t, map[bool]int{true: 0, false: 1}[one], effects, name)
+			}
+		})
+	})
+}
+
+// wantWindow insists on a refusal that says once, and for certain, that the window is wrong.
+func wantWindow(t *testing.T, err error, wrong bool) {
+	t.Helper()
+	if !wrong {
+		require.NoError(t, err)
+		return
+	}
+	var input *dedup.InputError
+	require.ErrorAs(t, err, &input)
+	assert.Contains(t, []string{"Window", "Config.Window"}, input.Field)
+	assert.Regexp(t, `^dedup: (Config\.)?Window is 2h0m0s; `, err.Error())
+	assert.NotErrorIs(t, err, dedup.ErrUnknown)
+	assert.False(t, dedup.OutcomeUnknown(err) || dedup.CanRetry(err) || dedup.CanAck(err))
+}
+
+// TestClaimIsRefusedForWhatItsEndWouldBe: a layout that keeps neither results nor fingerprints
+// refuses who may bring some, and not the record of an effect that has happened.
+func TestClaimIsRefusedForWhatItsEndWouldBe(t *testing.T) {
+	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
+		redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+			store, err := redisadapter.New(t.Context(), b.Client, layoutOptions(b.Prefix, layout))
+			require.NoError(t, err)
+			cfg := dedup.Config{Namespace: "window", Window: time.Hour, LeaseTTL: time.Second}
+			d, err := dedup.New(hidden{store}, cfg)
+			require.NoError(t, err)
+			effects := 0
+			for range 20 {
+				_, err = dedup.Do(t.Context(), d, "result", func(context.Context) (string, error) { effects++; return "v", nil })
+			}
+			if store.SeenOnly() {
+				wantInput(t, err, "ResultLimit")
+				assert.Zero(t, effects)
+			} else {
+				require.NoError(t, err)
+				assert.Equal(t, 1, effects)
+			}
+			assert.NotErrorIs(t, err, dedup.ErrUnknown)
+			if layout != redisadapter.Compact {
+				return
+			}
+			cfg.SeenOnly = true
+			d, err = dedup.New(store, cfg)
+			require.NoError(t, err)
+			_, err = dedup.Do(t.Context(), d, "fingerprint", func(context.Context) (struct{}, error) {
+				effects++
+				return struct{}{}, nil
+			}, dedup.WithFingerprint([]byte("x")))
+			wantInput(t, err, "Fingerprint")
+			assert.NotErrorIs(t, err, dedup.ErrUnknown)
+			assert.Zero(t, effects)
+		})
+	})
+}
+
+// TestMovingRefusesTwoWindows: no end could satisfy both stores.
+func TestMovingRefusesTwoWindows(t *testing.T) {
+	client := redistest.Open(t, redistest.Backends[0]).Client
+	open := func(prefix string, window time.Duration) *redisadapter.Store {
+		o := layoutOptions(prefix, redisadapter.Compact)
+		o.Window = window
+		store, err := redisadapter.New(t.Context(), client, o)
+		require.NoError(t, err)
+		return store
+	}
+	_, err := redisadapter.Moving(open("a", time.Hour), open("b", 2*time.Hour))
+	wantInput(t, err, "Follow")
+	_, err = redisadapter.Moving(open("c", time.Hour), open("d", time.Hour))
+	require.NoError(t, err)
+}
