@@ -12,9 +12,10 @@
 //	                   v      | attempt + 1, a larger fence
 //	                   released
 //
-// [Do] does all of it around a function. [Deduper.Claim] and [Deduper.ClaimBatch] are
-// the two halves by hand, for consumers that commit offsets. [Deduper.Seen] and
-// [Deduper.Mark] are the simplest receiver.
+// [Do] does all of it around a function, and [CanAck] says of its error whether the message
+// may be acknowledged. [Deduper.Claim] and [Deduper.ClaimBatch] are the two halves by hand,
+// for consumers that commit offsets. [Deduper.Seen] and [Deduper.Mark] are the simplest
+// receiver.
 //
 // # What is promised
 //

@@ -17,7 +17,7 @@ import (
 func webhookStatus(err error) int {
 	var input *dedup.InputError
 	switch {
-	case err == nil:
+	case dedup.CanAck(err): // a handler that returns nothing has no value to miss
 		return http.StatusOK
 	case errors.Is(err, dedup.ErrInFlight):
 		return http.StatusConflict
@@ -25,8 +25,6 @@ func webhookStatus(err error) int {
 		return http.StatusUnprocessableEntity
 	case errors.As(err, &input):
 		return http.StatusBadRequest
-	case dedup.IsPermanent(err) && !errors.Is(err, dedup.ErrLeaseLost):
-		return http.StatusOK
 	}
 	return http.StatusServiceUnavailable
 }

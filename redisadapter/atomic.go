@@ -103,8 +103,8 @@ func (s *Store) Atomic(ctx context.Context, d *dedup.Deduper, done dedup.Complet
 // is nil when the key is done, now or earlier, and otherwise that of the claim (see
 // [dedup.Claim.Err]) or of Atomic. Where nothing was done the claim is released, or, when
 // [dedup.IsPermanent] is true for what effect returned, failed for good. So a message may
-// be acknowledged under the same condition as after [dedup.Do]: on nil, and on a failure
-// for good that is no ErrLeaseLost.
+// be acknowledged under the same condition as after [dedup.Do]: when [dedup.CanAck] is true of
+// the error.
 func (s *Store) DoAtomic(ctx context.Context, d *dedup.Deduper, req dedup.Request, effect Effect, watch ...string) (dedup.Outcome, error) {
 	claims, err := d.ClaimBatch(ctx, []dedup.Request{req})
 	if err != nil {
@@ -125,8 +125,22 @@ func (s *Store) DoAtomic(ctx context.Context, d *dedup.Deduper, req dedup.Reques
 	if err == nil || dedup.OutcomeUnknown(err) || errors.Is(err, dedup.ErrLeaseLost) || errors.Is(err, ErrPartial) {
 		return dedup.Acquired, err
 	}
-	return dedup.Acquired, errors.Join(err, giveUp(context.WithoutCancel(ctx), c, err))
+	given := giveUp(context.WithoutCancel(ctx), c, err)
+	if !dedup.IsPermanent(err) && errors.Is(err, dedup.ErrNoResult) {
+		err = &foreignError{err}
+	}
+	return dedup.Acquired, errors.Join(err, given)
 }
+
+// foreignError is an effect's error that says dedup.ErrNoResult of another key. This one is not
+// done, and must not look as if it were.
+type foreignError struct{ err error }
+
+func (e *foreignError) Error() string { return e.err.Error() }
+func (e *foreignError) Is(target error) bool {
+	return target != dedup.ErrNoResult && errors.Is(e.err, target)
+}
+func (e *foreignError) As(target any) bool { return errors.As(e.err, target) }
 
 // giveUp ends a claim whose effect was not done.
 func giveUp(ctx context.Context, c *dedup.Claim, err error) error {

@@ -152,12 +152,11 @@ func once[T any](o *Once, m *message.Message, run func() (T, error), hand func(T
 	return nil
 }
 
-// Poisoned reports whether the handler of a message has failed for good, now or earlier: a filter
-// for watermill's PoisonQueueWithFilter. What was answered after a lost lease, or is not known, is
-// not: it comes again.
-func Poisoned(err error) bool {
-	return dedup.IsPermanent(err) && !errors.Is(err, dedup.ErrLeaseLost)
-}
+// Poisoned reports whether a message with an error is done all the same ([dedup.CanAck]): its
+// handler has failed for good, now or earlier, or the messages that it made were not kept
+// ([dedup.ErrNoResult]). It is a filter for watermill's PoisonQueueWithFilter. What was answered
+// after a lost lease, or is not known, is not: it comes again.
+func Poisoned(err error) bool { return err != nil && dedup.CanAck(err) }
 
 // repository is Once's Deduper under the interface of watermill's Deduplicator.
 type repository struct {

@@ -59,7 +59,7 @@ func key(ctx context.Context, step string) string {
 
 // verdict tells the engine which errors it need not try again.
 func verdict(err error) error {
-	if dedup.IsPermanent(err) && !errors.Is(err, dedup.ErrLeaseLost) {
+	if err != nil && dedup.CanAck(err) {
 		return temporal.NewNonRetryableApplicationError(err.Error(), "refused", err)
 	}
 	return err // also "in flight elsewhere", and what is not known: ask again
@@ -138,9 +138,12 @@ func (s *Steps) Refund(ctx context.Context, _ Trip) error {
 		return "", dedup.Permanent(errUndone)
 	})
 	switch {
-	case dedup.IsPermanent(err) && !errors.Is(err, dedup.ErrLeaseLost):
+	case err == nil:
+	case errors.Is(err, dedup.ErrNoResult): // taken, as an operator has marked, and the receipt is not on record
+		return temporal.NewNonRetryableApplicationError("charged without a receipt: refund it by hand", "no receipt", err)
+	case dedup.CanAck(err):
 		return nil // declined, or never begun: there is nothing to give back
-	case err != nil:
+	default:
 		return err
 	}
 	_, err = dedup.Do(ctx, s.once, key(ctx, "refund"), func(ctx context.Context) (struct{}, error) {

@@ -88,9 +88,9 @@ func lives() []life {
 
 func (l *life) String() string { return fmt.Sprintf("%s in %s", l.name, l.layout) }
 
-// hasRun tells that a result was not kept, which is as good an acknowledgement.
+// hasRun is nil for what may be acknowledged.
 func hasRun(err error) error {
-	if errors.Is(err, dedup.ErrNoResult) {
+	if dedup.CanAck(err) {
 		return nil
 	}
 	return err
@@ -161,10 +161,7 @@ func failed(ctx context.Context, p *runner) error {
 		p.effect(p.keys[0])
 		return struct{}{}, dedup.Permanent(errors.New("refused"))
 	})
-	if dedup.IsPermanent(err) && !errors.Is(err, dedup.ErrLeaseLost) {
-		return nil // which may be acknowledged
-	}
-	return err
+	return hasRun(err)
 }
 
 func lookedUp(ctx context.Context, p *runner) error {
