@@ -21,6 +21,9 @@ const (
 	// sieveLife is how long bits are believed. Nobody adds to the buckets; but somebody
 	// may have given a server that was empty its data back.
 	sieveLife = time.Minute
+	// sieveGap is how long bits are believed without a reading of the server's clock that
+	// calls their generation closed.
+	sieveGap = clockLimit
 )
 
 // sieve knows, of generations that nobody adds to any more, much of what is not in their
@@ -39,6 +42,7 @@ type sieve struct {
 type sievedBuckets struct {
 	generation int64
 	since      time.Time
+	confirmed  atomic.Int64 // when the generation was last found closed, after since
 	buckets    []sievedBucket
 }
 
@@ -74,6 +78,34 @@ func (s *sieve) of(generation int64, p place, shards uint64) *sievedBucket {
 		s.mu.Unlock()
 	}
 	return &g.buckets[p.shard]
+}
+
+// recheck drops the bits of generations that a reading does not call closed. The clock of
+// the server has then been set back, and its clients add to those buckets again:
+//
+//	a process reads a bucket of the generation before, and keeps its bits;
+//	the clock steps back over the edge; another one completes a key, in that bucket;
+//	the clock is put right; the bits still say that the key is not there.
+//
+// A process that has had no reading for a while may have missed both steps, and drops its
+// bits, too. A read that is under way is kept in what has been dropped, and so by nobody.
+func (b *buckets) recheck(at reading) {
+	if !at.known() {
+		return
+	}
+	for i := range b.sieve.gens {
+		slot := &b.sieve.gens[i]
+		g := slot.Load()
+		if g == nil {
+			continue
+		}
+		age := time.Since(g.since)
+		if !b.closed(at, g.generation) || age-time.Duration(g.confirmed.Load()) > sieveGap {
+			slot.CompareAndSwap(g, nil)
+			continue
+		}
+		g.confirmed.Store(int64(age))
+	}
 }
 
 // lacks reports whether the bucket is known not to have the digest.

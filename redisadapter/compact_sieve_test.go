@@ -110,6 +110,41 @@ func TestOpenBucketsAreAsked(t *testing.T) {
 	}
 }
 
+// TestClosedBucketIsOpenAgain: the server's clock steps back over the edge of a generation,
+// whose bucket a process has read as a whole, and is put right. What was completed meanwhile
+// is in that bucket, and was granted again.
+func TestClosedBucketIsOpenAgain(t *testing.T) {
+	for _, layout := range bucketLayouts {
+		t.Run(layout.String(), func(t *testing.T) {
+			b, _ := edge(t, layout, -20*time.Second)
+			other := openWith(t, redistest.Backend{Client: redistest.Client(t, &redis.Options{Addr: b.mini.Addr()})}, layoutOptions("ow", layout))
+			seasoned(t, b.Store)
+			b.mini.Advance(time.Minute)
+			learn(t, b.Store, 40_000)
+			b.mini.Advance(-50 * time.Second)
+			b.claim(request(39_999)) // it is at work, and has a reading
+			for key := range 50 {
+				claimed := other.Claim(t.Context(), []dedup.ClaimRequest{request(key)})[0]
+				if a := other.Finish(t.Context(), []dedup.Change{done(key, claimed)})[0]; !a.Held {
+					t.Fatalf("%+v", a)
+				}
+			}
+			b.mini.Advance(50 * time.Second)
+			again := 0
+			for key := range 50 {
+				req := request(key)
+				req.Token = dedup.Token{9, 9}
+				if a := b.claim(req); a.Outcome == dedup.Acquired {
+					again++
+				}
+			}
+			if again > 0 {
+				t.Errorf("%d of 50 finished keys were granted again", again)
+			}
+		})
+	}
+}
+
 // TestClosedIsAfterTheLastAdd holds the two bounds together: as long as an add counts that
 // is answered by one server, another whose clock is ahead by the skew is not past the end.
 func TestClosedIsAfterTheLastAdd(t *testing.T) {

@@ -144,6 +144,7 @@ func (t *compactTrip) run(ctx context.Context) {
 // waited for since, the server's clock has gone on.
 func (t *compactTrip) know(at reading, took time.Time) {
 	t.at, t.took, t.view, t.moved = at, took, t.b.view(at), reading{}
+	t.b.recheck(at)
 }
 
 // present is the latest that the server's clock can be at now.

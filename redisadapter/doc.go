@@ -65,7 +65,9 @@
 //   - The clocks of masters, and of a replica that is promoted, may differ by two seconds
 //     (a quarter of the Window, if that is less). A clock that goes back over the edge of a
 //     generation by more than that does not find what was recorded behind the edge, and
-//     what comes again meanwhile runs again.
+//     what comes again meanwhile runs again. What is recorded meanwhile is found again once
+//     the clock is put right, by a process that has had a reading of it in between, or none
+//     for 10 seconds; one that goes by its last reading, for up to 5 seconds, may miss a step.
 //   - Forget of a key whose completion is being sent again by the client at that very
 //     moment, because its reply was lost, may be undone by it.
 //

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 
@@ -25,7 +26,8 @@ const (
 	ClassContext Class = "context"
 	// ClassTimeout: the server, or a free connection of the pool, took too long.
 	ClassTimeout Class = "timeout"
-	// ClassNetwork: the connection was refused, reset, or ended in mid-reply.
+	// ClassNetwork: the connection was refused, reset, or ended in mid-reply. A server at
+	// maxclients closes new connections, and its reason is often lost with them.
 	ClassNetwork Class = "network"
 	// ClassLoading: the server is reading its data set after a start.
 	ClassLoading Class = "loading"
@@ -128,11 +130,18 @@ func classifyTransport(err error) Class {
 		return ClassContext
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &timeout) && timeout.Timeout():
 		return ClassTimeout
-	case op != nil, errors.Is(err, redis.ErrClosed), errors.Is(err, net.ErrClosed),
+	case op != nil, errors.Is(err, redis.ErrClosed), errors.Is(err, net.ErrClosed), brokenConnection(err),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe):
 		return ClassNetwork
 	}
 	return ClassOther
+}
+
+// brokenConnection recognizes a system call that found the connection gone. go-redis hands it
+// on as an os.SyscallError that is in no net.OpError: so it is when a server at maxclients
+// accepts a connection and closes it.
+func brokenConnection(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ECONNABORTED)
 }
 
 // wrap gives an error its place, and the identity that package dedup looks for.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -150,7 +151,11 @@ func (s *Store) look(ctx context.Context) inspection {
 // and about one that refuses INFO, the script that is tried decides.
 func inspectServer(ctx context.Context, client redis.UniversalClient, addr string) (info, error) {
 	if err := client.Ping(ctx).Err(); err != nil {
-		return nil, fmt.Errorf("redisadapter: Redis at %s cannot be reached: %w", addr, err)
+		hint := ""
+		if brokenConnection(err) || errors.Is(err, io.EOF) {
+			hint = " (it accepts connections and closes them: is it at maxclients?)"
+		}
+		return nil, fmt.Errorf("redisadapter: Redis at %s cannot be reached%s: %w", addr, hint, err)
 	}
 	fields, err := askInfo(ctx, client)
 	if infoRefused(err) {

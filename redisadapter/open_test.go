@@ -26,6 +26,7 @@ func TestNewRefusesBadInput(t *testing.T) {
 		"typed nil":         {(*redis.Client)(nil), "", "Client"},
 		"typed nil cluster": {(*redis.ClusterClient)(nil), "", "Client"},
 		"ring":              {redis.NewRing(&redis.RingOptions{}), "", "Client"},
+		"wrapped ring":      {struct{ redis.UniversalClient }{redis.NewRing(&redis.RingOptions{})}, "", "Client"},
 		"braces":            {good, "a{b}", "Options.Prefix"},
 		"colon":             {good, "a:b", "Options.Prefix"},
 		"long prefix":       {good, strings.Repeat("x", 65), "Options.Prefix"},

@@ -2,6 +2,7 @@ package redisscript
 
 import (
 	"fmt"
+	"reflect"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -24,7 +25,39 @@ func ClientProblem(client redis.UniversalClient) string {
 	if missing {
 		return "is nil"
 	}
+	if holdsRing(reflect.ValueOf(client), 0) {
+		return "wraps a Ring, which moves keys to other servers when one is down and so forgets claims"
+	}
 	return ""
+}
+
+// wrappers is how deep a client may be wrapped.
+const wrappers = 4
+
+// holdsRing looks into a struct that wraps a client for a Ring. What is only reached through
+// methods is not seen.
+func holdsRing(v reflect.Value, depth int) bool {
+	for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return false
+		}
+		switch v.Type() {
+		case reflect.TypeFor[*redis.Ring]():
+			return true
+		case reflect.TypeFor[*redis.Client](), reflect.TypeFor[*redis.ClusterClient]():
+			return false
+		}
+		v = v.Elem()
+	}
+	if v.Kind() != reflect.Struct || depth == wrappers {
+		return false
+	}
+	for i := range v.NumField() {
+		if kind := v.Field(i).Kind(); (kind == reflect.Interface || kind == reflect.Pointer || kind == reflect.Struct) && holdsRing(v.Field(i), depth+1) {
+			return true
+		}
+	}
+	return false
 }
 
 // PrefixProblem says what is wrong with the prefix of keys, or nothing: 1-64 bytes of

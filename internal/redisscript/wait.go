@@ -141,7 +141,11 @@ func (w *Wait) verdict(count *redis.Cmd) error {
 		}
 	}
 	if local < 1 || replicas < int64(w.Replicas) {
-		return fmt.Errorf("%w: %d of %d within %v, own disk %t", ErrShort, replicas, w.Replicas, w.Timeout, local > 0)
+		disk := ""
+		if w.Disk {
+			disk = fmt.Sprintf(", own disk %t", local > 0)
+		}
+		return fmt.Errorf("%w: %d of %d within %v%s", ErrShort, replicas, w.Replicas, w.Timeout, disk)
 	}
 	return nil
 }
