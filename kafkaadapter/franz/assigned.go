@@ -164,12 +164,7 @@ func (a *assigned) take(topic [16]byte, records []*kgo.Record, high int64) error
 
 // pause pauses or resumes a partition.
 func (s *session) pause(at topicPartition, on bool) {
-	set := map[string][]int32{at.topic: {at.partition}}
-	if on {
-		s.client.PauseFetchPartitions(set)
-	} else {
-		s.client.ResumeFetchPartitions(set)
-	}
+	s.gate(at, on)
 	if hook := s.c.cfg.Observer.Paused; hook != nil {
 		hook(at.topic, at.partition, on)
 	}

@@ -21,6 +21,7 @@ type Consumer struct {
 	partitions *partition.Config
 	running    atomic.Bool
 	session    atomic.Pointer[session] // of Run, for Progress
+	series     partition.Series        // of the group's errors
 }
 
 // New checks the configuration; an [*dedup.InputError] names the first bad field. It
@@ -95,7 +96,7 @@ func (c *Consumer) Run(ctx context.Context, opts ...kgo.Opt) error {
 }
 
 func (c *Consumer) groupError(err error) {
-	c.cfg.Logger.Warn("franz: consumer group", "error", err)
+	c.series.Warn(c.cfg.Logger, "franz: consumer group", err)
 	if hook := c.cfg.Observer.GroupError; hook != nil {
 		hook(err)
 	}

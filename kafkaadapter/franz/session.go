@@ -32,6 +32,8 @@ type session struct {
 	counts    *partition.Counts
 	committer *flow.Committer
 	turn      *turn
+	fetching  *fetching
+	unknown   unknownTopics // of the polls' goroutine
 
 	base context.Context         // carries the values of Run's, and outlives it
 	ctx  context.Context         // of the polls
@@ -51,7 +53,7 @@ type topicPartition struct {
 // open makes a client, and has it checked before it can have joined the group.
 func (c *Consumer) open(ctx context.Context, opts []kgo.Opt) (*session, error) {
 	s := &session{
-		c: c, ready: make(chan struct{}), turn: newTurn(),
+		c: c, ready: make(chan struct{}), turn: newTurn(), fetching: newFetching(),
 		base: context.WithoutCancel(ctx), assigned: make(map[topicPartition]*assigned),
 	}
 	s.ctx, s.stop = context.WithCancelCause(ctx)
@@ -84,6 +86,10 @@ func (c *Consumer) open(ctx context.Context, opts []kgo.Opt) (*session, error) {
 // run consumes until ctx ends, and returns why it could not go on, if that is so.
 func (s *session) run(ctx context.Context) error {
 	s.committer.Start()
+	var watching sync.WaitGroup
+	defer watching.Wait() // s.ctx has ended by then
+	watch := newTopicWatch(s.client, s.topicGone, s.c.groupError)
+	watching.Go(func() { watch.run(s.ctx) })
 	for s.ctx.Err() == nil {
 		s.turn.poll(s.ctx, func(ctx context.Context) {
 			if err := s.take(s.client.PollRecords(ctx, 0)); err != nil {
@@ -167,7 +173,10 @@ func (s *session) trouble(topic string, p kgo.FetchPartition) error {
 	case errors.As(p.Err, &group): // it joins again
 		s.c.groupError(p.Err)
 		return nil
+	case errors.Is(p.Err, kerr.UnknownTopicID):
+		return s.unknownTopic(topicPartition{topic, p.Partition}, p.Err)
 	case errors.As(p.Err, &loss), kerr.IsRetriable(p.Err):
+		s.rest(topicPartition{topic, p.Partition})
 		s.c.groupError(fmt.Errorf("franz: %s/%d: %w", topic, p.Partition, p.Err))
 		return nil
 	}

@@ -2,6 +2,7 @@ package franz
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -118,6 +119,7 @@ type Share struct {
 	retry   backoff.Policy
 	others  partition.Others
 	running atomic.Bool
+	series  partition.Series // of the group's errors
 }
 
 // NewShare checks the configuration; an [*dedup.InputError] names the first bad field. It
@@ -220,9 +222,17 @@ func (s *Share) Run(ctx context.Context, opts ...kgo.Opt) error {
 		return ErrRunning
 	}
 	defer s.running.Store(false)
-	session, err := s.open(ctx, opts)
-	if err != nil {
-		return err
+	for failures := 0; ; failures++ {
+		session, err := s.open(ctx, opts)
+		if err != nil {
+			return err
+		}
+		if err = session.run(); !errors.Is(err, ErrTopicGone) {
+			return err
+		}
+		s.troubled(err)
+		if ctx.Err() != nil || backoff.Sleep(ctx, s.retry.Delay(failures, 0, nil)) != nil {
+			return nil
+		}
 	}
-	return session.run()
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/dedup"
@@ -36,6 +37,9 @@ type shareSession struct {
 	slots  chan struct{}                 // one for every handler that runs
 	asks   *flow.Gather[*delivery]
 	ends   *flow.Gather[ending]
+
+	unknown unknownTopics // of run's goroutine
+	gone    string        // topic for which another client is to be made
 
 	base   context.Context         // carries the values of Run's, and outlives it
 	ctx    context.Context         // of the polls: nothing begins after it
@@ -90,12 +94,18 @@ func (s *shareSession) acknowledged(_ *kgo.Client, results kgo.ShareAckResults) 
 
 // run consumes until ctx ends, and returns why it could not go on, if that is so.
 func (s *shareSession) run() error {
+	var watching sync.WaitGroup
+	defer watching.Wait() // s.ctx has ended by then
+	watch := newTopicWatch(s.client, func(topic string) { s.halt(topicGone(topic)) }, s.troubled)
+	watching.Go(func() { watch.run(s.ctx) })
 	for failures := 0; s.ctx.Err() == nil; {
 		ds, err := s.take(s.client.PollRecords(s.ctx, 0))
 		s.work(ds)
 		switch {
 		case errors.Is(err, kgo.ErrClientClosed):
 			s.halt(err)
+		case s.gone != "":
+			s.halt(topicGone(s.gone))
 		case err != nil: // the client goes on by itself
 			s.troubled(err)
 			_ = backoff.Sleep(s.ctx, s.retry.Delay(failures, 0, nil))
@@ -134,8 +144,8 @@ func (s *shareSession) close() {
 	s.client.Close()
 }
 
-func (s *shareSession) troubled(err error) {
-	s.cfg.Logger.Warn("franz: share group", "error", err)
+func (s *Share) troubled(err error) {
+	s.series.Warn(s.cfg.Logger, "franz: share group", err)
 	if hook := s.cfg.Observer.GroupError; hook != nil {
 		hook(err)
 	}
@@ -146,6 +156,9 @@ func (s *shareSession) take(fetches kgo.Fetches) (ds []*delivery, err error) {
 	for i := range fetches {
 		for _, topic := range fetches[i].Topics {
 			for _, p := range topic.Partitions {
+				if errors.Is(p.Err, kerr.UnknownTopicID) && s.unknown.persists(topic.Topic, time.Now()) {
+					s.gone = topic.Topic
+				}
 				if p.Err != nil && s.ctx.Err() == nil {
 					err = errors.Join(err, fmt.Errorf("franz: %s/%d: %w", topic.Topic, p.Partition, p.Err))
 				}

@@ -1,0 +1,94 @@
+package franz
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/internal/backoff"
+)
+
+const (
+	// topicLook is the time between two looks at a client's topics.
+	topicLook = time.Second
+	// lookPatience bounds one look.
+	lookPatience = 5 * time.Second
+)
+
+// topicWatch looks whether the topics of a client are still the ones that it began with. A client
+// never reads a topic that is created under the name of one that it has read, and says so only
+// after ten seconds, or, in a share group, not at all.
+type topicWatch struct {
+	client *kgo.Client
+	gone   func(topic string) // another topic has the name; called once at most
+	told   func(error)        // a topic has no UUID
+	uuids  map[string][16]byte
+	blind  bool
+}
+
+func newTopicWatch(client *kgo.Client, gone func(string), told func(error)) *topicWatch {
+	return &topicWatch{client: client, gone: gone, told: told, uuids: make(map[string][16]byte)}
+}
+
+// run looks until ctx ends, or a topic is gone. A look that fails is made again.
+func (w *topicWatch) run(ctx context.Context) {
+	for {
+		if topic := w.look(ctx); topic != "" {
+			w.gone(topic)
+			return
+		}
+		if backoff.Sleep(ctx, topicLook) != nil {
+			return
+		}
+	}
+}
+
+// look returns a topic that is another one by now.
+func (w *topicWatch) look(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, lookPatience)
+	defer cancel()
+	request := kmsg.NewPtrMetadataRequest()
+	request.AllowAutoTopicCreation = false
+	for _, topic := range w.client.GetConsumeTopics() { // with a regular expression: those that it has found
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = &topic
+		request.Topics = append(request.Topics, t)
+	}
+	if len(request.Topics) == 0 {
+		return ""
+	}
+	answer, err := request.RequestWith(ctx, w.client)
+	if err != nil {
+		return ""
+	}
+	for _, t := range answer.Topics {
+		if t.Topic != nil && w.compare(*t.Topic, t.TopicID, kerr.ErrorForCode(t.ErrorCode)) {
+			return *t.Topic
+		}
+	}
+	return ""
+}
+
+// compare notes a topic's UUID, and reports whether it had another one.
+func (w *topicWatch) compare(topic string, uuid [16]byte, err error) (changed bool) {
+	switch before, ok := w.uuids[topic]; {
+	case err == nil && uuid == [16]byte{}:
+		if !w.blind {
+			w.told(fmt.Errorf("franz: topic %q has no UUID, brokers must be 2.8 at least: stop the group before a topic is "+
+				"deleted and created again, or messages of the new one are skipped", topic))
+		}
+		w.blind = true
+		return false
+	case uuid == [16]byte{}: // it does not exist, or nobody knows
+		return false
+	case !ok:
+		w.uuids[topic] = uuid
+		return false
+	default:
+		return before != uuid
+	}
+}
