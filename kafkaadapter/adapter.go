@@ -27,6 +27,8 @@ type Adapter struct {
 	client     commitClient // nil: the sessions commit
 	counts     *partition.Counts
 	scopes     *letter.Scopes
+	topics     *topicWatch
+	series     partition.Series // of the group's errors
 
 	member member.Member
 
@@ -58,6 +60,8 @@ func New(cfg Config) (*Adapter, error) {
 	a.member.Retry, a.member.Busy, a.member.Failed, a.member.Paused = retry, ErrRunning, a.groupError, cfg.Observer.Paused
 	a.scopes = cfg.scopes()
 	a.counts = partition.NewCounts(a.count)
+	a.topics = newTopicWatch(cfg.Group, retry, a.source, a.groupError)
+	a.member.Topics = a.topics.present
 	if cfg.CommitClient != nil {
 		a.client = realClient{cfg.CommitClient}
 	}
@@ -83,11 +87,15 @@ func New(cfg Config) (*Adapter, error) {
 // [*dedup.InputError] when Config.Own returns it, or the store of an owned partition does,
 // and an error for a handler that ends its goroutine. Offsets of unfinished messages stay uncommitted in each case.
 func (a *Adapter) Run(ctx context.Context, group sarama.ConsumerGroup, topics []string) error {
+	if a.source() == nil {
+		a.cfg.Logger.Warn("kafkaadapter: a topic that is deleted and created again is not noticed, and messages of the new one are skipped: " +
+			"set Config.CommitClient, or stop the group before that")
+	}
 	return a.member.Run(ctx, group, topics, a)
 }
 
 func (a *Adapter) groupError(err error) {
-	a.cfg.Logger.Warn("kafkaadapter: consumer group", "error", err)
+	a.series.Warn(a.cfg.Logger, "kafkaadapter: consumer group", err)
 	if hook := a.cfg.Observer.GroupError; hook != nil {
 		hook(err)
 	}

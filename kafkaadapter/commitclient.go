@@ -7,6 +7,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
 
@@ -30,6 +31,7 @@ type commits struct {
 	observer Observer
 	logger   *slog.Logger
 	fence    func(error)
+	topics   *sessionTopics // nil: nobody can be asked
 
 	// Of the committer's goroutine.
 	lookUp bool // the coordinator has to be looked up again
@@ -57,6 +59,8 @@ type commitClient interface {
 	Count(topic string) (int32, error)
 	// Config is the client's.
 	Config() *sarama.Config
+
+	topicSource
 }
 
 // realClient is the commitClient of a sarama.Client.
@@ -90,11 +94,11 @@ func (c realClient) Count(topic string) (int32, error) {
 	return int32(len(all)), err
 }
 
-func (a *Adapter) newCommits(session sarama.ConsumerGroupSession) *commits {
+func (a *Adapter) newCommits(session sarama.ConsumerGroupSession, topics *sessionTopics) *commits {
 	c := &commits{
 		group: a.cfg.Group, session: session, client: a.client, observer: a.cfg.Observer, logger: a.cfg.Logger,
 		fence:   func(err error) { a.fenced(session, err) },
-		offsets: make(map[topicPartition]*progress),
+		offsets: make(map[topicPartition]*progress), topics: topics,
 	}
 	if id := a.client.Config().Consumer.Group.InstanceId; id != "" {
 		c.instance = &id
@@ -156,8 +160,11 @@ func (c *commits) unconfirmed() []due {
 // confirmed, so every answer but "done" means again: also REQUEST_TIMED_OUT, which may
 // have been applied, and REBALANCE_IN_PROGRESS.
 func (c *commits) commit() {
-	all := c.unconfirmed()
-	if c.over || len(all) == 0 {
+	if c.over {
+		return
+	}
+	all := c.vet(c.unconfirmed())
+	if len(all) == 0 {
 		return
 	}
 	request := c.request(all)
@@ -193,14 +200,20 @@ func (c *commits) commit() {
 }
 
 func (c *commits) request(all []due) *sarama.OffsetCommitRequest {
+	r := c.newRequest()
+	for _, d := range all {
+		// No leader epoch: with a wrong one other clients would take the log for cut.
+		r.AddBlockWithLeaderEpoch(d.topic, d.partition, d.next, -1, 0, msgid.Stamp(c.topics.uuid(d.topic)))
+	}
+	return r
+}
+
+// newRequest is a request of this member, for nothing yet.
+func (c *commits) newRequest() *sarama.OffsetCommitRequest {
 	r := sarama.NewOffsetCommitRequest(c.client.Config(), c.group)
 	r.ConsumerID, r.ConsumerGroupGeneration = c.session.MemberID(), c.session.GenerationID()
 	if r.Version >= 7 {
 		r.GroupInstanceId = c.instance
-	}
-	for _, d := range all {
-		// No leader epoch: with a wrong one other clients would take the log for cut.
-		r.AddBlockWithLeaderEpoch(d.topic, d.partition, d.next, -1, 0, "")
 	}
 	return r
 }

@@ -27,6 +27,8 @@ type fakeCoordinator struct {
 	apply    bool    // what is answered with an error is committed all the same
 	requests []*sarama.OffsetCommitRequest
 	lookUps  []bool
+
+	topic fakeTopic
 }
 
 // Config implements commitClient.
@@ -53,13 +55,14 @@ func (f *fakeCoordinator) Commit(r *sarama.OffsetCommitRequest, lookUp bool) (*s
 	f.group.mu.Lock()
 	defer f.group.mu.Unlock()
 	for partition := range f.group.log {
-		next, _, err := r.Offset(topic, partition)
+		next, metadata, err := r.Offset(topic, partition)
 		if err != nil {
 			continue
 		}
 		if answer == nil || f.apply {
 			f.group.check(partition, next)
 			f.group.committed[partition] = next
+			f.topic.stamp(partition, metadata)
 		}
 		response.AddError(topic, partition, code)
 	}
@@ -330,7 +333,7 @@ func newCommitsFor(t *testing.T, s *stubSession) (c *commits, f *fakeCoordinator
 	if err != nil {
 		t.Fatal(err)
 	}
-	c = (&Adapter{cfg: cfg, client: f}).newCommits(s)
+	c = (&Adapter{cfg: cfg, client: f}).newCommits(s, nil)
 	fenced = new(int)
 	c.fence = func(error) { *fenced++ }
 	return c, f, fenced
@@ -421,7 +424,7 @@ func TestCommitOfAStaticMember(t *testing.T) {
 	f.config.Consumer.Group.InstanceId = "pod-1"
 	for version, want := range map[sarama.KafkaVersion]bool{sarama.V2_8_0_0: true, sarama.V2_2_0_0: false} {
 		f.config.Version = version
-		c := (&Adapter{client: f}).newCommits(s)
+		c := (&Adapter{client: f}).newCommits(s, nil)
 		r := c.request([]due{{topicPartition{topic, 0}, 5, nil}})
 		if got := r.GroupInstanceId != nil && *r.GroupInstanceId == "pod-1"; got != want {
 			t.Errorf("%v: instance id %v", version, r.GroupInstanceId)

@@ -110,6 +110,9 @@ func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama
 	if state == nil {
 		return errors.New("kafkaadapter: ConsumeClaim without Setup")
 	}
+	if t := state.topics; t != nil && !t.claimed(state.assigned, claim.Topic(), claim.Partition(), claim.InitialOffset(), state.rewind) {
+		return nil // another session begins where this one should have
+	}
 	var topicID string
 	if positions := a.cfg.Positions; positions != nil {
 		// An error ends the session, and the next one tries again: without the look-up

@@ -26,6 +26,30 @@
 // another run, in which it does not look new. [RetryAfter] lets a handler say when a
 // message that failed comes again.
 //
+// # Topics that are deleted and created again
+//
+// Kafka forgets a group's offsets with a topic, but fetches and commits of sarama name a topic by
+// its name alone. Without a look at the topic's UUID a running consumer goes on with the old
+// offset: it skips the first messages of the new topic, or commits the old offset into it. With
+// Config.CommitClient, or with Config.Positions and Config.Group, the adapter looks at the UUIDs
+// every second and before every commit. When one has changed, nothing is committed for that topic any
+// more, the session ends, Observer.GroupError is told [ErrTopicRecreated], and the next session
+// reads the new topic from its start, whatever Consumer.Offsets.Initial says.
+//
+// The look and the commit are two requests to the group's coordinator, one after the other. A topic
+// that is replaced between them takes the commit. So every commit carries the UUID in its metadata,
+// and a partition whose offset carries another UUID is read from its start. Messages of the new
+// topic that were read before the change was noticed are found done by their ids; with ids made of
+// positions they may run twice.
+//
+// A subscribed topic that does not exist is left out, and the others are consumed, until it exists.
+//
+// Without CommitClient and Positions nobody can be asked, which Run logs as a warning; and brokers
+// before 2.8 have no UUIDs, which Observer.GroupError is told once. Stop the whole group before a
+// topic is deleted there.
+//
+// # Ids
+//
 // The id comes from Config.ID. What has none of its own is told apart by its position with
 // Config.Positions, or cannot be processed. The key of a message is not an id ([KafkaKey]
 // says when it is), and what is no key of a Deduper, [Hashed] makes one of.

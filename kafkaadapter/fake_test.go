@@ -43,6 +43,7 @@ type fakeGroup struct {
 	generation int32
 	session    *fakeSession
 	refuse     []error // of the next calls of Consume
+	newest     bool    // what nothing was committed of begins at its end
 	rewind     bool    // an operator resets the group to the start before the next session
 	joins      int
 }
@@ -188,7 +189,13 @@ func (s *fakeSession) start(partition int32) *fakeClaim {
 	c.ctx, c.revoke = context.WithCancelCause(s.ctx)
 	s.group.mu.Lock()
 	s.claims[partition] = c
-	from := s.group.committed[partition]
+	from, ok := s.group.committed[partition]
+	if c.initial = from; !ok {
+		c.initial = sarama.OffsetOldest
+		if s.group.newest {
+			c.initial, from = sarama.OffsetNewest, int64(len(s.group.log[partition]))
+		}
+	}
 	s.group.mu.Unlock()
 	s.running.Go(func() { c.feed(from) })
 	s.running.Go(func() {
@@ -275,6 +282,7 @@ func (s *fakeSession) Context() context.Context { return s.ctx }
 type fakeClaim struct {
 	session   *fakeSession
 	partition int32
+	initial   int64
 	messages  chan *sarama.ConsumerMessage
 	ctx       context.Context
 	revoke    context.CancelCauseFunc
@@ -330,7 +338,7 @@ func (c *fakeClaim) Topic() string { return topic }
 func (c *fakeClaim) Partition() int32 { return c.partition }
 
 // InitialOffset implements sarama.ConsumerGroupClaim.
-func (c *fakeClaim) InitialOffset() int64 { return 0 }
+func (c *fakeClaim) InitialOffset() int64 { return c.initial }
 
 // HighWaterMarkOffset implements sarama.ConsumerGroupClaim.
 func (c *fakeClaim) HighWaterMarkOffset() int64 {

@@ -28,6 +28,7 @@ import (
 // letter that was sent back keeps the id it had.
 type Positions struct {
 	describe func(topics []string) ([]*sarama.TopicMetadata, error)
+	admin    sarama.ClusterAdmin
 
 	mu     sync.RWMutex
 	topics map[string]topicID
@@ -56,7 +57,7 @@ func NewPositions(admin sarama.ClusterAdmin, topics ...string) (*Positions, erro
 	case slices.Contains(topics, ""):
 		return nil, &dedup.InputError{Field: "Topics", Reason: "has an empty name"}
 	}
-	p := &Positions{describe: admin.DescribeTopics, topics: make(map[string]topicID)}
+	p := &Positions{describe: admin.DescribeTopics, admin: admin, topics: make(map[string]topicID)}
 	if err := p.lookUp(topics); err != nil {
 		return nil, err
 	}

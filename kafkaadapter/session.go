@@ -22,18 +22,29 @@ type sessionState struct {
 	fence  context.CancelCauseFunc
 	// assigned ends with the session, or when fenced does.
 	assigned context.Context
+	end      context.CancelCauseFunc // ends assigned
+
+	topics *sessionTopics // nil where nobody can be asked
+	rewind rewind
 }
 
 // Setup implements sarama.ConsumerGroupHandler: it starts the session's committer.
 func (a *Adapter) Setup(session sarama.ConsumerGroupSession) error {
 	state := a.newState(session)
-	cfg := flow.CommitterConfig{Interval: a.cfg.CommitEvery, Count: a.cfg.CommitCount, Repeat: commitRepeat, Commit: session.Commit}
-	mark := func(topic string, partition int32, next int64) { session.MarkOffset(topic, partition, next, "") }
+	state.topics = a.topics.begin(state.end)
+	c := &sessionCommits{session: session, topics: state.topics, marked: make(map[string]bool)}
+	state.rewind = c.rewind
+	cfg := flow.CommitterConfig{Interval: a.cfg.CommitEvery, Count: a.cfg.CommitCount, Repeat: commitRepeat, Commit: c.commit}
+	mark := c.mark
 	if a.client != nil {
-		c := a.newCommits(session)
+		c := a.newCommits(session, state.topics)
 		state.commits, mark, cfg.Commit, cfg.Confirmed = c, c.mark, c.commit, c.confirmed
+		state.rewind = c.rewind
 	}
 	cfg.Mark = func(topic string, partition int32, next int64) {
+		if state.topics.isStale(topic) {
+			return // of a topic that was deleted
+		}
 		if hook := a.cfg.Observer.Committing; hook != nil {
 			hook(topic, partition, next)
 		}
@@ -41,6 +52,7 @@ func (a *Adapter) Setup(session sarama.ConsumerGroupSession) error {
 	}
 	var err error
 	if state.committer, err = flow.NewCommitter(cfg); err != nil {
+		state.topics.close()
 		return err
 	}
 	a.mu.Lock()
@@ -58,7 +70,7 @@ func (a *Adapter) newState(session sarama.ConsumerGroupSession) *sessionState {
 	s.fenced, s.fence = context.WithCancelCause(context.WithoutCancel(ctx))
 	// No child of ctx: it would end with the cause as sarama calls it.
 	assigned, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	s.assigned = assigned
+	s.assigned, s.end = assigned, end
 	context.AfterFunc(s.fenced, func() { end(context.Cause(s.fenced)) })
 	context.AfterFunc(ctx, func() {
 		cause := context.Cause(ctx)
@@ -101,5 +113,6 @@ func (a *Adapter) Cleanup(session sarama.ConsumerGroupSession) error {
 	// keep the group from rebalancing.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(session.Context()), partition.CommitTimeout)
 	defer cancel()
+	defer state.topics.close()
 	return state.committer.Stop(ctx)
 }

@@ -30,6 +30,9 @@ type Member struct {
 	Failed func(error)
 	// Paused is told when a partition is paused (true) or resumed; it may be nil.
 	Paused func(topic string, partition int32, paused bool)
+	// Topics returns those of the topics that a session is to consume: sarama's Consume fails
+	// when one does not exist. It may wait until ctx ends. Nil: all.
+	Topics func(ctx context.Context, topics []string) []string
 
 	mu    sync.Mutex
 	group sarama.ConsumerGroup // of Run; nil with Consume alone
@@ -86,8 +89,12 @@ func (m *Member) end() {
 func (m *Member) consume(ctx context.Context, group sarama.ConsumerGroup, topics []string, handler sarama.ConsumerGroupHandler) error {
 	rejoin := backoff.Policy{Base: min(m.Retry.Base, rejoinMax), Cap: min(m.Retry.Cap, rejoinMax)}
 	for failures := 0; ; failures++ {
+		present := topics
+		if m.Topics != nil {
+			present = m.Topics(ctx, topics)
+		}
 		began := time.Now()
-		err := group.Consume(ctx, topics, handler)
+		err := group.Consume(ctx, present, handler)
 		if fatal := m.Fatal(); fatal != nil {
 			return fatal
 		}

@@ -1,0 +1,216 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
+)
+
+// news are messages of the topic that was created again, fewer or more than id0 to id3.
+func news(n int) []*sarama.ConsumerMessage {
+	var all []*sarama.ConsumerMessage
+	for i := range n {
+		all = append(all, message(fmt.Sprint("new", i), ""))
+	}
+	return all
+}
+
+// recreation is a rig whose handler of the message "slow" waits for release.
+type recreation struct {
+	*rig
+	release chan struct{}
+	told    toldErrors
+}
+
+// inRecreation runs a story in which id0 to id2 are done and committed, and slow is at work.
+func inRecreation(t *testing.T, ownClient bool, f func(*recreation)) {
+	t.Helper()
+	re := &recreation{}
+	handler := func(ctx context.Context, m *Message) error {
+		if m.ID != "slow" {
+			return nil
+		}
+		select {
+		case <-re.release:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	inBubble(t, 1, handler, func(r *rig, c *Config) {
+		withCoordinator(r, c)
+		c.Observer.GroupError = re.told.add
+		re.release = make(chan struct{}) // of the bubble
+	}, func(r *rig) {
+		re.rig = r
+		coordinator := r.coordinator
+		if !ownClient { // what a Config with Positions does
+			r.stop()
+			_ = r.wantEnd()
+			ctx, stop := context.WithCancel(context.Background())
+			r.stop = stop
+			r.a.client = nil
+			r.a.topics.source = func() topicSource { return coordinator }
+			go func() { r.ended <- r.a.Run(ctx, r.group, []string{topic}) }()
+		}
+		r.group.add(ids(3)...)
+		r.group.add(message("slow", "slow"))
+		r.after(1100 * time.Millisecond) // a look at the topics was made just now
+		r.wantCommitted(3)
+		f(re)
+	})
+}
+
+// wantNews requires that every message of the new topic was run, and committed.
+func (re *recreation) wantNews(n int) {
+	re.t.Helper()
+	re.after(10 * time.Second)
+	for i := range n {
+		re.wantRuns(fmt.Sprint("new", i), 1)
+	}
+	re.wantCommitted(int64(n))
+	recreated := 0
+	for _, err := range re.told.all() {
+		if errors.Is(err, ErrTopicRecreated) {
+			recreated++
+		}
+	}
+	assert.Contains(re.t, []int{1, 2}, recreated, "how often it was told: %v", re.told.all())
+}
+
+// The topic is another one when a handler ends: its offset is not committed, and the new topic is
+// read from its start, whether it has fewer messages or more.
+func TestOldOffsetIsNotCommittedIntoNewTopic(t *testing.T) {
+	for _, ownClient := range []bool{true, false} {
+		for _, n := range []int{2, 10} {
+			t.Run(fmt.Sprintf("own client %v, %d messages", ownClient, n), func(t *testing.T) {
+				inRecreation(t, ownClient, func(re *recreation) {
+					old := msgid.Stamp(re.coordinator.topic.uuid().String())
+					sent := re.coordinator.sent()
+					re.coordinator.recreate(news(n)...)
+					close(re.release)
+					re.wantNews(n)
+					re.coordinator.set(func() {
+						for _, request := range re.coordinator.requests[sent:] {
+							_, stamp, err := request.Offset(topic, 0)
+							assert.NoError(t, err)
+							assert.NotEqual(t, old, stamp, "a commit of the old topic")
+						}
+					})
+				})
+			})
+		}
+	}
+}
+
+// The topic is deleted and created between the look and the commit, which the new topic takes. The
+// commit says which topic it was for, so the next session does not begin there.
+func TestCommitThatMetANewTopicIsTakenBack(t *testing.T) {
+	inRecreation(t, true, func(re *recreation) {
+		re.group.finished = nil // it is not
+		re.coordinator.topic.hook(&re.coordinator.topic.onLook, func() { re.coordinator.recreate(news(10)...) })
+		close(re.release)
+		re.after(200 * time.Millisecond)
+		re.wantCommitted(4) // of the new topic
+		re.wantNews(10)
+	})
+}
+
+// The group's offset was fetched before the topic was deleted, and the topic is looked up after
+// it was created again.
+func TestOffsetOfDeletedTopicIsFetchedAgain(t *testing.T) {
+	inRecreation(t, true, func(re *recreation) {
+		close(re.release)
+		re.after(time.Second)
+		re.wantCommitted(4)
+		re.coordinator.topic.hook(&re.coordinator.topic.before, func() { re.coordinator.recreate(news(10)...) })
+		re.a.topics.known = map[string]string{} // it is another process
+		re.group.rebalance()
+		re.after(10 * time.Second)
+		for i := range 10 {
+			re.wantRuns(fmt.Sprint("new", i), 1)
+		}
+		re.wantCommitted(10)
+	})
+}
+
+// Whoever begins a topic at its end begins a new one of that name at its start.
+func TestNewTopicIsReadFromItsStart(t *testing.T) {
+	inRecreation(t, true, func(re *recreation) {
+		re.group.newest = true
+		re.coordinator.recreate(news(10)...)
+		close(re.release)
+		re.after(10 * time.Second)
+		for i := range 10 {
+			re.wantRuns(fmt.Sprint("new", i), 1)
+		}
+	})
+}
+
+// While nobody says which topic it is nothing is committed.
+func TestNothingIsCommittedUnseen(t *testing.T) {
+	for _, ownClient := range []bool{true, false} {
+		inRecreation(t, ownClient, func(re *recreation) {
+			topic := &re.coordinator.topic
+			topic.mu.Lock()
+			topic.broken = true
+			topic.mu.Unlock()
+			close(re.release)
+			re.after(5 * time.Second)
+			re.wantRuns("slow", 1)
+			re.wantCommitted(3)
+			topic.mu.Lock()
+			topic.broken = false
+			topic.mu.Unlock()
+			re.after(5 * time.Second)
+			re.wantCommitted(4)
+		})
+	}
+}
+
+// Brokers without UUIDs: that is told once, and commits say nothing.
+func TestTopicWithoutUUID(t *testing.T) {
+	var told toldErrors
+	inBubble(t, 1, nil, func(r *rig, c *Config) {
+		withCoordinator(r, c)
+		r.coordinator.topic.noUUID = true
+		c.Observer.GroupError = told.add
+	}, func(r *rig) {
+		r.group.add(ids(3)...)
+		r.after(time.Second)
+		r.wantCommitted(3)
+		r.group.rebalance()
+		r.after(time.Second)
+		assert.Len(t, told.all(), 1)
+		assert.Empty(t, r.coordinator.topic.metadata[0])
+	})
+}
+
+// A topic that does not exist is waited for, and told once; one that is deleted likewise.
+func TestMissingTopicIsWaitedFor(t *testing.T) {
+	var told toldErrors
+	inBubble(t, 1, nil, func(r *rig, c *Config) {
+		withCoordinator(r, c)
+		r.coordinator.topic.absent = true
+		c.Observer.GroupError = told.add
+	}, func(r *rig) {
+		for round := range 2 {
+			r.after(time.Minute)
+			joins, _ := r.group.joined()
+			assert.Equal(t, round, joins)
+			assert.Len(t, told.all(), round+1)
+			id := fmt.Sprint("round", round)
+			r.coordinator.create(message(id, ""))
+			r.after(2 * time.Second)
+			r.wantRuns(id, 1)
+			r.coordinator.delete()
+		}
+	})
+}
