@@ -1,10 +1,9 @@
 package outbox
 
 import (
-	"context"
 	"database/sql"
 	"errors"
-	"fmt"
+	"time"
 )
 
 // row is a message with what its row says beside it.
@@ -21,14 +20,22 @@ type lane struct{ topic, key string }
 
 func (r *row) lane() lane { return lane{r.Topic, string(r.Key)} }
 
-// read takes the oldest messages of the shard. Where most of them wait, others behind them
+// selection is what of a shard is read.
+type selection struct {
+	shard, limit int
+	low          int64    // only ids above it
+	topics       []string // without these
+	only         string   // or this one alone, if it is not empty
+}
+
+// read takes the oldest messages of the selection. Where most of them wait, others behind them
 // are looked for, and left says that those were left out.
-func (r *Relay) read(ctx context.Context, l *locked, no int, s *shard) (rows []row, full, left bool, err error) {
-	rows, full, err = r.query(ctx, l, r.statements.read, no, s)
+func (r *Relay) read(l *locked, where selection) (rows []row, full, left bool, err error) {
+	rows, full, err = r.query(l, r.statements.read, where)
 	if err != nil || !full || free(rows) > len(rows)/2 {
 		return rows, full, false, err
 	}
-	rows, full, err = r.query(ctx, l, r.statements.readFree, no, s)
+	rows, full, err = r.query(l, r.statements.readFree, where)
 	return rows, full, true, err
 }
 
@@ -49,13 +56,14 @@ func free(rows []row) int {
 	return n
 }
 
-func (r *Relay) query(ctx context.Context, l *locked, query string, no int, s *shard) (found []row, full bool, err error) {
-	rows, err := l.reader.QueryContext(ctx, inShard(query, no), no, s.limit)
+func (r *Relay) query(l *locked, text string, where selection) (found []row, full bool, err error) {
+	query, args := r.box.dialect.selecting(text, where)
+	rows, err := l.reader.QueryContext(l.ctx, query, args...)
 	if err != nil {
 		return nil, false, err
 	}
 	defer func() { _ = rows.Close() }()
-	found = make([]row, 0, s.limit)
+	found = make([]row, 0, where.limit)
 	bytes := 0
 	for bytes < r.cfg.BatchBytes && rows.Next() {
 		got, size, err := r.scan(rows)
@@ -68,14 +76,13 @@ func (r *Relay) query(ctx context.Context, l *locked, query string, no int, s *s
 	if err := rows.Err(); err != nil {
 		return nil, false, err
 	}
-	full = len(found) == s.limit || bytes >= r.cfg.BatchBytes
-	if bytes >= r.cfg.BatchBytes {
-		s.limit = max(1, len(found))
-	} else if full {
-		s.limit = min(2*s.limit, r.cfg.BatchSize)
-	}
 	// A connection that breaks while the rest is thrown away shows in the next statement.
-	return found, full, nil
+	return found, len(found) == where.limit || bytes >= r.cfg.BatchBytes, nil
+}
+
+// top is the newest id of a shard, or zero.
+func (r *Relay) top(l *locked, no int) (id int64, err error) {
+	return id, l.reader.QueryRowContext(l.ctx, r.statements.top, no).Scan(&id)
 }
 
 // scan reads one row. Headers that cannot be read are an error of the message: it must not
@@ -110,15 +117,13 @@ type batch struct {
 	rows     []*row
 	messages []Message
 	refused  []failure // before they were sent
-	left     bool      // there are others, which wait
 }
-
-func (b *batch) empty() bool { return len(b.rows) == 0 && len(b.refused) == 0 }
 
 // failure is a message that was not acknowledged.
 type failure struct {
-	row *row
-	err error
+	row   *row
+	err   error
+	delay time.Duration // of one that waits for its topic
 }
 
 // pick leaves out what must wait: a message that has failed and whose time has not come, the
@@ -143,7 +148,7 @@ func (r *Relay) pick(rows []row) *batch {
 		switch {
 		case row.held:
 		case bad != nil:
-			b.refused = append(b.refused, failure{row, Reject(bad)})
+			b.refused = append(b.refused, failure{row: row, err: Reject(bad)})
 		default:
 			b.rows = append(b.rows, row)
 			b.messages = append(b.messages, row.Message)
@@ -158,10 +163,22 @@ type verdict struct {
 	failed       []failure // by themselves: the first of each key
 	overtaken    []failure
 	// waiting are the first of each key when nothing that was sent has been acknowledged, and
-	// whole is the error of one of them. That is not held against any message, for the broker may
-	// be out of reach; but if it is these alone that fail, those behind them need a turn, too.
+	// whole is the error of one of them. That is not held against any message, for it is likely
+	// the topic; but if it is these alone that fail, those behind them need a turn, too.
 	waiting []failure
 	whole   error
+	topics  []*TopicError
+}
+
+func (v *verdict) empty() bool { return len(v.acknowledged)+len(v.failed)+len(v.waiting) == 0 }
+
+// add joins what to do about several batches.
+func (v *verdict) add(other *verdict) {
+	v.acknowledged = append(v.acknowledged, other.acknowledged...)
+	v.failed = append(v.failed, other.failed...)
+	v.overtaken = append(v.overtaken, other.overtaken...)
+	v.waiting = append(v.waiting, other.waiting...)
+	v.topics = append(v.topics, other.topics...)
 }
 
 // judge lets a key's acknowledged messages count up to the first that is not.
@@ -178,9 +195,9 @@ func (b *batch) judge(results []error) *verdict {
 		case err == nil && before == nil:
 			v.acknowledged = append(v.acknowledged, row.id)
 		case err == nil:
-			v.overtaken = append(v.overtaken, failure{row, before})
+			v.overtaken = append(v.overtaken, failure{row: row, err: before})
 		case before == nil:
-			v.failed = append(v.failed, failure{row, err})
+			v.failed = append(v.failed, failure{row: row, err: err})
 			broken[row.lane()] = err
 		}
 	}
@@ -202,7 +219,7 @@ func (v *verdict) excuse() {
 		}
 		v.waiting = append(v.waiting, f)
 		if v.whole == nil {
-			v.whole = fmt.Errorf("outbox: of %d messages or more none was acknowledged; %q: %w", len(all), f.row.ID, f.err)
+			v.whole = f.err
 		}
 	}
 }

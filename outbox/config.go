@@ -35,8 +35,10 @@ const (
 type RelayConfig struct {
 	// Outbox it reads. No default.
 	Outbox *Outbox
-	// DB holds it. The relay uses one connection more than it has Workers. SQLite: set a
-	// busy_timeout. No default.
+	// DB holds it. The relay uses one connection more than it has Workers, and one more for each
+	// shard that has a call of a slow or failing topic, 16 at most. With a pool that has not so many
+	// (SetMaxOpenConns) such calls are waited for, and hold up other topics for PublishTimeout.
+	// SQLite: set a busy_timeout. No default.
 	DB *sql.DB
 	// Publisher it publishes to. No default.
 	Publisher Publisher
@@ -45,8 +47,8 @@ type RelayConfig struct {
 	// Several goroutines may call it at once; it must return soon. No default.
 	OnPark func(ctx context.Context, parked Parked)
 
-	// OnError is told of what has failed and will be tried again: the database, a batch, a
-	// message. Several goroutines may call it at once; it must return soon. Default: nobody
+	// OnError is told of what has failed and will be tried again: the database, a topic (a
+	// [*TopicError]), a message. Several goroutines may call it at once; it must return soon. Default: nobody
 	// is told.
 	OnError func(err error)
 	// BatchSize is how many messages are published at once, 1 to 10,000. Default:
@@ -59,7 +61,8 @@ type RelayConfig struct {
 	// 16; of SQLite 1. Default: [DefaultWorkers], 1 with SQLite.
 	Workers int
 	// PublishTimeout is how long one call of Publisher may take, a millisecond to an hour. After
-	// that its batch counts as failed, and the worker waits for the call to return. Default:
+	// that its messages count as failed, and its topic is left out until the call has returned and
+	// a delay is over. Default:
 	// [DefaultPublishTimeout].
 	PublishTimeout time.Duration
 	// StopTimeout is how long batches in hand may go on when the context of Run has ended, a

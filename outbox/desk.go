@@ -10,10 +10,13 @@ import (
 // desk hands the shards that have messages to the workers. It runs on one goroutine.
 type desk struct {
 	relay  *Relay
-	jobs   chan int    // shards, to the workers
+	jobs   chan job    // to the workers
 	done   chan report // back from them; has room for every shard, so that no worker is left behind on it
+	calls  chan int    // shards, of which a call that took long has ended
+	over   chan struct{}
 	shards []shard
 	queue  []int // in hand, but not yet a worker's
+	epoch  int   // of the topics that the shards' bounds are about
 
 	timer  *time.Timer // of the next poll
 	next   time.Time   // when that is
@@ -22,16 +25,55 @@ type desk struct {
 	errors int         // of polls, in a row
 }
 
-// shard is what a running relay keeps of one. But for the last two the fields are of who has it in
-// hand.
+// shard is what a running relay keeps of one. The first fields are of who has it in hand.
 type shard struct {
 	limit    int       // messages to read, so that they fit BatchBytes
-	failures int       // of whole batches, in a row
+	failures int       // of turns, in a row
 	sure     bool      // the last turn ended well: what is published can be deleted
 	waiting  time.Time // since when all its messages wait, or zero
 	until    time.Time // it waits
-	inHand   bool      // of the desk
-	again    bool      // of the desk: it had messages when it was in hand
+	calls    []*call   // that have not ended
+	lock     *locked   // kept for them
+
+	// The desk's.
+	inHand bool
+	again  bool // it had messages when it was in hand
+	ended  bool // a call has ended when it was in hand
+	bound
+}
+
+// bound is up to which id a shard is known to hold only messages of topics that are left out.
+type bound struct {
+	low    int64     // the polls begin behind it; zero: at the beginning
+	next   int64     // what it may become
+	seen   time.Time // when next was seen
+	lookAt time.Time // when the whole shard is looked at, though nothing is behind low
+}
+
+const (
+	// settled is how long after it was seen a bound is used: a message before it that is committed
+	// later than that is found when the whole shard is looked at.
+	settled = time.Second
+	// wholeLook is how rarely that is.
+	wholeLook = 2 * time.Second
+	// behindShare bounds how much of the time a shard is read that has nothing but messages that are
+	// left out.
+	behindShare = 3
+)
+
+// saw moves the bound.
+func (b *bound) saw(l look) {
+	if l.low < 0 {
+		return
+	}
+	b.low = min(b.low, l.low)
+	if b.next == 0 || l.low < b.next {
+		b.next, b.seen = l.low, l.at
+	} else if l.at.Sub(b.seen) >= settled {
+		b.low = b.next
+		b.next, b.seen = l.low, l.at
+	}
+	b.lookAt = l.at.Add(wholeLook)
 }
 
 // report is what came of one turn.
@@ -40,14 +82,16 @@ type report struct {
 	found bool // messages were published
 	more  bool // there are likely more
 	rests bool // it is to wait, until shard.until
+	look  look
 }
 
 func newDesk(r *Relay) *desk {
 	n := r.box.dialect.shards
-	d := &desk{relay: r, jobs: make(chan int), done: make(chan report, n), shards: make([]shard, n), found: time.Now()}
+	d := &desk{relay: r, jobs: make(chan job), done: make(chan report, n), calls: make(chan int), over: make(chan struct{}), shards: make([]shard, n), found: time.Now()}
 	for i := range d.shards {
 		d.shards[i].limit = r.cfg.BatchSize
 	}
+	d.epoch, _ = r.topics.now()
 	return d
 }
 
@@ -56,11 +100,13 @@ func (d *desk) run(ctx context.Context) {
 	defer stop()
 	d.timer, d.next = time.NewTimer(0), time.Now()
 	defer d.timer.Stop()
+	defer close(d.over)
 	for {
-		var jobs chan<- int
-		next := -1
+		var jobs chan<- job
+		var next job
 		if len(d.queue) > 0 {
-			jobs, next = d.jobs, d.queue[0]
+			d.renew()
+			jobs, next = d.jobs, job{d.queue[0], d.shards[d.queue[0]].low}
 		}
 		select {
 		case <-ctx.Done():
@@ -69,6 +115,12 @@ func (d *desk) run(ctx context.Context) {
 			d.queue = d.queue[1:]
 		case r := <-d.done:
 			d.back(r)
+		case no := <-d.calls:
+			if s := &d.shards[no]; s.inHand {
+				s.ended = true
+			} else {
+				d.take(no)
+			}
 		case <-wake:
 			d.pollBy(time.Now())
 		case <-d.timer.C:
@@ -95,19 +147,52 @@ func (d *desk) pollBy(at time.Time) {
 	}
 }
 
+// ended has a shard looked at of which a call has ended. It is called by any goroutine.
+func (d *desk) ended(no int) {
+	select {
+	case d.calls <- no:
+	case <-d.over:
+	}
+}
+
 func (d *desk) back(r report) {
 	s := &d.shards[r.shard]
 	s.inHand = false
 	if r.found {
 		d.found = time.Now()
 	}
+	if d.renew(); r.look.epoch == d.epoch {
+		s.saw(r.look)
+	}
 	switch {
-	case r.rests:
+	case s.ended:
+		d.take(r.shard)
+	case r.rests && !r.more:
 		d.pollBy(s.until)
 	case r.more, s.again: // also when nothing was found: it may have come after the turn had looked
 		d.take(r.shard)
 	}
-	s.again = false
+	s.again, s.ended = false, false
+	if shards, at := d.relay.topics.next(); len(shards) > 0 {
+		d.pollBy(time.Now())
+	} else if !at.IsZero() {
+		d.pollBy(at)
+	}
+}
+
+// renew forgets the bounds when a topic has come back: its messages are before them.
+func (d *desk) renew() {
+	epoch, out := d.relay.topics.now()
+	if epoch == d.epoch && out {
+		return
+	}
+	for i := range d.shards {
+		d.shards[i].bound = bound{}
+	}
+	if epoch != d.epoch {
+		d.epoch = epoch
+		d.pollBy(time.Now())
+	}
 }
 
 func (d *desk) take(no int) {
@@ -118,7 +203,7 @@ func (d *desk) take(no int) {
 // poll takes every shard that has messages and does not wait, in an order of its own, so that
 // relays do not follow each other around. It returns after what time to poll again.
 func (d *desk) poll(ctx context.Context) time.Duration {
-	busy, err := d.relay.busy(ctx)
+	busy, err := d.relay.busy(ctx, d.shards)
 	d.polled = time.Now()
 	if err != nil {
 		d.errors++
@@ -141,11 +226,38 @@ func (d *desk) poll(ctx context.Context) time.Duration {
 			wait = min(wait, s.until.Sub(d.polled))
 		}
 	}
-	return wait
+	return min(wait, d.overlooked())
+}
+
+// overlooked takes the shards that no poll finds: those with a probe to make, and those that are
+// looked at as a whole. It returns when to do that again.
+func (d *desk) overlooked() time.Duration {
+	probes, at := d.relay.topics.next()
+	for _, no := range probes {
+		if !d.shards[no].inHand {
+			d.take(no)
+		}
+	}
+	for no := range d.shards {
+		s := &d.shards[no]
+		if s.low == 0 || s.inHand {
+			continue
+		}
+		if !d.polled.Before(s.lookAt) && !d.polled.Before(s.until) {
+			s.low = 0
+			d.take(no)
+		} else if at.IsZero() || s.lookAt.Before(at) {
+			at = s.lookAt
+		}
+	}
+	if at.IsZero() {
+		return d.relay.cfg.PollMax
+	}
+	return max(at.Sub(d.polled), pollGap)
 }
 
 // busy asks which shards have messages.
-func (r *Relay) busy(ctx context.Context) (shards []int, err error) {
+func (r *Relay) busy(ctx context.Context, all []shard) (shards []int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	from, end, err := r.box.fresh(ctx, r.cfg.DB)
@@ -153,7 +265,8 @@ func (r *Relay) busy(ctx context.Context) (shards []int, err error) {
 		return nil, fmt.Errorf("outbox: %w", err)
 	}
 	defer end()
-	rows, err := from.QueryContext(ctx, r.statements.busy)
+	query, args := r.box.dialect.probing(r.statements, all)
+	rows, err := from.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)
 	}

@@ -55,9 +55,9 @@ type dialect struct {
 
 // statements are those of a dialect's file.
 type statements struct {
-	busy, lock, unlock, read, readFree, remove, fail, park string
-	lag, parked, requeue, unpark                           string
-	form, formParked                                       string
+	busy, busyBehind, top, lock, unlock, read, readFree, remove, fail, park string
+	lag, parked, requeue, unpark                                            string
+	form, formParked                                                        string
 }
 
 // of are the statements for one relay: what is put off for longer than it would put anything off
@@ -109,7 +109,7 @@ func (d *dialect) load(render func(string) string) error {
 		return fmt.Errorf("outbox: %w", err)
 	}
 	into := map[string]*string{
-		"busy": &d.busy, "lock": &d.lock, "unlock": &d.unlock, "read": &d.read, "read_free": &d.readFree,
+		"busy": &d.busy, "busy_behind": &d.busyBehind, "top": &d.top, "lock": &d.lock, "unlock": &d.unlock, "read": &d.read, "read_free": &d.readFree,
 		"delete": &d.remove, "fail": &d.fail, "park": &d.park,
 		"lag": &d.lag, "parked": &d.parked, "requeue": &d.requeue, "unpark": &d.unpark,
 		"form": &d.form, "form_parked": &d.formParked,
@@ -167,4 +167,80 @@ func (d *dialect) withIDs(statement string, ids []int64, args ...any) (string, [
 		return statement, append(args, "{"+b.String()+"}")
 	}
 	return strings.Replace(statement, "{{ids}}", b.String(), 1), args
+}
+
+// selecting puts a selection into a statement that reads messages. The list of topics is padded, so
+// that there are not many texts of a statement, which drivers and servers keep prepared.
+func (d *dialect) selecting(statement string, where selection) (string, []any) {
+	names, operator := where.topics, " AND topic NOT IN ("
+	if where.only != "" {
+		names, operator = []string{where.only}, " AND topic IN ("
+	}
+	args := []any{where.shard, where.low}
+	if d.kind == Postgres {
+		args = []any{where.shard, where.limit, where.low}
+	}
+	var b strings.Builder
+	if len(names) > 0 {
+		b.WriteString(operator)
+		for i := range padded(len(names)) {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			args = append(args, names[min(i, len(names)-1)])
+			b.WriteString(d.placeholder(len(args)))
+		}
+		b.WriteByte(')')
+	}
+	if d.kind != Postgres {
+		args = append(args, where.limit)
+	}
+	return strings.Replace(inShard(statement, where.shard), "{{topics}}", b.String(), 1), args
+}
+
+// placeholder is that of a text.
+func (d *dialect) placeholder(no int) string {
+	if d.kind == Postgres {
+		return "$" + strconv.Itoa(no) + "::text"
+	}
+	return "?"
+}
+
+// padded is the next power of two.
+func padded(n int) int {
+	p := 1
+	for p < n {
+		p *= 2
+	}
+	return p
+}
+
+// probing asks which shards have messages behind their bounds.
+func (d *dialect) probing(st *statements, all []shard) (string, []any) {
+	bounded := false
+	for i := range all {
+		bounded = bounded || all[i].low > 0
+	}
+	if !bounded {
+		return st.busy, nil
+	}
+	var b strings.Builder
+	switch d.kind {
+	case Postgres:
+		for i := range all {
+			b.WriteString(map[bool]string{true: "{", false: ","}[i == 0])
+			b.WriteString(strconv.FormatInt(all[i].low, 10))
+		}
+		return st.busyBehind, []any{b.String() + "}"}
+	default: // a probe of the primary key for each
+		var args []any
+		for i := range all {
+			if i > 0 {
+				b.WriteString(" UNION ALL ")
+			}
+			b.WriteString(strings.ReplaceAll(st.busyBehind, "{{shard}}", strconv.Itoa(i)))
+			args = append(args, all[i].low)
+		}
+		return b.String(), args
+	}
 }

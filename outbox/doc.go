@@ -34,8 +34,18 @@
 // # What fails
 //
 // A message that the publisher fails keeps the later ones of its topic and key waiting, and
-// no others, and is tried again with a growing, spread delay; when nothing of a batch is
-// acknowledged its shard waits. A message the broker refuses for what it is ([Reject]) is
+// no others, and is tried again with a growing, spread delay.
+//
+// A topic of which nothing is acknowledged holds up no other topic, however many of its messages
+// wait: the relay leaves it out of what it reads, in all shards, and sends one message of it each
+// time its delay is over, at most RelayConfig.RetryMax. The first that is acknowledged brings the
+// topic back. Each call of the publisher has messages of one topic. A call that takes far longer
+// than others do goes on beside them: its topic is left out until it has ended, what the others
+// have acknowledged is deleted meanwhile, and the relay keeps the lock of the shard, so that no
+// other relay publishes the same. RelayConfig.OnError gets a [*TopicError], and [Relay.Failing]
+// lists the topics. A relay that is started again, and any other one, finds out by itself.
+//
+// A message the broker refuses for what it is ([Reject]) is
 // parked, when it has failed RelayConfig.MaxAttempts times, in a table of its own, and RelayConfig.OnPark
 // is told; see [Outbox.Parked] and [Outbox.Requeue]. What fails for another reason, such as
 // a broker that is down, is never parked: watch [Outbox.Lag].

@@ -142,8 +142,8 @@ func (c *fakeConn) run(ctx context.Context, statement string) error {
 // statementOf names what a text of PostgreSQL does.
 func statementOf(query string) string {
 	for _, known := range []struct{ part, name string }{
-		{"to_regclass", "exists"}, {"SELECT version", "version"}, {"generate_series", "busy"}, {"pg_try_advisory", "lock"},
-		{"pg_notify", "notify"}, {"NOT IN", "read_free"}, {"SELECT id, topic", "read"}, {"_parked", "park"},
+		{"to_regclass", "exists"}, {"SELECT version", "version"}, {"DESC LIMIT 1", "top"}, {"generate_series", "busy"}, {"pg_try_advisory", "lock"},
+		{"pg_notify", "notify"}, {"(topic, key) NOT IN", "read_free"}, {"SELECT id, topic", "read"}, {"_parked", "park"},
 		{"DELETE", "delete"}, {"UPDATE", "fail"}, {"ROLLBACK TO", "back"}, {"SAVEPOINT", "savepoint"},
 	} {
 		if strings.Contains(query, known.part) && (known.name != "read" || !strings.HasPrefix(query, "INSERT")) {
@@ -164,19 +164,34 @@ func (c *fakeConn) QueryContext(ctx context.Context, query string, args []driver
 	case "exists", "version":
 		return rowsOf([]driver.Value{int64(1)}), nil
 	case "busy":
-		return c.busy(), nil
+		return c.busy(args), nil
+	case "top":
+		return rowsOf([]driver.Value{c.top(number(args[0]))}), nil
 	case "lock":
 		return rowsOf([]driver.Value{c.lock(number(args[0]))}), nil
 	case "read", "read_free":
-		return c.read(number(args[0]), number(args[1]), statement == "read_free"), nil
+		return c.read(query, args, statement == "read_free"), nil
 	}
 	return nil, errors.New("fake: no query: " + query)
 }
 
-func (c *fakeConn) busy() driver.Rows {
+func (c *fakeConn) top(no int64) (id int64) {
+	for _, r := range c.rows {
+		if r.shard == no && !r.parked {
+			id = max(id, r.id)
+		}
+	}
+	return id
+}
+
+func (c *fakeConn) busy(args []driver.NamedValue) driver.Rows {
+	low := make([]int64, shards)
+	if len(args) > 0 {
+		low = numbers(args[0])
+	}
 	var shards []int64
 	for _, r := range c.rows {
-		if !r.parked && !slices.Contains(shards, r.shard) {
+		if !r.parked && r.id > low[r.shard] && !slices.Contains(shards, r.shard) {
 			shards = append(shards, r.shard)
 		}
 	}
@@ -196,13 +211,21 @@ func (c *fakeConn) lock(no int64) int64 {
 	return 1
 }
 
-func (c *fakeConn) read(no, limit int64, free bool) driver.Rows {
+// selected says whether a row is of the topics that a statement reads.
+func selected(query, topic string, args []driver.NamedValue) bool {
+	among := slices.ContainsFunc(args, func(v driver.NamedValue) bool { return v.Value == topic })
+	return len(args) == 0 || among != strings.Contains(query, "topic NOT IN")
+}
+
+func (c *fakeConn) read(query string, args []driver.NamedValue, free bool) driver.Rows {
+	no, limit, low := number(args[0]), number(args[1]), number(args[2])
 	all := &fakeRows{}
 	blocked := map[string]bool{}
 	for _, r := range c.rows {
 		held := r.until.After(time.Now())
-		blocked[string(r.Key)] = blocked[string(r.Key)] || held
-		if r.shard != no || r.parked || free && blocked[string(r.Key)] || int64(len(all.left)) == limit {
+		lane := r.Topic + " " + string(r.Key)
+		blocked[lane] = blocked[lane] || held
+		if r.shard != no || r.parked || r.id <= low || !selected(query, r.Topic, args[3:]) || free && blocked[lane] || int64(len(all.left)) == limit {
 			continue
 		}
 		flag := map[bool]int64{true: 1}[held]

@@ -47,7 +47,7 @@ func (o *Outbox) Lag(ctx context.Context, db *sql.DB) (Lag, error) {
 type Stats struct {
 	Published int64 // messages whose deletion is committed
 	Batches   int64 // transactions that have deleted some of them
-	Failures  int64 // messages that failed by themselves, and turns that failed as a whole
+	Failures  int64 // messages that failed by themselves, calls of which nothing was acknowledged, and turns that failed
 	Parked    int64 // messages
 	Overtaken int64 // messages of [ErrOvertaken]
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"time"
 
 	"github.com/onceward/onceward/internal/sqlerr"
 )
@@ -75,11 +76,22 @@ func (o *Outbox) fresh(ctx context.Context, db *sql.DB) (from queryer, end func(
 type locked struct {
 	tx     *transaction // whose end ends the lock; nil where a lease is held
 	reader queryer
+
+	ctx     context.Context // of the part of the turn that is under way
+	next    func(time.Duration)
+	budget  func()
+	release func() // of what allows the lock to outlast its turn, or nil
 }
 
+// end may be called twice.
 func (l *locked) end() {
 	if l.tx != nil {
 		l.tx.end()
+	}
+	l.budget()
+	if l.release != nil {
+		l.release()
+		l.release = nil
 	}
 }
 

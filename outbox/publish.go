@@ -4,30 +4,61 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"time"
 )
 
-// publish calls the publisher, which may never return: hung is then closed when it does.
-func (r *Relay) publish(ctx context.Context, messages []Message) (results []error, hung <-chan struct{}) {
-	if len(messages) == 0 {
-		return nil, nil
+// call is one call of the publisher. Its messages are of one topic, so that one that takes long, or
+// fails, holds up no other.
+type call struct {
+	topic   string
+	batch   *batch
+	probe   bool
+	began   time.Time
+	counted *failing // by which the topic is left out while the call goes on, or nil
+	watched bool     // the desk is told when it has ended
+
+	ended   chan struct{}
+	results []error
+}
+
+// publish begins a call. The publisher may never return.
+func (s *session) publish(b *batch, probe *failing) *call {
+	c := &call{
+		topic: b.messages[0].Topic, batch: b, probe: probe != nil, counted: probe,
+		began: time.Now(), ended: make(chan struct{}),
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.PublishTimeout)
-	ended := make(chan struct{})
-	var answer []error
+	ctx, cancel := context.WithTimeout(s.calls, s.cfg.PublishTimeout)
 	go func() {
-		defer close(ended)
+		defer close(c.ended)
 		defer cancel()
-		r.call(ctx, messages, &answer)
+		s.call(ctx, b.messages, &c.results)
 	}()
+	return c
+}
+
+// overdue is when a call is left behind.
+func (c *call) overdue(cfg *RelayConfig) time.Time { return c.began.Add(cfg.PublishTimeout + linger) }
+
+func (c *call) hasEnded() bool {
 	select {
-	case <-ended:
-		return answer, nil
-	case <-ctx.Done():
+	case <-c.ended:
+		return true
+	default:
+		return false
 	}
-	if waitFor(ended, linger) {
-		return answer, nil
+}
+
+// await waits for the calls, but not for longer than that.
+func await(calls []*call, limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for _, c := range calls {
+		select {
+		case <-c.ended:
+		case <-timer.C:
+			return
+		}
 	}
-	return unacknowledged(len(messages), "Publish has not returned"), ended
 }
 
 // call keeps the process alive when the publisher panics: a message that makes it would have it

@@ -11,13 +11,14 @@ type Publisher interface {
 	// Nil for the whole means that all are acknowledged; any other length than that of messages
 	// that none is known to be.
 	//
-	// Messages of one topic and key are to be sent in their order, and after one of them has
+	// All messages of a call are of one topic, so that a topic that fails or is slow holds up no
+	// other. Messages of one key are to be sent in their order, and after one of them has
 	// failed the later ones should not be sent: see [ErrOvertaken]. [Reject] marks the error of
 	// a message that would always fail. The last header carries the ID.
 	//
 	// When ctx ends Publish should return soon, with errors for what is not acknowledged. A
 	// relay goes on after RelayConfig.PublishTimeout in any case, and has the messages published
-	// again. Several goroutines call Publish at once. The messages must not be changed, nor kept
+	// again. ctx ends then, and for a call that takes long a second after Run was told to stop. Several goroutines call Publish at once. The messages must not be changed, nor kept
 	// when it returns.
 	Publish(ctx context.Context, messages []Message) []error
 }

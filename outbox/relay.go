@@ -35,6 +35,7 @@ type Relay struct {
 	name       string // of this relay's lease (SQLite)
 	running    atomic.Bool
 	stats      counters
+	topics     *topics
 }
 
 // NewRelay checks the configuration; an [*InputError] names the field. It starts nothing and
@@ -47,11 +48,13 @@ func NewRelay(cfg RelayConfig) (*Relay, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	return &Relay{cfg: cfg, box: cfg.Outbox, statements: cfg.Outbox.dialect.of(&cfg), name: newID()}, nil
+	d := cfg.Outbox.dialect
+	return &Relay{cfg: cfg, box: cfg.Outbox, statements: d.of(&cfg), name: newID(), topics: newTopics(&cfg, d.shards)}, nil
 }
 
 // Run publishes until ctx ends. Then it begins nothing more, lets the batches in hand end and
-// returns nil. What has not ended after RelayConfig.StopTimeout is broken off, and will be
+// returns nil. Calls of the publisher that take long are told after a second to return. What has
+// not ended after RelayConfig.StopTimeout is broken off, and will be
 // published again: [ErrHeldUp]. A call of the publisher that does not return then either is
 // left behind.
 //
@@ -72,31 +75,65 @@ func (r *Relay) Run(ctx context.Context) error {
 	// What is in hand outlives ctx, until StopTimeout is over.
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	d := newDesk(r)
+	calls, giveUp := context.WithCancel(work)
+	defer giveUp()
+	s := &session{Relay: r, calls: calls, kept: make(chan struct{}, r.roomForLocks()), desk: newDesk(r)}
 	var workers sync.WaitGroup
 	for range r.cfg.Workers {
 		workers.Go(func() {
-			for no := range d.jobs {
-				d.done <- r.turn(work, no, &d.shards[no])
+			for j := range s.desk.jobs {
+				s.desk.done <- s.turn(work, j)
 			}
 		})
 	}
-	d.run(ctx)
-	close(d.jobs)
-	return r.stop(&workers, cancel)
+	s.desk.run(ctx)
+	close(s.desk.jobs)
+	time.AfterFunc(linger, giveUp)
+	return s.stop(work, &workers, cancel)
 }
 
-// stop waits for the workers, who end when there are no more jobs.
-func (r *Relay) stop(workers *sync.WaitGroup, cancel context.CancelCauseFunc) error {
+// roomForLocks is how many locks may be kept for calls that take long. Each has a connection, and
+// what is settled meanwhile needs those of the workers.
+func (r *Relay) roomForLocks() int {
+	most := r.cfg.DB.Stats().MaxOpenConnections
+	if most == 0 {
+		return r.box.dialect.shards
+	}
+	return min(r.box.dialect.shards, max(0, most-r.cfg.Workers-1))
+}
+
+// stop waits for the workers, who end when there are no more jobs, and for the calls that have
+// outlasted their turns. Those were told a moment after the end of Run's context to return.
+func (s *session) stop(work context.Context, workers *sync.WaitGroup, cancel context.CancelCauseFunc) error {
 	ended := make(chan struct{})
-	go func() { workers.Wait(); close(ended) }()
-	if waitFor(ended, r.cfg.StopTimeout) {
-		r.leave()
+	go func() {
+		defer close(ended)
+		workers.Wait()
+		s.last(work)
+	}()
+	if waitFor(ended, s.cfg.StopTimeout) {
+		s.leave()
 		return nil
 	}
 	cancel(ErrHeldUp)
 	waitFor(ended, linger)
 	return ErrHeldUp
+}
+
+// last settles what the calls that go on after the last turn come to.
+func (s *session) last(work context.Context) {
+	for no := range s.desk.shards {
+		state := &s.desk.shards[no]
+		for len(state.calls) > 0 && work.Err() == nil {
+			await(state.calls, time.Until(state.calls[0].overdue(&s.cfg)))
+			o := outcome{verdict: &verdict{}}
+			s.settleLate(work, no, state, &o)
+			s.tell(work, &o)
+		}
+		if state.lock != nil {
+			state.lock.end()
+		}
+	}
 }
 
 func waitFor(ended <-chan struct{}, limit time.Duration) bool {

@@ -20,33 +20,51 @@ var settleAgain = backoff.Policy{Base: 5 * time.Millisecond, Cap: 100 * time.Mil
 //
 // A COMMIT whose answer is lost needs no question: what it has deleted is gone, and what it
 // has not is published again, under the same ids.
-func (r *Relay) settle(ctx context.Context, l *locked, no int, v *verdict, delay time.Duration) (parked []Parked, err error) {
+func (r *Relay) settle(ctx context.Context, l *locked, no int, v *verdict) (parked []Parked, err error) {
 	if l.tx != nil {
-		return r.settleIn(ctx, l.tx.Tx, no, v, delay)
+		return r.settleIn(ctx, l.tx.Tx, no, v)
 	}
-	for try := 0; ; try++ { // a lease: only now a transaction is needed, and it can be repeated
-		parked, err = r.settleOnce(ctx, no, v, delay)
+	return r.settleApart(ctx, no, v)
+}
+
+// settleApart does the same in a transaction of its own, which can be repeated: where a lease is
+// held, and where the one that holds the lock goes on.
+func (r *Relay) settleApart(ctx context.Context, no int, v *verdict) (parked []Parked, err error) {
+	for try := 0; ; try++ {
+		parked, err = r.settleOnce(ctx, no, v)
 		if !sqlerr.Undone(err) || backoff.Sleep(ctx, settleAgain.Delay(try, 0, nil)) != nil {
 			return parked, err
 		}
 	}
 }
 
-func (r *Relay) settleOnce(ctx context.Context, no int, v *verdict, delay time.Duration) ([]Parked, error) {
-	tx, err := r.cfg.DB.BeginTx(ctx, nil)
+func (r *Relay) settleOnce(ctx context.Context, no int, v *verdict) ([]Parked, error) {
+	tx, err := r.apart(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %d messages are published, and will be again: begin: %w", len(v.acknowledged), err)
 	}
-	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
-	return r.settleIn(ctx, tx, no, v, delay)
+	defer tx.end()
+	return r.settleIn(ctx, tx.Tx, no, v)
+}
+
+// apart begins a transaction beside the one that holds a lock, or without one.
+func (r *Relay) apart(ctx context.Context) (*transaction, error) {
+	if r.box.dialect.kind != SQLite {
+		return r.box.begin(ctx, r.cfg.DB)
+	}
+	tx, err := r.cfg.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &transaction{Tx: tx}, nil
 }
 
 // settleIn returns what is parked, also when that is not known: rather told twice than never.
-func (r *Relay) settleIn(ctx context.Context, tx *sql.Tx, no int, v *verdict, delay time.Duration) (parked []Parked, err error) {
+func (r *Relay) settleIn(ctx context.Context, tx *sql.Tx, no int, v *verdict) (parked []Parked, err error) {
 	if err := r.remove(ctx, tx, no, v.acknowledged); err != nil {
 		return nil, fmt.Errorf("outbox: %d messages are published, and will be again: %w", len(v.acknowledged), err)
 	}
-	parked, left, err := r.setAside(ctx, tx, no, v, delay)
+	parked, left, err := r.setAside(ctx, tx, no, v)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %d messages are published, and will be again: %w", len(v.acknowledged), err)
 	}
@@ -80,14 +98,14 @@ const (
 
 // setAside keeps what fails apart from what is acknowledged: left says that it could not be done,
 // and must not have that published again.
-func (r *Relay) setAside(ctx context.Context, tx *sql.Tx, no int, v *verdict, delay time.Duration) (parked []Parked, left, err error) {
+func (r *Relay) setAside(ctx context.Context, tx *sql.Tx, no int, v *verdict) (parked []Parked, left, err error) {
 	if len(v.failed)+len(v.waiting) == 0 {
 		return nil, nil, nil
 	}
 	if _, err := tx.ExecContext(ctx, savepoint); err != nil {
 		return nil, nil, err
 	}
-	if parked, left = r.write(ctx, tx, no, v, delay); left == nil {
+	if parked, left = r.write(ctx, tx, no, v); left == nil {
 		return parked, nil, nil
 	}
 	if _, err := tx.ExecContext(ctx, back); err != nil {
@@ -97,7 +115,7 @@ func (r *Relay) setAside(ctx context.Context, tx *sql.Tx, no int, v *verdict, de
 }
 
 // write parks and puts off.
-func (r *Relay) write(ctx context.Context, tx *sql.Tx, no int, v *verdict, delay time.Duration) (parked []Parked, err error) {
+func (r *Relay) write(ctx context.Context, tx *sql.Tx, no int, v *verdict) (parked []Parked, err error) {
 	var gone []int64
 	later := map[int][]int64{} // by the number of failures before
 	for _, f := range v.failed {
@@ -119,12 +137,16 @@ func (r *Relay) write(ctx context.Context, tx *sql.Tx, no int, v *verdict, delay
 			return nil, err
 		}
 	}
-	var ids []int64
+	waiting := map[time.Duration][]int64{}
 	for _, f := range v.waiting {
-		ids = append(ids, f.row.id)
+		waiting[f.delay] = append(waiting[f.delay], f.row.id)
 	}
-	// Longer than the shard waits: its next turn is for those behind them.
-	return parked, r.putOff(ctx, tx, no, ids, 0, 2*delay)
+	for delay, ids := range waiting {
+		if err := r.putOff(ctx, tx, no, ids, 0, delay); err != nil {
+			return nil, err
+		}
+	}
+	return parked, nil
 }
 
 func (r *Relay) putOff(ctx context.Context, tx *sql.Tx, no int, ids []int64, count int, delay time.Duration) error {
@@ -141,19 +163,23 @@ func (r *Relay) putOff(ctx context.Context, tx *sql.Tx, no int, ids []int64, cou
 // rehearse deletes a row and takes that back: on a read replica, or without the right to delete,
 // what is published would be published again and again. It is done until a turn has ended well,
 // and after one that has not.
-func (r *Relay) rehearse(ctx context.Context, l *locked, no int, id int64) error {
-	if l.tx == nil {
-		tx, err := r.cfg.DB.BeginTx(ctx, nil)
+//
+// With MySQL it is a transaction of its own: a lock on a row outlives the savepoint there, and what
+// is settled apart would wait for it.
+func (s *session) rehearse(l *locked, no int, id int64) error {
+	ctx := l.ctx
+	if l.tx == nil || s.box.dialect.kind == MySQL && cap(s.kept) > 0 {
+		tx, err := s.apart(ctx)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = tx.Rollback() }()
-		return r.remove(ctx, tx, no, []int64{id})
+		defer tx.end()
+		return s.remove(ctx, tx.Tx, no, []int64{id})
 	}
 	if _, err := l.tx.ExecContext(ctx, savepoint); err != nil {
 		return err
 	}
-	if err := r.remove(ctx, l.tx.Tx, no, []int64{id}); err != nil {
+	if err := s.remove(ctx, l.tx.Tx, no, []int64{id}); err != nil {
 		return err
 	}
 	_, err := l.tx.ExecContext(ctx, back)

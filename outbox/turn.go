@@ -4,45 +4,69 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
-// outcome is what came of one turn.
-type outcome struct {
-	verdict *verdict // nil: nothing was published
-	parked  []Parked
-	waits   bool            // there are messages, and all of them wait
-	full    bool            // there may be more behind what was read
-	left    bool            // there are others, which wait
-	err     error           // the shard is to wait
-	hung    <-chan struct{} // closed when a call of the publisher that was left behind returns
+// session is one Run of a relay.
+type session struct {
+	*Relay
+	calls context.Context // of the publisher's calls
+	kept  chan struct{}   // has room for each lock that may outlast its turn
+	desk  *desk
 }
 
-func (o *outcome) found() bool {
-	return o.verdict != nil && o.err == o.verdict.whole && len(o.verdict.acknowledged) > 0 //nolint:errorlint // the same or none
+// job is a shard to look at.
+type job struct {
+	shard int
+	low   int64 // only messages of topics that are left out were seen up to this id; zero: not known
+}
+
+// look is what a turn has seen of its shard's beginning: see desk.bound.
+type look struct {
+	low   int64 // up to this id there is nothing but messages of topics that are left out; negative: not looked
+	at    time.Time
+	epoch int // of the list of those topics
+}
+
+// outcome is what came of one turn.
+type outcome struct {
+	verdict *verdict
+	parked  []Parked
+	waits   bool // there are messages, and all of them wait
+	behind  bool // there are none but those of topics that are left out
+	full    bool // there may be more behind what was read
+	left    bool // there are others, which wait
+	slow    bool // calls go on, of topics that are left out from now on
+	look    look
+	err     error // the shard is to wait
+}
+
+func (o *outcome) found() bool { return o.err == nil && len(o.verdict.acknowledged) > 0 }
+
+// more says whether to look at once again. Where a topic is left out from now on, what is behind
+// its messages has its turn.
+func (o *outcome) more() bool {
+	return o.found() && (o.full || o.left) || o.err == nil && (o.slow || len(o.verdict.failed)+len(o.verdict.topics) > 0)
 }
 
 // turn publishes one batch of a shard, if nobody else has the shard.
-func (r *Relay) turn(ctx context.Context, no int, s *shard) report {
+func (s *session) turn(work context.Context, j job) report {
 	began := time.Now()
-	delay := r.cfg.retry().Delay(s.failures, 0, nil) // if it fails
-	o := r.serve(ctx, no, s, delay)
-	r.tell(ctx, &o)
-	rep := report{shard: no, found: o.found(), rests: o.waits || o.err != nil}
-	// Where something waits, a turn that finds nothing else says for how long to rest.
-	rep.more = rep.found && (o.full || o.left) || o.err == nil && o.verdict != nil && len(o.verdict.failed) > 0
+	state := &s.desk.shards[j.shard]
+	o := s.serve(work, j, state)
+	s.tell(work, &o)
+	rep := report{shard: j.shard, found: o.found(), more: o.more(), rests: o.waits || o.behind || o.err != nil, look: o.look}
 	switch {
 	case o.err != nil:
-		s.failures++
-		s.until = time.Now().Add(delay)
+		state.until = time.Now().Add(s.cfg.retry().Delay(state.failures, 0, nil))
+		state.failures++
 	case rep.found:
-		s.failures = 0
+		state.failures = 0
 	}
-	s.rest(o.waits, began, &r.cfg)
-	if o.hung != nil {
-		// The transaction has ended and others may have the shard. But another call by this
-		// worker could hang as well, and then there would be ever more of them.
-		<-o.hung
+	state.rest(o.waits, began, &s.cfg)
+	if o.behind && o.err == nil && !o.waits {
+		state.until = time.Now().Add(min(max(behindShare*time.Since(began), s.cfg.least()), s.cfg.PollMax))
 	}
 	return rep
 }
@@ -79,77 +103,229 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
+// hold takes the shard, or goes on with the lock that a turn before has kept for calls that had not
+// ended. It returns nil when another relay has the shard.
+func (s *session) hold(work context.Context, no int, state *shard) (*locked, error) {
+	if l := state.lock; l != nil {
+		state.lock = nil
+		l.next(prepare)
+		return l, nil
+	}
+	ctx, next, end := budget(work, prepare)
+	l, err := s.lock(ctx, no)
+	if l == nil {
+		err = because(ctx, err)
+		end()
+		return nil, err
+	}
+	l.ctx, l.next, l.budget = ctx, next, end
+	return l, nil
+}
+
+// keep says whether the lock may outlast this turn: its connection is not there for others then. A
+// lease needs none.
+func (s *session) keep(l *locked) bool {
+	if l.tx == nil || l.release != nil {
+		return true
+	}
+	select {
+	case s.kept <- struct{}{}:
+		l.release = func() { <-s.kept }
+		return true
+	default:
+		return false
+	}
+}
+
 // serve is the transaction of a turn, or what stands for it.
-func (r *Relay) serve(ctx context.Context, no int, s *shard, delay time.Duration) (o outcome) {
+func (s *session) serve(work context.Context, j job, state *shard) (o outcome) {
 	began := time.Now()
-	ctx, next, end := budget(ctx, prepare)
-	defer end()
-	defer func() { o.err = because(ctx, o.err) }()
-	locked, err := r.lock(ctx, no)
-	if err != nil || locked == nil {
+	o.verdict, o.look.low = &verdict{}, -1
+	l, err := s.hold(work, j.shard, state)
+	if l == nil {
 		o.err = err
+		s.topics.elsewhere(j.shard)
+		s.settleLate(work, j.shard, state, &o)
 		return o
 	}
-	defer locked.end()
-	var b *batch
-	if b, o.full, o.err = r.gather(ctx, locked, no, s); o.err != nil || b.empty() {
-		o.waits = o.err == nil && b.left
-		return o
-	}
-	o.left = b.left
+	defer func() {
+		o.err = because(l.ctx, o.err)
+		if state.lock != l {
+			l.end()
+		}
+	}()
+	p, err := s.gather(l, j, state, &o)
 	// A process that was stopped meanwhile may have lost the shard to another.
-	if time.Since(began) >= prepare {
-		o.err = errTooLong
+	if err == nil && time.Since(began) >= prepare {
+		err = errTooLong
+	}
+	if err != nil {
+		p.give(s.topics)
+		o.err = because(l.ctx, err)
+		l.end()
+		s.settleLate(work, j.shard, state, &o)
 		return o
 	}
-	next(r.cfg.PublishTimeout + linger)
-	var results []error
-	results, o.hung = r.publish(ctx, b.messages)
-	next(grace)
-	o.verdict = b.judge(results)
-	o.parked, o.err = r.settle(ctx, locked, no, o.verdict, delay)
-	s.sure = o.err == nil
-	if o.err == nil {
-		o.err = o.verdict.whole
-	}
+	s.send(l, j.shard, state, p, &o)
+	l.next(grace)
+	s.finish(l, j.shard, state, &o)
 	return o
 }
 
-// gather reads what there is to publish.
-func (r *Relay) gather(ctx context.Context, l *locked, no int, s *shard) (b *batch, full bool, err error) {
-	rows, full, left, err := r.read(ctx, l, no, s)
-	if err != nil {
-		return nil, false, fmt.Errorf("outbox: read: %w", err)
+// send hands the publisher what there is, and takes what it has answered. Calls that take longer
+// than others go on: their topics are left out until they have ended, and the lock is kept for
+// them.
+func (s *session) send(l *locked, no int, state *shard, p *plan, o *outcome) {
+	l.next(s.cfg.PublishTimeout + linger)
+	var sent, probes []*call
+	for _, b := range p.batches {
+		sent = append(sent, s.publish(b, nil))
 	}
-	b = r.pick(rows)
-	b.left = left || len(b.rows)+len(b.refused) < len(rows)
-	if b.empty() {
-		return b, full, nil
+	for _, one := range p.probes {
+		probes = append(probes, s.publish(one.batch, one.counted))
 	}
-	if !s.sure {
-		if err := r.rehearse(ctx, l, no, rows[0].id); err != nil {
-			return nil, false, fmt.Errorf("outbox: nothing is published, because it could not be deleted: %w", err)
+	state.calls = append(append(state.calls, sent...), probes...)
+	if len(sent) > 0 {
+		await(sent, min(s.topics.patience(), s.cfg.PublishTimeout+linger))
+	}
+	if len(probes) > 0 {
+		await(probes, probePatience)
+	}
+	o.verdict.add(s.collect(no, state))
+	o.verdict.failed = append(o.verdict.failed, p.refused...)
+	for _, c := range state.calls {
+		if c.counted == nil {
+			c.counted = s.topics.slow(c.topic, no)
+			o.slow = true
 		}
 	}
-	return b, full, nil
+	if len(state.calls) > 0 && !s.keep(l) {
+		await(state.calls, time.Until(state.calls[len(state.calls)-1].overdue(&s.cfg)))
+		o.verdict.add(s.collect(no, state))
+		o.slow = false
+	}
 }
 
-// tell reports what came of a turn, whose transaction has ended: who is told may use the database.
-func (r *Relay) tell(ctx context.Context, o *outcome) {
+// collect takes the calls that have ended, and those that are overdue.
+func (s *session) collect(no int, state *shard) *verdict {
+	all := &verdict{}
+	state.calls = slices.DeleteFunc(state.calls, func(c *call) bool {
+		switch {
+		case c.hasEnded():
+			if c.counted != nil {
+				s.topics.returned(c.counted)
+			}
+			all.add(s.judge(no, c, c.results))
+		case time.Now().Before(c.overdue(&s.cfg)):
+			return false
+		default:
+			all.add(s.judge(no, c, unacknowledged(len(c.batch.rows), "Publish has not returned")))
+			s.abandon(c)
+		}
+		return true
+	})
+	return all
+}
+
+// abandon leaves a call behind. Others may have the shard from now on. Another call of the topic
+// could hang as well, and then there would be ever more of them: it has no probe until this one has
+// returned.
+func (s *session) abandon(c *call) {
+	if c.counted == nil {
+		return
+	}
+	go func() {
+		<-c.ended
+		s.topics.returned(c.counted)
+	}()
+}
+
+// judge says what to do about the messages of a call, and what it says about their topic.
+func (s *session) judge(no int, c *call, results []error) *verdict {
+	v := c.batch.judge(results)
+	switch {
+	case len(v.acknowledged) > 0:
+		s.topics.succeeded(c.topic, time.Since(c.began))
+	case v.whole == nil:
+		s.topics.undecided(c.topic, no)
+	default:
+		failures, delay := s.topics.failed(c.topic, no, v.whole)
+		v.topics = append(v.topics, &TopicError{
+			Topic: c.topic, Failures: failures, Messages: len(c.batch.rows), Delay: delay, Err: v.whole,
+		})
+		for i := range v.waiting {
+			v.waiting[i].delay = 2 * delay // the next probe is for those behind them
+		}
+	}
+	return v
+}
+
+// finish settles what is known. Where calls go on it does so in a transaction of its own, and the
+// lock is kept.
+func (s *session) finish(l *locked, no int, state *shard, o *outcome) {
+	if len(state.calls) == 0 {
+		if !o.verdict.empty() {
+			o.parked, o.err = s.settle(l.ctx, l, no, o.verdict)
+			state.sure = o.err == nil
+		}
+		return
+	}
+	if !o.verdict.empty() {
+		o.parked, o.err = s.settleApart(l.ctx, no, o.verdict)
+		state.sure = o.err == nil
+	}
+	if o.err == nil && l.tx != nil {
+		state.lock = l
+		l.next(s.cfg.PublishTimeout + linger + grace)
+	}
+	s.watch(no, state)
+}
+
+// settleLate settles without the shard. What was acknowledged is to be deleted, whoever has it.
+func (s *session) settleLate(work context.Context, no int, state *shard, o *outcome) {
+	v := s.collect(no, state)
+	if !v.empty() {
+		ctx, cancel := context.WithTimeoutCause(work, grace, errTooLong)
+		defer cancel()
+		parked, err := s.settleApart(ctx, no, v)
+		o.verdict, o.parked, o.err = v, parked, errors.Join(o.err, err)
+	}
+	s.watch(no, state)
+}
+
+// watch has the desk look at the shard when one of its calls has ended, or is overdue.
+func (s *session) watch(no int, state *shard) {
+	for _, c := range state.calls {
+		if c.watched {
+			continue
+		}
+		c.watched = true
+		go func() {
+			await([]*call{c}, time.Until(c.overdue(&s.cfg)))
+			s.desk.ended(no)
+		}()
+	}
+}
+
+// tell reports what came of a turn, whose transaction has ended, or waits for calls to end: who is
+// told may use the database.
+func (s *session) tell(ctx context.Context, o *outcome) {
 	for _, p := range o.parked {
-		r.cfg.OnPark(context.WithoutCancel(ctx), p)
+		s.cfg.OnPark(context.WithoutCancel(ctx), p)
 	}
-	if o.verdict != nil {
-		r.tellOf(o.verdict)
-	}
+	s.tellOf(o.verdict)
 	if o.err != nil {
-		r.stats.failures.Add(1)
-		r.cfg.OnError(o.err)
+		s.stats.failures.Add(1)
+		s.cfg.OnError(o.err)
 	}
 }
 
-// tellOf reports messages that have failed by themselves.
+// tellOf reports messages that have failed by themselves, and topics.
 func (r *Relay) tellOf(v *verdict) {
+	for _, t := range v.topics {
+		r.stats.failures.Add(1)
+		r.cfg.OnError(t)
+	}
 	for _, f := range v.failed {
 		r.stats.failures.Add(1)
 		r.cfg.OnError(fmt.Errorf("outbox: message %q to %s, attempt %d: %w", f.row.ID, f.row.Topic, f.row.attempts+1, f.err))

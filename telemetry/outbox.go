@@ -4,9 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/onceward/onceward/outbox"
@@ -54,19 +56,41 @@ func (m *Metrics) observeLag(lag func(context.Context) (outbox.Lag, error)) erro
 	}, pending, parked, oldest, failures)
 }
 
-// ObserveRelay has the counts of a relay collected, until Close; it asks nobody. One relay for
+// ObserveRelay has the counts of a relay collected, and the topics that fail, until Close; it asks
+// nobody. At most [MaxTopics] topics have a series of their own at one time. One relay for
 // each Metrics: a nil one and a second one are errors.
 func (m *Metrics) ObserveRelay(relay *outbox.Relay) error {
 	if relay == nil {
 		return errors.New("telemetry: the relay is nil")
 	}
-	return m.observeStats(relay.Stats)
+	if err := m.observeStats(relay.Stats); err != nil {
+		return err
+	}
+	return m.observeTopics(relay.Failing)
+}
+
+// MaxTopics is how many failing topics of a relay have a value of their own, those that have failed
+// for longest. All are counted.
+const MaxTopics = 20
+
+func (m *Metrics) observeTopics(failing func() []outbox.FailingTopic) error {
+	count := m.maker.Gauge("onceward.outbox.relay.topics.failing", "{topic}", "Topics that this relay leaves out, but for one message now and then")
+	since := m.maker.Gauge("onceward.outbox.relay.topic.failing", "s", "For how long a topic has failed or been slow")
+	named := m.maker.Set()
+	return m.maker.Observe("the topics of a relay", func(_ context.Context, to metric.Observer) {
+		now := failing()
+		to.ObserveFloat64(count, float64(len(now)), named)
+		slices.SortStableFunc(now, func(a, b outbox.FailingTopic) int { return a.Since.Compare(b.Since) })
+		for _, t := range now[:min(len(now), MaxTopics)] {
+			to.ObserveFloat64(since, meter.Seconds(time.Since(t.Since)), m.maker.Set(attribute.String("onceward.topic", t.Topic)))
+		}
+	}, count, since)
 }
 
 func (m *Metrics) observeStats(stats func() outbox.Stats) error {
 	published := m.maker.Total("onceward.outbox.relay.published", "{message}", "Messages whose deletion is committed")
 	batches := m.maker.Total("onceward.outbox.relay.batches", "{batch}", "Transactions that have deleted published messages")
-	failures := m.maker.Total("onceward.outbox.relay.failures", "{failure}", "Messages that failed by themselves, and turns that failed as a whole")
+	failures := m.maker.Total("onceward.outbox.relay.failures", "{failure}", "Messages that failed by themselves, calls of which nothing was acknowledged, and turns that failed")
 	parked := m.maker.Total("onceward.outbox.relay.parked", "{message}", "Messages that this relay has parked")
 	overtaken := m.maker.Total("onceward.outbox.relay.overtaken", "{message}", "Messages acknowledged after an earlier one of their key had failed")
 	named := m.maker.Set()

@@ -3,6 +3,9 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,5 +70,41 @@ func TestRelayStats(t *testing.T) {
 	}
 	if err := m.ObserveRelay(nil); err == nil {
 		t.Error("a nil relay is no error")
+	}
+}
+
+// Series are bounded: a topic that has failed for long has one, and none that has come back.
+func TestFailingTopics(t *testing.T) {
+	m, collect := observed(t)
+	var now []outbox.FailingTopic
+	for i := range MaxTopics + 5 {
+		now = append(now, outbox.FailingTopic{Topic: fmt.Sprint("t", i), Since: time.Now().Add(-time.Duration(i) * time.Hour)})
+	}
+	if err := m.observeTopics(func() []outbox.FailingTopic { return slices.Clone(now) }); err != nil {
+		t.Fatal(err)
+	}
+	const prefix = "onceward.outbox.relay.topic.failing{topic=t"
+	got := collect()
+	series := func() (n int) {
+		for name := range got {
+			if strings.HasPrefix(name, prefix) {
+				n++
+			}
+		}
+		return n
+	}
+	if n := got["onceward.outbox.relay.topics.failing"]; n != MaxTopics+5 {
+		t.Errorf("%v topics fail", n)
+	}
+	if _, short := got[prefix+"0}"]; short || series() != MaxTopics {
+		t.Errorf("%d series, the one that has failed for the shortest among them: %t", series(), short)
+	}
+	longest := MaxTopics + 4
+	if d := got[fmt.Sprint(prefix, longest, "}")] - float64(longest*3600); d < 0 || d > 3600 {
+		t.Errorf("the longest is wrong by %v s", d)
+	}
+	now = nil
+	if got = collect(); series() != 0 || got["onceward.outbox.relay.topics.failing"] != 0 {
+		t.Errorf("when all are back there is %v", got)
 	}
 }

@@ -49,6 +49,8 @@ func New(client *kgo.Client) (*Publisher, error) {
 		return nil, bad("RequiredAcks", "is not AllISRAcks: a message could be deleted here and lost with the leader that has it alone")
 	case client.OptValue(kgo.DisableIdempotentWrite) == true:
 		return nil, bad("DisableIdempotentWrite", "is set: a repeated request would send messages twice, and out of order")
+	case client.OptValue(kgo.AllowIdempotentProduceCancellation) == true:
+		return nil, bad("AllowIdempotentProduceCancellation", "is set: what is given up may still arrive, twice or out of order")
 	case client.OptValue(kgo.TransactionalID) != "":
 		return nil, bad("TransactionalID", "is set: what is sent outside of a transaction would fail")
 	case partitioner == nil || !partitioner.ForTopic("t").RequiresConsistency(&kgo.Record{Topic: "t", Key: []byte("k")}):

@@ -13,6 +13,7 @@ package saramapub
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/IBM/sarama"
 
@@ -23,8 +24,17 @@ import (
 // Publisher sends messages to Kafka, those of one topic and key in their order. Make it with
 // [New]. It is safe for concurrent use.
 type Publisher struct {
-	producer sarama.SyncProducer
-	limit    int
+	client sarama.Client
+	limit  int
+
+	mu        sync.Mutex
+	closed    bool
+	producers map[string]*producer // of each topic
+}
+
+// producer is made by the first call that needs it. Those of its topic alone wait for that.
+type producer struct {
+	make func() (sarama.SyncProducer, error)
 }
 
 var (
@@ -32,8 +42,11 @@ var (
 	_ outbox.Checker   = (*Publisher)(nil)
 )
 
-// New makes a producer on the client, whose configuration must pass [CheckConfig]. The client
-// belongs to the caller, who closes it after the Publisher.
+// New checks the configuration of the client, which must pass [CheckConfig]. The client belongs to
+// the caller, who closes it after the Publisher.
+//
+// Each topic has a producer of its own on that client: one goroutine of a producer hands out the
+// messages of all its topics, and stands still while a topic is looked for that is missing.
 //
 // Producer.MaxMessageBytes should not exceed max.message.bytes of the topics: what a topic refuses
 // takes its whole batch down, and sarama may send the next batch of the partition all the same.
@@ -51,16 +64,51 @@ func New(client sarama.Client) (*Publisher, error) {
 	if err := CheckConfig(cfg); err != nil {
 		return nil, err
 	}
-	producer, err := sarama.NewSyncProducerFromClient(client)
-	if err != nil {
-		return nil, err
-	}
-	return &Publisher{producer: producer, limit: cfg.Producer.MaxMessageBytes}, nil
+	return &Publisher{client: client, limit: cfg.Producer.MaxMessageBytes, producers: map[string]*producer{}}, nil
 }
 
-// Close ends the producer. Call it when every relay that uses it has stopped, and once: a message
-// that is sent after it is a panic of sarama.
-func (p *Publisher) Close() error { return p.producer.Close() }
+var errClosed = errors.New("saramapub: the publisher is closed")
+
+// Close ends the producers. Call it when every relay that uses the Publisher has stopped. What is
+// published after it fails.
+func (p *Publisher) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	all := p.producers
+	p.producers = nil
+	p.mu.Unlock()
+	var errs []error
+	for _, one := range all {
+		if made, err := one.make(); err == nil {
+			errs = append(errs, made.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// of returns the producer of a topic. It asks the cluster for an id when there is none yet.
+func (p *Publisher) of(topic string) (sarama.SyncProducer, error) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil, errClosed
+	}
+	one := p.producers[topic]
+	if one == nil {
+		one = &producer{sync.OnceValues(func() (sarama.SyncProducer, error) { return sarama.NewSyncProducerFromClient(p.client) })}
+		p.producers[topic] = one
+	}
+	p.mu.Unlock()
+	made, err := one.make()
+	if err != nil { // the next call tries again
+		p.mu.Lock()
+		if p.producers[topic] == one {
+			delete(p.producers, topic)
+		}
+		p.mu.Unlock()
+	}
+	return made, err
+}
 
 // recordVersion is that of a record batch, with headers.
 const recordVersion = 2
@@ -73,7 +121,7 @@ func (p *Publisher) Check(m *outbox.Message) error {
 	return nil
 }
 
-// Publish sends the messages with one SendMessages. A message that is too large for its topic,
+// Publish sends the messages with one SendMessages for each topic. A message that is too large for its topic,
 // though not for Producer.MaxMessageBytes, makes the broker refuse all that sarama has put
 // into one request with it; then they are sent again one by one, and that one is rejected.
 //
@@ -99,14 +147,34 @@ func tooLarge(err error) bool {
 
 // send returns a result for each.
 func (p *Publisher) send(messages []outbox.Message) []error {
-	out := make([]*sarama.ProducerMessage, len(messages))
-	at := make(map[*sarama.ProducerMessage]int, len(messages))
-	for i := range messages {
-		out[i] = message(&messages[i])
-		at[out[i]] = i
-	}
 	results := make([]error, len(messages))
-	err := p.producer.SendMessages(out)
+	of := map[string][]int{}
+	var topics []string
+	for i := range messages {
+		topic := messages[i].Topic
+		if len(of[topic]) == 0 {
+			topics = append(topics, topic)
+		}
+		of[topic] = append(of[topic], i)
+	}
+	for _, topic := range topics {
+		p.sendTo(topic, messages, of[topic], results)
+	}
+	return results
+}
+
+// sendTo sends those of the messages that are of one topic.
+func (p *Publisher) sendTo(topic string, messages []outbox.Message, which []int, results []error) {
+	out := make([]*sarama.ProducerMessage, len(which))
+	at := make(map[*sarama.ProducerMessage]int, len(which))
+	for n, i := range which {
+		out[n] = message(&messages[i])
+		at[out[n]] = i
+	}
+	producer, err := p.of(topic)
+	if err == nil {
+		err = producer.SendMessages(out)
+	}
 	var some sarama.ProducerErrors
 	switch {
 	case err == nil:
@@ -115,11 +183,10 @@ func (p *Publisher) send(messages []outbox.Message) []error {
 			results[at[one.Msg]] = one.Err
 		}
 	default:
-		for i := range results {
+		for _, i := range which {
 			results[i] = err
 		}
 	}
-	return results
 }
 
 func message(m *outbox.Message) *sarama.ProducerMessage {

@@ -1,6 +1,13 @@
 -- name: busy
 SELECT s.shard FROM {{shards}} AS s WHERE EXISTS (SELECT 1 FROM {{table}} AS o WHERE o.shard = s.shard)
 
+-- name: busy_behind
+-- The same for one shard, behind an id.
+(SELECT {{shard}} FROM {{table}} WHERE shard = {{shard}} AND id > ? LIMIT 1)
+
+-- name: top
+SELECT coalesce((SELECT id FROM {{table}} WHERE shard = ? ORDER BY id DESC LIMIT 1), 0)
+
 -- name: lock
 SELECT 1 FROM {{shards}} WHERE shard = ? FOR UPDATE SKIP LOCKED
 
@@ -8,14 +15,14 @@ SELECT 1 FROM {{shards}} WHERE shard = ? FOR UPDATE SKIP LOCKED
 SELECT id, topic, dedup_id, `key`, headers, payload, attempts,
     CASE WHEN UNIX_TIMESTAMP(retry_at) * 1000000 > {{now}} AND UNIX_TIMESTAMP(retry_at) * 1000000 <= {{now}} + {{longest}} THEN 1 ELSE 0 END,
     CASE WHEN payload IS NULL THEN 1 ELSE 0 END
-FROM {{table}} WHERE shard = ? ORDER BY id LIMIT ?
+FROM {{table}} WHERE shard = ? AND id > ?{{topics}} ORDER BY id LIMIT ?
 
 -- name: read_free
 -- The same without what waits for a message that has failed. Compared as a set, which is looked up
 -- once and kept: see postgres.sql. A digest, because keys are too long to be kept so; a topic has no
 -- space.
 SELECT id, topic, dedup_id, `key`, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END
-FROM {{table}} WHERE shard = ?
+FROM {{table}} WHERE shard = ? AND id > ?{{topics}}
 AND (retry_at IS NULL OR UNIX_TIMESTAMP(retry_at) * 1000000 <= {{now}} OR UNIX_TIMESTAMP(retry_at) * 1000000 > {{now}} + {{longest}})
 AND (`key` = '' OR coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') NOT IN (
     SELECT coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') FROM {{table}} WHERE shard = {{shard}}

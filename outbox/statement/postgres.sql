@@ -4,6 +4,14 @@
 SELECT s FROM generate_series(0, 15) AS s,
 LATERAL (SELECT 1 FROM {{table}} WHERE shard = s ORDER BY id LIMIT 1) AS one
 
+-- name: busy_behind
+-- The same, each behind an id of its own.
+SELECT s FROM generate_series(0, 15) AS s,
+LATERAL (SELECT 1 FROM {{table}} WHERE shard = s AND id > ($1::text::bigint[])[s + 1] ORDER BY id LIMIT 1) AS one
+
+-- name: top
+SELECT coalesce((SELECT id FROM {{table}} WHERE shard = $1::smallint ORDER BY id DESC LIMIT 1), 0)
+
 -- name: lock
 -- A statement of its own: what it waits for has ended only when the next one begins, and
 -- the rows that the last relay deleted must not be in the snapshot of the one that reads.
@@ -18,7 +26,7 @@ THEN 1 ELSE 0 END
 SELECT id, topic, dedup_id, key, headers, payload, attempts,
     CASE WHEN retry_at > statement_timestamp() AND retry_at <= statement_timestamp() + {{longest}} * interval '1 microsecond' THEN 1 ELSE 0 END,
     CASE WHEN payload IS NULL THEN 1 ELSE 0 END
-FROM {{table}} WHERE shard = $1::smallint ORDER BY id LIMIT $2::bigint
+FROM {{table}} WHERE shard = $1::smallint AND id > $3::bigint{{topics}} ORDER BY id LIMIT $2::bigint
 
 -- name: read_free
 -- The same without what waits for a message that has failed. Compared as a set, which is hashed
@@ -27,7 +35,7 @@ FROM {{table}} WHERE shard = $1::smallint ORDER BY id LIMIT $2::bigint
 -- what waits is looked for, and the next one of its key would overtake it. What has failed before
 -- keeps its key waiting, too, when its own time has come: it may fail again.
 SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END
-FROM {{table}} WHERE shard = $1::smallint
+FROM {{table}} WHERE shard = $1::smallint AND id > $3::bigint{{topics}}
 AND (retry_at IS NULL OR retry_at <= statement_timestamp() OR retry_at > statement_timestamp() + {{longest}} * interval '1 microsecond')
 AND (key = ''::bytea OR (topic, key) NOT IN (
     SELECT topic, key FROM {{table}} WHERE shard = $1::smallint AND retry_at IS NOT NULL

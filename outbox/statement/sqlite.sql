@@ -1,6 +1,12 @@
 -- name: busy
 SELECT 0 WHERE EXISTS (SELECT 1 FROM {{table}})
 
+-- name: busy_behind
+SELECT {{shard}} WHERE EXISTS (SELECT 1 FROM {{table}} WHERE shard = {{shard}} AND id > ?)
+
+-- name: top
+SELECT coalesce((SELECT id FROM {{table}} WHERE shard = ? ORDER BY id DESC LIMIT 1), 0)
+
 -- name: lock
 -- A lease by the database's clock: owner, milliseconds, shard, owner. One that is longer than any
 -- is left from before the clock was put back.
@@ -14,13 +20,13 @@ UPDATE {{shards}} SET until = 0 WHERE owner = ?
 SELECT id, topic, dedup_id, key, headers, payload, attempts,
     CASE WHEN retry_at > {{now}} AND retry_at <= {{now}} + {{longest}} / 1000 THEN 1 ELSE 0 END,
     CASE WHEN payload IS NULL THEN 1 ELSE 0 END
-FROM {{table}} WHERE shard = ? ORDER BY id LIMIT ?
+FROM {{table}} WHERE shard = ? AND id > ?{{topics}} ORDER BY id LIMIT ?
 
 -- name: read_free
 -- The same without what waits for a message that has failed. Compared as a set, and with one time
 -- for all rows: see postgres.sql.
 SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END
-FROM {{table}} WHERE shard = ?
+FROM {{table}} WHERE shard = ? AND id > ?{{topics}}
 AND (retry_at IS NULL OR retry_at <= {{now}} OR retry_at > {{now}} + {{longest}} / 1000)
 AND (key = x'' OR (topic, key) NOT IN (
     SELECT topic, key FROM {{table}} WHERE retry_at IS NOT NULL AND retry_at > {{now}} AND retry_at <= {{now}} + {{longest}} / 1000

@@ -52,13 +52,17 @@ INSERT INTO `Shop`.`box` (shard, topic, dedup_id, `key`, headers, payload) VALUE
 
 SELECT s.shard FROM `Shop`.`box_shards` AS s WHERE EXISTS (SELECT 1 FROM `Shop`.`box` AS o WHERE o.shard = s.shard)
 
+(SELECT {{shard}} FROM `Shop`.`box` WHERE shard = {{shard}} AND id > ? LIMIT 1)
+
+SELECT coalesce((SELECT id FROM `Shop`.`box` WHERE shard = ? ORDER BY id DESC LIMIT 1), 0)
+
 SELECT 1 FROM `Shop`.`box_shards` WHERE shard = ? FOR UPDATE SKIP LOCKED
 
 
 
-SELECT id, topic, dedup_id, `key`, headers, payload, attempts, CASE WHEN UNIX_TIMESTAMP(retry_at) * 1000000 > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AND UNIX_TIMESTAMP(retry_at) * 1000000 <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + {{longest}} THEN 1 ELSE 0 END, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM `Shop`.`box` WHERE shard = ? ORDER BY id LIMIT ?
+SELECT id, topic, dedup_id, `key`, headers, payload, attempts, CASE WHEN UNIX_TIMESTAMP(retry_at) * 1000000 > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AND UNIX_TIMESTAMP(retry_at) * 1000000 <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + {{longest}} THEN 1 ELSE 0 END, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM `Shop`.`box` WHERE shard = ? AND id > ?{{topics}} ORDER BY id LIMIT ?
 
-SELECT id, topic, dedup_id, `key`, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM `Shop`.`box` WHERE shard = ? AND (retry_at IS NULL OR UNIX_TIMESTAMP(retry_at) * 1000000 <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) OR UNIX_TIMESTAMP(retry_at) * 1000000 > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + {{longest}}) AND (`key` = '' OR coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') NOT IN ( SELECT coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') FROM `Shop`.`box` WHERE shard = {{shard}} AND UNIX_TIMESTAMP(retry_at) * 1000000 > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AND UNIX_TIMESTAMP(retry_at) * 1000000 <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + {{longest}} ) AND (attempts > 0 OR coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') NOT IN ( SELECT coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') FROM `Shop`.`box` WHERE shard = {{shard}} AND attempts > 0 ))) ORDER BY id LIMIT ?
+SELECT id, topic, dedup_id, `key`, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM `Shop`.`box` WHERE shard = ? AND id > ?{{topics}} AND (retry_at IS NULL OR UNIX_TIMESTAMP(retry_at) * 1000000 <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) OR UNIX_TIMESTAMP(retry_at) * 1000000 > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + {{longest}}) AND (`key` = '' OR coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') NOT IN ( SELECT coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') FROM `Shop`.`box` WHERE shard = {{shard}} AND UNIX_TIMESTAMP(retry_at) * 1000000 > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AND UNIX_TIMESTAMP(retry_at) * 1000000 <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + {{longest}} ) AND (attempts > 0 OR coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') NOT IN ( SELECT coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') FROM `Shop`.`box` WHERE shard = {{shard}} AND attempts > 0 ))) ORDER BY id LIMIT ?
 
 DELETE o FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x STRAIGHT_JOIN `Shop`.`box` AS o FORCE INDEX (PRIMARY) ON o.shard = ? AND o.id = x.id
 

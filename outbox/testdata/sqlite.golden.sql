@@ -53,13 +53,17 @@ INSERT INTO "Shop"."box" (shard, topic, dedup_id, key, headers, payload) VALUES 
 
 SELECT 0 WHERE EXISTS (SELECT 1 FROM "Shop"."box")
 
+SELECT {{shard}} WHERE EXISTS (SELECT 1 FROM "Shop"."box" WHERE shard = {{shard}} AND id > ?)
+
+SELECT coalesce((SELECT id FROM "Shop"."box" WHERE shard = ? ORDER BY id DESC LIMIT 1), 0)
+
 UPDATE "Shop"."box_shards" SET owner = ?, until = (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + ? WHERE shard = ? AND (owner = ? OR until <= (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) OR until > (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + 3605000)
 
 UPDATE "Shop"."box_shards" SET until = 0 WHERE owner = ?
 
-SELECT id, topic, dedup_id, key, headers, payload, attempts, CASE WHEN retry_at > (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) AND retry_at <= (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + {{longest}} / 1000 THEN 1 ELSE 0 END, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" WHERE shard = ? ORDER BY id LIMIT ?
+SELECT id, topic, dedup_id, key, headers, payload, attempts, CASE WHEN retry_at > (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) AND retry_at <= (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + {{longest}} / 1000 THEN 1 ELSE 0 END, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" WHERE shard = ? AND id > ?{{topics}} ORDER BY id LIMIT ?
 
-SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" WHERE shard = ? AND (retry_at IS NULL OR retry_at <= (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) OR retry_at > (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + {{longest}} / 1000) AND (key = x'' OR (topic, key) NOT IN ( SELECT topic, key FROM "Shop"."box" WHERE retry_at IS NOT NULL AND retry_at > (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) AND retry_at <= (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + {{longest}} / 1000 ) AND (attempts > 0 OR (topic, key) NOT IN ( SELECT topic, key FROM "Shop"."box" WHERE retry_at IS NOT NULL AND attempts > 0 ))) ORDER BY id LIMIT ?
+SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" WHERE shard = ? AND id > ?{{topics}} AND (retry_at IS NULL OR retry_at <= (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) OR retry_at > (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + {{longest}} / 1000) AND (key = x'' OR (topic, key) NOT IN ( SELECT topic, key FROM "Shop"."box" WHERE retry_at IS NOT NULL AND retry_at > (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) AND retry_at <= (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + {{longest}} / 1000 ) AND (attempts > 0 OR (topic, key) NOT IN ( SELECT topic, key FROM "Shop"."box" WHERE retry_at IS NOT NULL AND attempts > 0 ))) ORDER BY id LIMIT ?
 
 DELETE FROM "Shop"."box" WHERE shard = ? AND id IN ({{ids}})
 

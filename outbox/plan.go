@@ -1,0 +1,178 @@
+package outbox
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// probeRows is how many messages are read to find the one that a probe sends.
+const probeRows = 32
+
+// plan is what a turn is to hand to the publisher.
+type plan struct {
+	batches []*batch // each of one topic
+	probes  []probe
+	refused []failure
+}
+
+// probe is one message of a topic that is left out.
+type probe struct {
+	batch   *batch
+	counted *failing
+}
+
+func (p *plan) empty() bool { return len(p.batches)+len(p.probes)+len(p.refused) == 0 }
+
+// give gives the probes back that are not made.
+func (p *plan) give(t *topics) {
+	for _, one := range p.probes {
+		t.postponed(one.counted)
+	}
+}
+
+// gather reads what there is to publish. The plan is never nil.
+func (s *session) gather(l *locked, j job, state *shard, o *outcome) (*plan, error) {
+	p := &plan{}
+	first, err := s.batches(l, j, state, p, o)
+	if err == nil {
+		var other int64
+		other, err = s.probes(l, j.shard, state, p)
+		if first == 0 {
+			first = other
+		}
+	}
+	if err != nil {
+		return p, fmt.Errorf("outbox: read: %w", err)
+	}
+	if !p.empty() && !state.sure {
+		if err := s.rehearse(l, j.shard, first); err != nil {
+			return p, fmt.Errorf("outbox: nothing is published, because it could not be deleted: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// batches plans a batch for each topic that is not left out. It returns the id of a row, or zero.
+//
+// Where a part of the shard is known to hold only messages that are left out, it first looks behind
+// that part. What is found there is read from the beginning all the same: a message before it may
+// have been committed since, and be of the same key.
+func (s *session) batches(l *locked, j job, state *shard, p *plan, o *outcome) (first int64, err error) {
+	out, epoch := s.topics.names()
+	known := len(out)
+	out = state.withCalls(out)
+	where := selection{shard: j.shard, limit: state.limit, topics: out}
+	began, top := time.Now(), int64(-1)
+	switch {
+	case len(out) == 0:
+	case j.low > 0:
+		ahead := where
+		ahead.low, ahead.limit = j.low, 1
+		rows, _, err := s.query(l, s.statements.read, ahead)
+		if err != nil || len(rows) == 0 {
+			o.behind = err == nil
+			return 0, err
+		}
+	default:
+		if top, err = s.top(l, j.shard); err != nil {
+			return 0, err
+		}
+	}
+	rows, full, left, err := s.read(l, where)
+	if err != nil {
+		return 0, err
+	}
+	state.limit = s.limitAfter(state.limit, len(rows), full)
+	o.full, o.behind = full, len(rows) == 0 && len(out) > 0
+	if len(rows) > 0 {
+		first = rows[0].id
+		if top < 0 || first <= top {
+			top = first - 1
+		}
+	}
+	if len(out) > 0 && len(out) == known && !left && top >= 0 {
+		o.look = look{top, began, epoch}
+	}
+	b := s.pick(rows)
+	o.left = left || len(b.rows)+len(b.refused) < len(rows)
+	p.refused = append(p.refused, b.refused...)
+	p.batches = b.split(s.topics.isOut)
+	o.waits = len(b.rows)+len(b.refused) == 0 && o.left
+	return first, nil
+}
+
+// withCalls adds the topics of which a call goes on in this shard. Such a topic may have come back
+// meanwhile, by a call in another shard: what goes on here would be published again.
+func (s *shard) withCalls(out []string) []string {
+	for _, c := range s.calls {
+		if !slices.Contains(out, c.topic) {
+			out = append(out, c.topic)
+		}
+	}
+	return out
+}
+
+func (s *shard) isCalling(topic string) bool {
+	return slices.ContainsFunc(s.calls, func(c *call) bool { return c.topic == topic })
+}
+
+// split makes a batch of each topic, without those that have been left out meanwhile.
+func (b *batch) split(isOut func(topic string) bool) (all []*batch) {
+	of := map[string]*batch{}
+	for i, row := range b.rows {
+		one, seen := of[row.Topic]
+		if !seen {
+			if !isOut(row.Topic) {
+				one = &batch{}
+				all = append(all, one)
+			}
+			of[row.Topic] = one
+		}
+		if one != nil {
+			one.rows, one.messages = append(one.rows, row), append(one.messages, b.messages[i])
+		}
+	}
+	return all
+}
+
+// probes plans one message for each topic whose delay is over. A probe may take as long as a call
+// may: while no more locks can be kept for that there is none.
+func (s *session) probes(l *locked, no int, state *shard, p *plan) (first int64, err error) {
+	for topic, counted := range s.topics.due(no) {
+		if err != nil || state.isCalling(topic) || cap(s.kept) > 0 && !s.keep(l) {
+			s.topics.postponed(counted)
+			continue
+		}
+		var rows []row
+		var left bool
+		rows, _, left, err = s.read(l, selection{shard: no, limit: probeRows, only: topic})
+		if err != nil {
+			s.topics.postponed(counted)
+			continue
+		}
+		b := s.pick(rows)
+		p.refused = append(p.refused, b.refused...)
+		if len(rows) > 0 {
+			first = rows[0].id
+		}
+		if len(b.rows) == 0 {
+			s.topics.skipped(topic, counted, len(rows) == 0 && !left)
+			continue
+		}
+		p.probes = append(p.probes, probe{&batch{rows: b.rows[:1], messages: b.messages[:1]}, counted})
+	}
+	return first, err
+}
+
+// limitAfter is how many messages to read next, so that they fit BatchBytes.
+func (r *Relay) limitAfter(limit, read int, full bool) int {
+	switch {
+	case full && read < limit: // BatchBytes has ended it
+		return max(1, read)
+	case full:
+		return min(2*limit, r.cfg.BatchSize)
+	default:
+		return limit
+	}
+}

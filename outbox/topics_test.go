@@ -1,0 +1,371 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// troubled is a publisher of which one topic has trouble while it is asked to.
+type troubled struct {
+	sender
+	trouble func(ctx context.Context, messages []Message) error // of topic "bad"; nil: none
+	bad     atomic.Int64                                        // messages of it that it was given
+}
+
+func (p *troubled) Publish(ctx context.Context, messages []Message) []error {
+	if messages[0].Topic != "bad" {
+		return p.sender.Publish(ctx, messages)
+	}
+	p.bad.Add(int64(len(messages)))
+	if err := p.trouble(ctx, messages); err != nil {
+		return slices.Repeat([]error{err}, len(messages))
+	}
+	return p.sender.Publish(ctx, messages)
+}
+
+// of are n messages of a topic, each of a key of its own.
+func of(topic string, n int) (all []Message) {
+	for i := range n {
+		id := fmt.Sprint(topic, i, "/0")
+		all = append(all, Message{ID: id, Topic: topic, Key: []byte(id)})
+	}
+	return all
+}
+
+// relayOf is runRelay with another publisher.
+func relayOf(t *testing.T, p Publisher, messages []Message, edit func(*RelayConfig, *fake), during func(*Relay, *fake)) []error {
+	t.Helper()
+	return runRelay(t, messages, &sender{}, func(c *RelayConfig, f *fake) {
+		c.Publisher = p
+		if edit != nil {
+			edit(c, f)
+		}
+	}, during)
+}
+
+// ofTopic counts the ids that begin with a name.
+func ofTopic(ids []string, topic string) (n int) {
+	for _, id := range ids {
+		if strings.HasPrefix(id, topic) {
+			n++
+		}
+	}
+	return n
+}
+
+func topicErrors(told []error) (all []*TopicError) {
+	for _, err := range told {
+		var one *TopicError
+		if errors.As(err, &one) {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+func down(context.Context, []Message) error { return errBroken }
+
+func hanging(ctx context.Context, _ []Message) error { <-ctx.Done(); return ctx.Err() }
+
+// A backlog of a topic that fails at once holds up no other, and is probed by one message at a time.
+// When the topic is back all of it comes.
+func TestFailingTopicIsLeftOut(t *testing.T) {
+	var back atomic.Bool
+	p := &troubled{}
+	p.trouble = func(context.Context, []Message) error {
+		if back.Load() {
+			return nil
+		}
+		return errBroken
+	}
+	const backlog = 1000
+	told := relayOf(t, p, append(of("bad", backlog), of("good", 20)...), func(c *RelayConfig, _ *fake) {
+		c.BatchSize = 20
+	}, func(r *Relay, f *fake) {
+		after(time.Second)
+		assert.Equal(t, 20, ofTopic(p.got(), "good"), "those behind the backlog")
+		before := p.bad.Load()
+		assert.LessOrEqual(t, before, int64(DefaultWorkers*20+10), "a batch of each worker, and probes")
+		after(3 * time.Minute)
+		probes := p.bad.Load() - before
+		assert.Greater(t, probes, int64(5))
+		assert.Less(t, probes, int64(200))
+		failing := r.Failing()
+		require.Len(t, failing, 1)
+		assert.Equal(t, "bad", failing[0].Topic)
+		assert.Greater(t, failing[0].Failures, 5)
+		require.ErrorIs(t, failing[0].Err, errBroken)
+		f.add(of("late", 1)[0])
+		after(2 * time.Second)
+		assert.Equal(t, 1, ofTopic(p.got(), "late"), "the shard does not rest for the topic")
+		back.Store(true)
+		after(2 * DefaultRetryMax)
+		after(time.Second)
+		pending, parked := f.left()
+		assert.Empty(t, pending)
+		assert.Empty(t, parked)
+		assert.Empty(t, r.Failing())
+		assert.Len(t, p.got(), backlog+21, "each once")
+	})
+	all := topicErrors(told)
+	require.NotEmpty(t, all)
+	for _, one := range all {
+		assert.Equal(t, "bad", one.Topic)
+		require.ErrorIs(t, one, errBroken)
+		assert.LessOrEqual(t, one.Delay, DefaultRetryMax)
+	}
+}
+
+// A call that takes long holds up nothing but its topic, not even in its shard: what the others have
+// acknowledged is deleted while it goes on, and others behind it are published.
+func TestSlowTopicHoldsUpNoOther(t *testing.T) {
+	var release chan struct{}
+	p := &troubled{trouble: func(context.Context, []Message) error { <-release; return nil }}
+	relayOf(t, p, append(of("bad", 3), of("good", 3)...), func(c *RelayConfig, f *fake) {
+		release = make(chan struct{})
+		c.Workers, c.PublishTimeout = 1, time.Hour
+		for _, r := range f.rows {
+			r.shard = 7
+		}
+	}, func(r *Relay, f *fake) {
+		after(time.Second)
+		pending, _ := f.left()
+		assert.Equal(t, 3, len(pending), "those of the call: %v", pending)
+		assert.Equal(t, 0, ofTopic(pending, "good"))
+		assert.Equal(t, []FailingTopic{{Topic: "bad", Since: r.Failing()[0].Since}}, r.Failing())
+		late := of("good", 4)[3]
+		f.add(late)
+		f.mu.Lock()
+		f.rows[len(f.rows)-1].shard = 7
+		f.mu.Unlock()
+		after(time.Second)
+		assert.Contains(t, p.got(), late.ID, "of the same shard, later")
+		assert.EqualValues(t, 3, p.bad.Load(), "no probe while the call goes on")
+		close(release)
+		after(time.Second)
+		pending, _ = f.left()
+		assert.Empty(t, pending)
+		assert.Len(t, p.got(), 7, "each once")
+		assert.Empty(t, r.Failing())
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		assert.Empty(t, f.locks, "the shard is free again")
+	})
+}
+
+// Two calls of a topic take long, in two shards. When one has ended the topic is back; but what the
+// other has in hand is not published again.
+func TestSlowCallsInTwoShards(t *testing.T) {
+	var release chan struct{}
+	p := &troubled{trouble: func(_ context.Context, messages []Message) error {
+		if messages[0].ID == "bad0/0" {
+			<-release
+		} else {
+			after(time.Second)
+		}
+		return nil
+	}}
+	relayOf(t, p, of("bad", 2), func(c *RelayConfig, f *fake) {
+		release = make(chan struct{})
+		c.PublishTimeout = time.Hour
+		f.rows[0].shard, f.rows[1].shard = 3, 4
+	}, func(r *Relay, f *fake) {
+		after(5 * time.Second)
+		assert.Equal(t, []string{"bad1/0"}, p.got())
+		r.box.Notify()
+		after(5 * time.Second)
+		close(release)
+		after(5 * time.Second)
+		assert.EqualValues(t, 2, p.bad.Load(), "each was given to the publisher once")
+		pending, _ := f.left()
+		assert.Empty(t, pending)
+	})
+}
+
+// While a call goes on no other relay has its shard: it would publish the same messages, and later
+// ones of their keys before them.
+func TestLockOutlastsTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutbox(t, Postgres)
+		_, db := openFake(t, o, of("bad", 1)...)
+		release := make(chan struct{})
+		p := &troubled{trouble: func(context.Context, []Message) error { <-release; return nil }}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		for range 2 {
+			r, err := NewRelay(RelayConfig{Outbox: o, DB: db, Publisher: p, OnPark: func(context.Context, Parked) {}, PublishTimeout: time.Hour})
+			require.NoError(t, err)
+			go func() { ended <- r.Run(ctx) }()
+		}
+		after(time.Minute)
+		assert.EqualValues(t, 1, p.bad.Load(), "calls")
+		close(release)
+		after(time.Second)
+		assert.Len(t, p.got(), 1)
+		cancel()
+		require.NoError(t, <-ended)
+		require.NoError(t, <-ended)
+	})
+}
+
+// With a pool that has no connections to spare a slow call is waited for, and nothing is stuck.
+func TestNoConnectionToSpare(t *testing.T) {
+	p := &troubled{trouble: hanging}
+	relayOf(t, p, append(of("bad", 40), of("good", 40)...), func(c *RelayConfig, _ *fake) {
+		c.DB.SetMaxOpenConns(DefaultWorkers + 1)
+	}, func(_ *Relay, f *fake) {
+		after(5 * time.Minute)
+		pending, _ := f.left()
+		assert.Equal(t, 40, len(pending))
+		assert.Equal(t, 0, ofTopic(pending, "good"))
+	})
+}
+
+// A message that fails whatever becomes of its topic, with an error that says nothing of the message,
+// does not keep the topic from coming back.
+func TestPoisonDoesNotHoldItsTopic(t *testing.T) {
+	p := &troubled{trouble: func(_ context.Context, messages []Message) error {
+		if messages[0].ID == "bad0/0" {
+			return errBroken
+		}
+		return nil
+	}}
+	relayOf(t, p, of("bad", 1), nil, func(r *Relay, f *fake) {
+		after(time.Minute)
+		require.NotEmpty(t, r.Failing())
+		for _, m := range of("bad", 30)[1:] {
+			f.add(m)
+		}
+		after(2 * DefaultRetryMax)
+		pending, _ := f.left()
+		assert.Equal(t, []string{"bad0/0"}, pending)
+	})
+}
+
+// A topic of which no message is left is not left out any longer.
+func TestTopicWithoutMessages(t *testing.T) {
+	p := &troubled{trouble: down}
+	relayOf(t, p, of("bad", 1), nil, func(r *Relay, f *fake) {
+		after(time.Second)
+		require.NotEmpty(t, r.Failing())
+		f.mu.Lock()
+		f.rows = nil // somebody has deleted it
+		f.mu.Unlock()
+		after(2 * DefaultRetryMax)
+		assert.Empty(t, r.Failing())
+	})
+}
+
+// The relay skips the part of a shard in which there is nothing but messages that are left out. A
+// message in it that is committed later is found, and before a later one of its key.
+func TestCommittedBeforeTheBound(t *testing.T) {
+	for _, key := range []string{"same", ""} {
+		t.Run("key "+key, func(t *testing.T) {
+			p := &troubled{trouble: down}
+			relayOf(t, p, of("bad", 5), func(_ *RelayConfig, f *fake) {
+				for i, r := range f.rows {
+					r.id, r.shard = int64(100*(i+1)), 7
+				}
+			}, func(_ *Relay, f *fake) {
+				after(time.Minute)
+				asked := f.ran("read")
+				after(time.Minute)
+				assert.Less(t, f.ran("read")-asked, 1000, "the shard is skipped, but for probes")
+				f.mu.Lock()
+				for id, name := range map[int64]string{150: "good/0", 600: "good/1"} {
+					m := Message{ID: name, Topic: "good", Key: []byte(key)}
+					f.rows = append(f.rows, &fakeRow{Message: m, id: id, shard: 7})
+				}
+				if key == "" {
+					f.rows = f.rows[:len(f.rows)-1]
+				}
+				slices.SortFunc(f.rows, func(a, b *fakeRow) int { return int(a.id - b.id) })
+				f.mu.Unlock()
+				after(2 * wholeLook)
+				if key != "" {
+					assert.Equal(t, []string{"good/0", "good/1"}, p.got())
+				} else {
+					assert.Len(t, p.got(), 1)
+				}
+			})
+		})
+	}
+}
+
+// A call that never returns is left behind, and its topic with it: there are not ever more of them.
+func TestCallsThatNeverReturn(t *testing.T) {
+	var release chan struct{}
+	p := &troubled{trouble: func(context.Context, []Message) error { <-release; return nil }}
+	relayOf(t, p, of("bad", 1), func(*RelayConfig, *fake) { release = make(chan struct{}) }, func(r *Relay, f *fake) {
+		after(time.Hour)
+		assert.EqualValues(t, 1, p.bad.Load())
+		f.add(of("good", 1)[0])
+		after(time.Second)
+		assert.Equal(t, 1, ofTopic(p.got(), "good"))
+		f.mu.Lock()
+		assert.Empty(t, f.locks, "others may have the shard")
+		f.mu.Unlock()
+		close(release)
+		after(2 * DefaultRetryMax)
+		pending, _ := f.left()
+		assert.Empty(t, pending)
+		assert.Empty(t, r.Failing())
+	})
+}
+
+// Run ends soon, however long a topic may keep its calls waiting.
+func TestRunStopsSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutbox(t, Postgres)
+		f, db := openFake(t, o, append(of("bad", 50), of("good", 50)...)...)
+		r, err := NewRelay(RelayConfig{
+			Outbox: o, DB: db, Publisher: &troubled{trouble: hanging}, OnPark: func(context.Context, Parked) {}, PublishTimeout: time.Hour, StopTimeout: time.Hour,
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		after(time.Minute)
+		cancel()
+		began := time.Now()
+		require.NoError(t, <-ended)
+		assert.LessOrEqual(t, time.Since(began), 2*linger)
+		pending, _ := f.left()
+		assert.Equal(t, 50, len(pending))
+		assert.Empty(t, f.locks)
+	})
+}
+
+// More topics fail than are left out by themselves: it is the broker, and nothing is lost.
+func TestManyTopicsFail(t *testing.T) {
+	var back atomic.Bool
+	s := &sender{publish: func(_ context.Context, _ int, messages []Message) []error {
+		if back.Load() {
+			return nil
+		}
+		return slices.Repeat([]error{errBroken}, len(messages))
+	}}
+	var messages []Message
+	for i := range maxFailing + 20 {
+		messages = append(messages, of(fmt.Sprint("t", i, "x"), 1)...)
+	}
+	runRelay(t, messages, s, func(c *RelayConfig, _ *fake) { c.RetryMax = time.Second }, func(r *Relay, f *fake) {
+		after(3 * time.Second)
+		assert.Len(t, r.Failing(), maxFailing)
+		back.Store(true)
+		after(5 * time.Second)
+		pending, _ := f.left()
+		assert.Empty(t, pending)
+		assert.Empty(t, r.Failing())
+	})
+}
