@@ -145,6 +145,13 @@ type Config struct {
 	// a message again. Default nil: the consumer stops with an *UnprocessableError.
 	Park func(ctx context.Context, m *Message, reason error) error
 
+	// AllowNoID lets messages without an id go to Park although no message of their partition
+	// has had one so far. Without it the first messages of a partition stop the consumer when
+	// all of them, three at least, lack an id: then Config.ID looks in the wrong place, and the
+	// whole topic would be put aside. Fewer than three wait for another message. One without
+	// an id among others is put aside in any case. Default false.
+	AllowNoID bool
+
 	// MaxAttempts is how often a message is tried before it goes to Park, or stops the
 	// consumer, with an error that wraps ErrAttempts. The store counts attempts when they
 	// are claimed, so one that killed its process has counted; it remembers the count for
@@ -254,7 +261,8 @@ type Config struct {
 	// Observer is told what happens. Default: nobody.
 	Observer Observer
 
-	// Logger gets warnings. Default: discarded.
+	// Logger gets warnings: what was put aside, outages, a message without an id. Default:
+	// slog.Default().
 	Logger *slog.Logger
 }
 
@@ -263,7 +271,7 @@ func (c Config) complete() (Config, error) {
 		c.ID = DefaultID()
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	if c.BatchWait == 0 {
 		c.BatchWait = 2 * time.Millisecond

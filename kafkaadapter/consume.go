@@ -21,7 +21,7 @@ func partitionConfig(c Config, retry backoff.Policy) *partition.Config {
 		Deduper: c.Deduper, Fingerprint: c.Fingerprint,
 		Workers: c.Workers, Order: laneOrder(c.Order), BatchMax: c.BatchMax, ClaimAhead: c.ClaimAhead,
 		HighWater: c.HighWater, LowWater: c.LowWater, Drain: c.Drain, Timeout: c.Timeout, Retry: retry, Logger: c.Logger,
-		MaxAttempts: c.MaxAttempts, BusyTimeout: c.BusyTimeout, TakeOver: c.TakeOverOlderGeneration,
+		AllowNoID: c.AllowNoID, MaxAttempts: c.MaxAttempts, BusyTimeout: c.BusyTimeout, TakeOver: c.TakeOverOlderGeneration,
 		Handle: func(ctx context.Context, m *partition.Message) error { return c.Handler(ctx, native(m)) },
 		Unprocessable: func(topic string, number int32, m *partition.Message, reason error) error {
 			return &UnprocessableError{Topic: topic, Partition: number, Offset: m.Offset, Err: reason}

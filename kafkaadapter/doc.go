@@ -51,7 +51,8 @@
 // # Ids
 //
 // The id comes from Config.ID. What has none of its own is told apart by its position with
-// Config.Positions, or cannot be processed. The key of a message is not an id ([KafkaKey]
+// Config.Positions, or cannot be processed; a partition whose first messages all lack an id stops
+// the consumer, unless Config.AllowNoID is set. The key of a message is not an id ([KafkaKey]
 // says when it is), and what is no key of a Deduper, [Hashed] makes one of.
 //
 // A key is scoped by the consumer group and the message's first topic, see [ScopeOf]: two topics

@@ -41,6 +41,7 @@ func TestOwnTellsWhatIsMisplaced(t *testing.T) {
 				o.isForeign(row.foreign...)
 				o.r.group.finished = nil
 				c.Park = func(context.Context, *Message, error) error { return nil }
+				c.AllowNoID = true
 			}, func(r *rig, o *fakeOwner) {
 				r.group.add(row.messages...)
 				r.after(time.Second)

@@ -2,6 +2,7 @@ package kafkaadapter
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -50,7 +51,7 @@ func newRig(t *testing.T, partitions int32, handler Handler, change func(*rig, *
 	r.memory, r.store = memory, deduptest.NewFaulty(memory, nil)
 	r.dedup = r.otherProcess()
 	r.group.finished = recorded(t, memory)
-	cfg := Config{Deduper: r.dedup, Group: groupName, RetryBase: 100 * time.Millisecond, RetryMax: 2 * time.Second}
+	cfg := Config{Deduper: r.dedup, Group: groupName, Logger: slog.New(slog.DiscardHandler), RetryBase: 100 * time.Millisecond, RetryMax: 2 * time.Second}
 	cfg.Handler = func(ctx context.Context, m *Message) error {
 		r.ran(m)
 		if handler == nil {

@@ -43,6 +43,11 @@ type ShareConfig struct {
 	// *UnprocessableError and is released. What that costs is said of Deliveries.
 	Park func(ctx context.Context, m *Message, reason error) error
 
+	// AllowNoID lets messages without an id go to Park although no message of their partition
+	// has had one so far. Without it such a message stops Run with an *UnprocessableError and is
+	// released, while it has a delivery to spare; then it goes to Park. Default false.
+	AllowNoID bool
+
 	// Deliveries is how often the broker delivers a message before it archives it without a
 	// word: the group's delivery count limit (group.share.delivery.count.limit). The broker
 	// does not tell it, so it must be set where the group has another one; at least 2. Every
@@ -94,7 +99,7 @@ type ShareConfig struct {
 	// and Paused do not. Default: nobody.
 	Observer Observer
 
-	// Logger gets warnings. Default: discarded.
+	// Logger gets warnings. Default: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -118,6 +123,7 @@ type Share struct {
 	ids     Config // its ID and Observer
 	retry   backoff.Policy
 	others  partition.Others
+	withID  partition.Identified
 	running atomic.Bool
 	series  partition.Series // of the group's errors
 }
@@ -140,7 +146,7 @@ func (c *ShareConfig) setDefaults() {
 		c.ID = DefaultID()
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	orElse(&c.Deliveries, 5)
 	orElse(&c.Workers, 32)

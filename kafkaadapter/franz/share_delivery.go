@@ -51,6 +51,9 @@ func (s *shareSession) deliver(r *kgo.Record) *delivery {
 	d := &delivery{s: s, rec: r, answer: make(chan answer, 1), began: now, lock: r.AcquisitionDeadline().Sub(now)}
 	found := s.ids.message(&d.msg, &seen, [16]byte{}, s.scope(r.Topic)) // no Positions: kgo does not tell the topic's UUID here
 	d.bad, d.elsewhere = found.Bad, found.Elsewhere
+	if found.ID != "" {
+		s.withID.Add(r.Topic, r.Partition)
+	}
 	return d
 }
 

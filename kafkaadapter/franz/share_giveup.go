@@ -100,7 +100,11 @@ func (d *delivery) release() {
 // park puts a message aside for good, or stops Run: never a silent skip. The claim, if it
 // has one, is given back in the second case, so that the next delivery tries again.
 func (d *delivery) park(c *dedup.Claim, reason error) error {
-	if d.s.cfg.Park == nil {
+	first := errors.Is(reason, ErrNoID) && !d.s.cfg.AllowNoID && d.spare() && !d.s.withID.Has(d.msg.Topic, d.msg.Partition)
+	if first {
+		reason = partition.ErrFirstNoIDs
+	}
+	if d.s.cfg.Park == nil || first {
 		if c != nil {
 			d.end(dedup.Completion{Claim: c, Err: errCancelled}) //nolint:errcheck // what fails lapses
 		}
@@ -138,6 +142,7 @@ func (d *delivery) park(c *dedup.Claim, reason error) error {
 
 // parked accepts a message that has been put aside.
 func (d *delivery) parked(reason error) {
+	d.warn("message was given to Config.Park", reason)
 	if hook := d.s.cfg.Observer.Parked; hook != nil {
 		hook(&d.msg, reason)
 	}

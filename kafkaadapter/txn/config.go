@@ -91,7 +91,7 @@ type Config struct {
 	// Observer is told what happens. Default: nobody.
 	Observer Observer
 
-	// Logger gets warnings. Default: discarded.
+	// Logger gets warnings. Default: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -142,7 +142,7 @@ func (c *Config) setDefaults() {
 		c.IDPrefix = "onceward"
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	if c.InstanceID == "" && c.Client != nil {
 		c.InstanceID = c.Client.Consumer.Group.InstanceId

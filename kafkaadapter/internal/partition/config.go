@@ -67,6 +67,8 @@ type Config struct {
 	HandleBatch func(context.Context, []*Message) []error
 	// Park puts a message aside for good. Nil: Unprocessable stops the consumer.
 	Park func(ctx context.Context, m *Message, reason error) error
+	// AllowNoID lets messages without an id go to Park although none with one has come.
+	AllowNoID bool
 	// Own acquires a partition before its first message is claimed, and again when it was lost.
 	// Nil: partitions are not owned.
 	Own func(context.Context, Assigned) (Ownership, error)
@@ -80,6 +82,9 @@ type Config struct {
 	abandoned abandoned
 	suspects  suspects
 	others    Others
+
+	identified Identified
+	parkedLog  parkedLog
 }
 
 // unclaimed: the handler records the message itself.

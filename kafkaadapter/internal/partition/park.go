@@ -29,6 +29,9 @@ func (p *Partition) park(ctx context.Context, t task, reason error) {
 		t.Settle(flow.Stop(p.cfg.Unprocessable(p.at.Topic, p.at.Partition, &it.msg, reason)))
 		return
 	}
+	if p.unidentified(t, reason) {
+		return
+	}
 	if err := p.callPark(ctx, it, reason); err != nil {
 		p.warn("message could not be parked", it, err)
 		it.msg.Bad = reason // do not run it again before it is parked
@@ -40,6 +43,7 @@ func (p *Partition) park(ctx context.Context, t task, reason error) {
 		t.Settle(p.retry(it))
 		return
 	}
+	p.logParked(it, reason)
 	if hook := p.cfg.Hooks.Parked; hook != nil {
 		hook(&it.msg, reason)
 	}

@@ -41,6 +41,9 @@ type Partition struct {
 	doubts  atomic.Int64 // effects that are not on record although that was tried
 	owner   owner
 
+	identified, noIDWarned atomic.Bool // a message with an id has come; it was said that none has
+	noIDs                  atomic.Int64
+
 	// base carries the assignment's values and outlives it: a handler that cannot be
 	// stopped still has to be able to renew and record.
 	base context.Context
@@ -99,6 +102,7 @@ func New(cfg *Config, at Assignment) (*Partition, error) {
 	p.lanes, err = flow.NewBatchLanes(p.base, lanes, p.process, alone)
 	p.asks = flow.NewGather(cfg.BatchMax, endSenders, p.askBatch)
 	p.ends = flow.NewGather(cfg.BatchMax, endSenders, p.endBatch)
+	p.identified.Store(cfg.identified.Has(at.Topic, at.Partition))
 	p.source = at.Topic
 	if at.Group != "" {
 		p.source = at.Group + "/" + at.Topic // neither may contain a slash
@@ -154,6 +158,7 @@ func (p *Partition) fail(err error) {
 // store and for handlers no longer than breath, and only at the high mark. The error of an offset that is not above the one before ends
 // the partition: what it knows no longer describes what is being delivered.
 func (p *Partition) Take(messages []Message) error {
+	p.note(messages)
 	items := make([]item, len(messages))
 	taken := make([]*item, len(messages))
 	for i, m := range messages {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -98,6 +99,7 @@ func (w *worker) obey(lines *bufio.Reader, cancel context.CancelFunc) {
 func (w *worker) adapterConfig(h kafkaadapter.Handler) kafkaadapter.Config {
 	return kafkaadapter.Config{
 		Handler: h,
+		Logger:  slog.New(slog.DiscardHandler), // it reports by its events
 		Group:   w.cfg.Group,
 		Workers: 4,
 		// What is taken in is claimed, and renewed three times per lease: with the demo's
