@@ -25,6 +25,18 @@ func DefaultHeaders() []string {
 	}
 }
 
+// GRPCWebHeaders returns the names of the response headers that a gRPC-Web client needs beside
+// [DefaultHeaders], for Config.Headers in front of a server such as connect-go's: without them
+// each replay is a protocol error for it. connect-go's own protocol needs none of them, and gRPC
+// itself has trailers, which are not kept.
+//
+// gRPC-Web answers a failure with status 200: Config.Keep, Forgo and the undoing of failed
+// effects see a success, and a failure is final. Let clients that use keys speak the Connect
+// protocol where that is not what you want.
+func GRPCWebHeaders() []string {
+	return []string{"Grpc-Encoding", "Grpc-Status", "Grpc-Message", "Grpc-Status-Details-Bin"}
+}
+
 // denied are never stored and never replayed: they speak of one client, one connection or
 // one moment.
 var denied = nameSet(

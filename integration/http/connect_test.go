@@ -1,0 +1,91 @@
+package http_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/onceward/onceward/httpadapter"
+)
+
+type word = wrapperspb.StringValue
+
+// TestConnect: calls of connect-go's clients, in each protocol that needs no trailers, get the answer
+// of the first with their key, a failure that is kept included. Without GRPCWebHeaders each
+// replay is a protocol error for gRPC-Web.
+func TestConnect(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		options  []connect.ClientOption
+		headers  []string
+		readable bool
+	}{
+		{"Connect, protobuf", nil, nil, true},
+		{"Connect, JSON", []connect.ClientOption{connect.WithProtoJSON()}, nil, true},
+		{"gRPC-Web", []connect.ClientOption{connect.WithGRPCWeb()}, httpadapter.GRPCWebHeaders(), true},
+		{"gRPC-Web, compressed", []connect.ClientOption{connect.WithGRPCWeb(), connect.WithSendGzip()}, httpadapter.GRPCWebHeaders(), true},
+		{"gRPC-Web, without its headers", []connect.ClientOption{connect.WithGRPCWeb()}, nil, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var runs atomic.Int64
+			s := serving(t, nil, connected(t, row.headers, &runs))
+			client := connect.NewClient[word, word](s.server.Client(), s.server.URL+"/shop.Shop/Pay", row.options...)
+			pay := func(key, amount string) (string, string, error) {
+				r := connect.NewRequest(wrapperspb.String(amount))
+				r.Header().Set("Idempotency-Key", key)
+				r.Header().Set("X-Account", "acme")
+				a, err := client.CallUnary(context.Background(), r)
+				if err != nil {
+					var failure *connect.Error
+					require.ErrorAs(t, err, &failure)
+					return "", failure.Meta().Get("Idempotent-Replayed"), err
+				}
+				return a.Msg.GetValue(), a.Header().Get("Idempotent-Replayed"), nil
+			}
+			text, replayed, err := pay("k", "10 EUR")
+			require.NoError(t, err)
+			assert.Equal(t, "paid 10 EUR", text)
+			assert.Empty(t, replayed)
+
+			text, replayed, err = pay("k", "10 EUR")
+			assert.EqualValues(t, 1, runs.Load())
+			if !row.readable {
+				require.Error(t, err)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, "paid 10 EUR", text)
+			assert.Equal(t, "true", replayed)
+
+			for _, replayed := range []string{"", "true"} {
+				_, got, err := pay("f", "too much")
+				assert.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err))
+				assert.ErrorContains(t, err, "too much: not today")
+				assert.Equal(t, replayed, got)
+			}
+			assert.EqualValues(t, 2, runs.Load())
+		})
+	}
+}
+
+// connected is a procedure of connect-go behind the middleware.
+func connected(t *testing.T, headers []string, runs *atomic.Int64) http.Handler {
+	p := memory.open(t, day, lease)
+	m, err := httpadapter.New(p.run, account, httpadapter.Config{Headers: headers})
+	require.NoError(t, err)
+	pay := func(_ context.Context, r *connect.Request[word]) (*connect.Response[word], error) {
+		runs.Add(1)
+		if r.Msg.GetValue() == "too much" {
+			return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("too much: not today"))
+		}
+		return connect.NewResponse(wrapperspb.String("paid " + r.Msg.GetValue())), nil
+	}
+	return m.Handler(connect.NewUnaryHandler("/shop.Shop/Pay", pay))
+}
