@@ -46,7 +46,10 @@ func startFlaky(ctx context.Context) (*flaky, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: f.losing(once.Handler(http.HandlerFunc(f.pay))), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{
+		Handler: f.losing(once.Handler(http.HandlerFunc(f.pay))), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 90 * time.Second, IdleTimeout: 2 * time.Minute, // WriteTimeout: above how long a handler may take
+	}
 	go func() { _ = server.Serve(l) }()
 	f.url = "http://" + l.Addr().String()
 	f.close = func() { _ = server.Close(); _ = d.Close(context.WithoutCancel(ctx)) }

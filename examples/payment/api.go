@@ -49,8 +49,9 @@ func newAPI(ctx context.Context, db *sql.DB, dialect sqladapter.Dialect, seal []
 		return nil, err
 	}
 	once, err := httpadapter.New(runner, customer, httpadapter.Config{
-		Seal:   [][]byte{seal},
-		Logger: slog.Default(),
+		MaxInFlight: 16, // of one customer
+		Seal:        [][]byte{seal},
+		Logger:      slog.Default(),
 	})
 	if err != nil {
 		return nil, err

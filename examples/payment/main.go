@@ -57,7 +57,10 @@ func run(listen, dsn, sealKey string) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Addr: listen, Handler: api, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{
+		Addr: listen, Handler: api, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 90 * time.Second, IdleTimeout: 2 * time.Minute, // WriteTimeout: above how long a handler may take
+	}
 	stopped := make(chan error, 1)
 	go func() {
 		<-ctx.Done()

@@ -78,7 +78,10 @@ func run(listen, address string, try bool) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second}
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 90 * time.Second, IdleTimeout: 2 * time.Minute, // WriteTimeout: above how long a handler may take
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	log.Printf("listening on http://%s/hooks/billing and /hooks/github", l.Addr())
