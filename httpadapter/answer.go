@@ -156,6 +156,8 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) {
 	case c.last != nil && errors.Is(err, dedup.ErrLeaseLost), c.landed && unrecorded(err):
 		c.m.cfg.Logger.Warn("httpadapter: effect without a record of ours", "error", err)
 		c.later(outcomeUnknown)
+	case errors.Is(err, errSilent):
+		c.answerSilence()
 	case errors.Is(err, errNotKept):
 		c.answerUnkept()
 	case errors.Is(err, errNotSupported):

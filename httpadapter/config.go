@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -96,6 +97,15 @@ type Config struct {
 	// answer that is not kept is sent, and its key is free for the next attempt. It must
 	// keep 2xx. Default [KeepIETF].
 	Keep func(status int) bool
+	// EmptyAnswer reports that for this request a handler which returns without WriteHeader,
+	// Write or Flush has answered, with the 200 that net/http makes of it. The request is as the
+	// handler has left it: a [http.ServeMux] around or inside of the middleware has set its
+	// Pattern. Otherwise silence is no success, because it is also what a failed handler looks
+	// like behind an adapter that answers for it too late: the request is answered with 500, its
+	// effect is undone where the Runner is Atomic, and its key is uncertain where it is not. The
+	// first silence of a route is logged as an error. A handler whose context has ended is not
+	// silent but cancelled. It must be safe for concurrent use. Default nil: nobody.
+	EmptyAnswer func(*http.Request) bool
 	// BeforeReplay asks once more whether the client may see the answer: its error is
 	// answered with 403, or where errors.Is finds [dedup.ErrUnknown] in it, because that
 	// cannot be found out now, with 503. Default: the Scope was enough.
@@ -134,8 +144,10 @@ type Middleware struct {
 	digester           *sealed.Digester
 	box                *sealed.Box
 	quota              *quota.Quota
-	atomic             bool   // what is released in run is undone
-	window             string // in seconds; "" for ever, or for less than one
+	silences           silences
+	refused            sync.Map // of *wrongMount: those that were logged
+	atomic             bool     // what is released in run is undone
+	window             string   // in seconds; "" for ever, or for less than one
 }
 
 // New returns a Middleware that runs its handlers by run. A request that comes again with

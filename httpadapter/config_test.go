@@ -79,6 +79,7 @@ func TestWhatRemainsIsTold(t *testing.T) {
 				w.WriteHeader(http.StatusCreated)
 				panic("boom")
 			}
+			w.WriteHeader(http.StatusOK)
 		})
 		left := map[string]string{"Idempotency-Window": "82799"}
 		s.post("k", "{}")

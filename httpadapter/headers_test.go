@@ -122,6 +122,7 @@ func TestHeadersOfOuterMiddlewareAreNotStored(t *testing.T) {
 		w.Header().Set("X-Cost", "7")
 		w.Header().Add("Vary", "Accept")
 		w.Header().Del("Cache-Control")
+		w.WriteHeader(http.StatusOK)
 	})
 	inner := s.h
 	s.h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

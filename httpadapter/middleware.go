@@ -24,7 +24,14 @@ import (
 // A panic of the handler goes on, and frees the key, unless the handler had begun an answer
 // below 400 that is kept: then the effect counts as done, and its retries get 410. A Runner
 // that is Atomic takes the effect back instead, and frees the key.
+//
+// What echo.WrapMiddleware and fiber's adaptor.HTTPMiddleware hand over is refused: every
+// request is answered with 500, and says what to write instead. The page
+// docs/guides/frameworks.md has the line for each framework.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
+	if wrong := mountOf(next); wrong != nil {
+		return m.refusal(wrong)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 }
 
@@ -74,6 +81,7 @@ type call struct {
 	landed  bool // last ended with a result
 	tooMuch bool // and that is a tombstone
 	short   bool // likewise
+	undone  bool // last was silent, and nothing of it remains
 
 	panicked any // by last, whose effect had happened
 	stack    []byte
@@ -176,16 +184,21 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	defer c.last.close() // also when the handler panics
 
 	run := &handlerRun{}
-	ctx, cancel := detached.Bound(context.WithValue(ctx, runKey{}, run), c.r.Context(), c.m.cfg.Timeout, c.m.cfg.CancelWithClient)
+	handling, cancel := detached.Bound(context.WithValue(ctx, runKey{}, run), c.r.Context(), c.m.cfg.Timeout, c.m.cfg.CancelWithClient)
 	defer cancel()
-	c.handle(withBody(ctx, c.r, c.body), run)
+	r := withBody(handling, c.r, c.body)
+	c.handle(r, run)
 	if c.panicked != nil {
 		c.landed = true
 		return c.tombstone(), false, nil
 	}
 
-	if err := c.verdict(ctx.Err() != nil, run.forgo.Load()); err != nil {
-		if errors.Is(err, errCancelled) && detached.TimedOut(ctx) {
+	ended, forgo := handling.Err() != nil, run.forgo.Load()
+	if !ended && c.silent(r) {
+		return nil, false, c.keepSilence(ctx, r, forgo)
+	}
+	if err := c.verdict(ended, forgo); err != nil {
+		if errors.Is(err, errCancelled) && detached.TimedOut(handling) {
 			c.m.cfg.Logger.Warn("httpadapter: a handler has answered nothing within Timeout, and its key is free", "timeout", c.m.cfg.Timeout)
 		}
 		return nil, false, err

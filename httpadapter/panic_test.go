@@ -70,6 +70,7 @@ func TestPanicAfterAnAnswerHasBegun(t *testing.T) {
 					row.begin(w, r)
 					panic(http.ErrAbortHandler)
 				}
+				w.WriteHeader(http.StatusOK)
 			})
 			if got := panics(t, s.h, post("k", "")); got != any(http.ErrAbortHandler) {
 				t.Errorf("recovered %v", got)

@@ -119,6 +119,7 @@ func TestFormParsedOutside(t *testing.T) {
 		if r.FormValue("a") != "1" || r.PostFormValue("b") != "2" {
 			t.Errorf("form %v, %v", r.Form, r.PostForm)
 		}
+		w.WriteHeader(http.StatusOK)
 	})
 	form := header("Content-Type", "application/x-www-form-urlencoded")
 	wantAnswer(t, s.post("k", "a=1&b=2", form, func(r *http.Request) {
@@ -274,8 +275,9 @@ func TestLog(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			var log bytes.Buffer
 			row.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-			h := newMiddleware(t, row.run, row.scope, row.cfg).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			h := newMiddleware(t, row.run, row.scope, row.cfg).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				httpadapter.Forgo(r.Context())
+				w.WriteHeader(http.StatusOK)
 			}))
 			send(h, post("secret-key", "secret-body"))
 			if got := log.String(); !strings.Contains(got, row.want) || strings.Contains(got, "secret") || strings.Contains(got, "acme") {

@@ -31,6 +31,14 @@ var packages = func() map[string]string {
 		"message": "github.com/ThreeDotsLabs/watermill/message",
 		"sql":     "database/sql", "http": "net/http", "slog": "log/slog", "rand": "math/rand/v2", "hmac": "crypto/hmac", "json": "encoding/json",
 	}
+	for name, path := range map[string]string{ // of the page on frameworks
+		"chi": "github.com/go-chi/chi/v5", "middleware": "github.com/go-chi/chi/v5/middleware", "cors": "github.com/go-chi/cors",
+		"gin": "github.com/gin-gonic/gin", "echo": "github.com/labstack/echo/v4",
+		"fiber": "github.com/gofiber/fiber/v3", "adaptor": "github.com/gofiber/fiber/v3/middleware/adaptor",
+		"gzhttp": "github.com/klauspost/compress/gzhttp", "otelhttp": "go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp",
+	} {
+		all[name] = path
+	}
 	for _, name := range []string{
 		"dedup", "dedup/deduptest", "redisadapter", "sqladapter", "sqladapter/pgxv5", "outbox", "outbox/saramapub", "outbox/franzpub", "outbox/pgxlisten",
 		"kafkaadapter", "kafkaadapter/txn", "kafkaadapter/franz", "httpadapter", "httpadapter/webhook", "grpcadapter", "lease", "bloom", "owned", "retry", "telemetry", "watermilladapter", "console",

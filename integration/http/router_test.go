@@ -10,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/go-chi/chi/v5"
 	"github.com/labstack/echo/v4"
+	echo5 "github.com/labstack/echo/v5"
 
 	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/sqladapter"
@@ -96,6 +97,21 @@ func aroundEcho(m *httpadapter.Middleware, p *place) http.Handler {
 	return m.Handler(e)
 }
 
+func aroundEcho5(m *httpadapter.Middleware, p *place) http.Handler {
+	e := echo5.New()
+	e.POST("/shops/:shop/orders", func(c *echo5.Context) error {
+		text, err := book(c.Request(), p, c.Param("shop"), c.QueryParam("status"))
+		switch {
+		case err != nil:
+			return err
+		case c.QueryParam("status") == "422":
+			return echo5.NewHTTPError(http.StatusUnprocessableEntity, text)
+		}
+		return c.String(http.StatusCreated, text)
+	})
+	return m.Handler(e)
+}
+
 // TestRouters: the middleware with routers in use: two shops with one key are two requests, each is
 // answered from its record, errors that the router makes answers of included; in a transaction these
 // take their writes back.
@@ -110,6 +126,9 @@ func TestRouters(t *testing.T) {
 		{"chi, around", claimed, aroundChi}, {"chi, around, in a transaction", backend{at: inTransaction(sqlite)}, aroundChi},
 		{"gin", claimed, aroundGin}, {"gin, in a transaction", backend{at: inTransaction(sqlite)}, aroundGin},
 		{"echo", claimed, aroundEcho}, {"echo, in a transaction", backend{at: inTransaction(sqlite)}, aroundEcho},
+		{"echo 5", claimed, aroundEcho5}, {"echo 5, in a transaction", backend{at: inTransaction(sqlite)}, aroundEcho5},
+		{"echo, its method", claimed, aroundEchoMethod},
+		{"fiber 2", claimed, aroundFiber2}, {"fiber 3", claimed, aroundFiber3},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p := row.over.open(t, day, lease)

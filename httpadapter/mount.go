@@ -1,0 +1,77 @@
+package httpadapter
+
+import (
+	"net/http"
+	"path"
+	"reflect"
+	"regexp"
+	"runtime"
+	"strings"
+
+	"github.com/onceward/onceward/httpadapter/internal/problem"
+)
+
+var mountedWrong = problem.Problem{Name: "mounted-wrong", Status: 500, Title: "The service has mounted this middleware in a way that does not work.", Final: true}
+
+// wrongMount is an adapter of a framework that hands over a handler whose answer is not the
+// answer of the request.
+type wrongMount struct {
+	call  string         // as users write it
+	file  *regexp.Regexp // the source file of the handler that it hands over
+	inner string         // part of that function's name, which other handlers of the file do not have
+	why   string
+	right string // the line to write instead
+}
+
+// wrongMounts are those of echo and fiber. fiber's runs the route after the middleware has
+// returned; echo's makes an answer of the route's error after that. Modules may be of any
+// version, in the cache, vendored, or built with -trimpath, which all keep the end of the path.
+var wrongMounts = []*wrongMount{
+	{
+		call:  "echo.WrapMiddleware(m.Handler)",
+		file:  regexp.MustCompile(`(^|/)github\.com/labstack/echo(/v\d+)?(@[^/]+)?/echo\.go$`),
+		inner: "WrapMiddleware.",
+		why:   "echo answers for a handler's error after the middleware has recorded an answer",
+		right: "server.Handler = m.Handler(e), with e the *echo.Echo",
+	},
+	{
+		call:  "adaptor.HTTPMiddleware(m.Handler)",
+		file:  regexp.MustCompile(`(^|/)github\.com/gofiber/(fiber(/v\d+)?(@[^/]+)?/middleware/)?adaptor(/v\d+)?(@[^/]+)?/adaptor\.go$`),
+		inner: "HTTPMiddleware.",
+		why:   "fiber runs the route after the middleware has recorded an answer",
+		right: "server.Handler = m.Handler(adaptor.FiberApp(app)), with app the *fiber.App",
+	},
+}
+
+// mountOf finds the wrong mount that has handed next over, by the source file of its function:
+// that is where it was written, also when it was compiled into its caller. nil means none.
+func mountOf(next http.Handler) *wrongMount {
+	v := reflect.ValueOf(next)
+	if v.Kind() != reflect.Func || v.IsNil() {
+		return nil
+	}
+	f := runtime.FuncForPC(v.Pointer())
+	if f == nil {
+		return nil
+	}
+	file, _ := f.FileLine(f.Entry())
+	file = path.Clean(strings.ReplaceAll(file, `\`, "/"))
+	for _, wrong := range wrongMounts {
+		if wrong.file.MatchString(file) && strings.Contains(f.Name(), wrong.inner) {
+			return wrong
+		}
+	}
+	return nil
+}
+
+// refusal answers every request of a wrong mount, with a key or without one, so that the
+// first request shows it and not the first failure.
+func (m *Middleware) refusal(wrong *wrongMount) http.Handler {
+	detail := wrong.call + " does not work: " + wrong.why + ". Write " + wrong.right + ". See docs/guides/frameworks.md."
+	if _, logged := m.refused.LoadOrStore(wrong, true); !logged { // such adapters call Handler for each request
+		m.cfg.Logger.Error("httpadapter: every request is refused: " + detail)
+	}
+	p := mountedWrong
+	p.Detail = detail
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { p.Write(w) })
+}

@@ -1,0 +1,107 @@
+package httpadapter
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter/internal/problem"
+)
+
+var noAnswer = problem.Problem{Name: "no-answer", Status: 500, Title: "The request's handler answered nothing."}
+
+// errSilent is the end of a handler that has returned and written nothing.
+var errSilent = errors.New("httpadapter: the handler wrote nothing; its effect may have happened")
+
+// silencePause is between two tries to put on record that it is not known what a silent
+// handler has done. Danger itself has tried several times by then.
+const silencePause = 100 * time.Millisecond
+
+// silentRoutes bounds how many routes are remembered as logged.
+const silentRoutes = 1000
+
+// silent reports whether the handler has returned without an answer, although it was not
+// told to stop, and is not one whose silence is an answer. r is the request as the handler
+// has left it, which a router inside may have given its pattern. net/http makes a 200 of silence.
+// But adapters of frameworks run the route after the middleware has returned, or write its
+// error outside of the middleware: there, that 200 would be the record of a failure.
+func (c *call) silent(r *http.Request) bool {
+	return !c.last.wrote() && (c.m.cfg.EmptyAnswer == nil || !c.m.cfg.EmptyAnswer(r))
+}
+
+// keepSilence makes sure that the key of a silent handler is not run again: an Atomic Runner
+// undoes what the handler has done, any other one must keep the key as uncertain.
+func (c *call) keepSilence(ctx context.Context, r *http.Request, forgo bool) error {
+	c.last.close()
+	c.m.silences.log(c.m.cfg.Logger.Error, r)
+	c.undone = c.m.atomic || forgo
+	switch {
+	case forgo: // nothing has begun, says the handler
+		return dedup.NotBegun(errSilent)
+	case c.m.atomic:
+		return errSilent
+	}
+	return errors.Join(errSilent, declareDoubt(ctx))
+}
+
+// declareDoubt puts on record that the attempt under ctx may have had its effect, so that its
+// end without a result leaves the key uncertain. A release that came through after a Danger
+// that did not would free the key, and the request would run a second time. So it tries for as
+// long as the claim is ours; when that is lost there is nothing to release.
+func declareDoubt(ctx context.Context) error {
+	for {
+		err := dedup.Danger(ctx)
+		var input *dedup.InputError
+		if err == nil || errors.Is(err, dedup.ErrLeaseLost) || errors.As(err, &input) {
+			return err
+		}
+		pause := time.NewTimer(silencePause)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return err
+		case <-pause.C:
+		}
+	}
+}
+
+// answerSilence answers the request of a silent handler. The client must keep its key: a new
+// one would have the effect a second time if it has happened.
+func (c *call) answerSilence() {
+	p := noAnswer
+	p.Detail = "The handler wrote nothing. What it had done was undone, or had not begun."
+	if !c.undone {
+		p.Detail = "The handler wrote nothing; its effect may have happened. Keep the " + KeyHeader + "."
+		p.RetryAfter = uncertainRetryAfter
+	}
+	p.Write(c.w)
+}
+
+// silences are the routes whose first silence has been logged.
+type silences struct {
+	mu     sync.Mutex
+	routes map[string]bool
+}
+
+func (s *silences) log(log func(msg string, args ...any), r *http.Request) {
+	route := r.Pattern
+	if route == "" {
+		route = r.Method + " " + r.URL.Path
+	}
+	s.mu.Lock()
+	first := !s.routes[route]
+	if s.routes == nil || len(s.routes) >= silentRoutes {
+		s.routes = map[string]bool{} // paths without end are logged again rather than remembered
+	}
+	s.routes[route] = true
+	s.mu.Unlock()
+	if first {
+		log("httpadapter: a handler returned without an answer: it called neither WriteHeader nor Write nor Flush, and "+
+			"its request is answered with 500. Answer 204 where an empty answer is meant, or set Config.EmptyAnswer. "+
+			"A framework's adapter that runs the route after the middleware looks the same: see docs/guides/frameworks.md",
+			"route", route)
+	}
+}
