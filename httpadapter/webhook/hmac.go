@@ -26,7 +26,10 @@ type HMACConfig struct {
 	// Secrets that a signature may be by, as they are. Required.
 	Secrets []string
 	// Header of the signature, Prefix what stands before it there, and Encoding how it is
-	// written. Header is required; default no prefix, Hex.
+	// written. A sender that rotates its secret may send several signatures, separated by
+	// blanks or, where Prefix has none, commas, each with Prefix: one by one of Secrets is
+	// enough. Entries of another form are ignored, and more than 16 are refused. Header is
+	// required; default no prefix, Hex.
 	Header   string
 	Prefix   string
 	Encoding Encoding
@@ -157,7 +160,7 @@ func (h *hmacProvider) check() error {
 
 // precheck is what of verify needs no body.
 func (h *hmacProvider) precheck(header http.Header, now time.Time) error {
-	if _, err := h.signature(header); err != nil {
+	if _, err := h.signatures(header); err != nil {
 		return err
 	}
 	_, _, err := h.time(header, now)
@@ -175,7 +178,7 @@ func (h *hmacProvider) time(header http.Header, now time.Time) (timestamp string
 }
 
 func (h *hmacProvider) verify(m *Message) (Identity, error) {
-	signature, err := h.signature(m.Header)
+	signatures, err := h.signatures(m.Header)
 	if err != nil {
 		return Identity{}, err
 	}
@@ -193,28 +196,35 @@ func (h *hmacProvider) verify(m *Message) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	if !h.keys.match([][]byte{signature}, parts...) {
+	if !h.keys.match(signatures, parts...) {
 		return Identity{}, ErrSignature
 	}
 	i.ID, i.Signed = id, h.signs("id")
 	return h.identify(m, i)
 }
 
-func (h *hmacProvider) signature(headers http.Header) ([]byte, error) {
+// signatures are those of the header that have its form: at least one, and at most maxSignatures.
+func (h *hmacProvider) signatures(headers http.Header) (list [][]byte, err error) {
 	header, ok := line(headers, h.cfg.Header)
-	text, okPrefix := strings.CutPrefix(header, h.cfg.Prefix)
-	if !ok || !okPrefix {
-		return nil, ErrSignature
-	}
 	decode := hex.DecodeString
 	if h.cfg.Encoding == Base64 {
 		decode = strictBase64.DecodeString
 	}
-	data, err := decode(text)
-	if err != nil {
+	for _, entry := range strings.FieldsFunc(header, h.separates) {
+		text, found := strings.CutPrefix(entry, h.cfg.Prefix)
+		if data, err := decode(text); found && err == nil && len(data) > 0 {
+			list = append(list, data)
+		}
+	}
+	if !ok || len(list) == 0 || len(list) > maxSignatures {
 		return nil, ErrSignature
 	}
-	return data, nil
+	return list, nil
+}
+
+// separates reports whether c stands between two signatures: what is in Prefix does not.
+func (h *hmacProvider) separates(c rune) bool {
+	return (c == ' ' || c == ',') && !strings.ContainsRune(h.cfg.Prefix, c)
 }
 
 // parts is what is signed. What stands before the body must be what a reader from the left

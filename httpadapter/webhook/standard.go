@@ -26,7 +26,8 @@ const (
 // (github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md): webhook-id,
 // webhook-timestamp, and in webhook-signature HMAC-SHA256 (v1) or ed25519 (v1a) signatures
 // of `id.timestamp.body`, several of them while a secret is rotated. The timestamp may be
-// five minutes off. The id is signed, and stays the same while the timestamp changes.
+// five minutes off. Senders hosted by Svix name the headers svix-id, svix-timestamp and
+// svix-signature: either set is read, and a message with headers of both is malformed. The id is signed, and stays the same while the timestamp changes.
 // Horizon is the end of the specification's example of a schedule, 75 h 35 min; a provider
 // with another one is told by setting Horizon. Type is the body's member type.
 //
@@ -88,14 +89,18 @@ type standardSaid struct {
 }
 
 func (s *standard) said(h http.Header, now time.Time) (m standardSaid, err error) {
-	id, okID := line(h, idHeader)
-	timestamp, okTime := line(h, timestampHeader)
-	list, okList := line(h, signatureHeader)
+	names, err := headerNames(h)
+	if err != nil {
+		return m, err
+	}
+	id, okID := line(h, names.id)
+	timestamp, okTime := line(h, names.timestamp)
+	list, okList := line(h, names.signature)
 	if !okTime || !okList {
 		return m, ErrSignature
 	}
 	if !okID || strings.Contains(id, ".") { // with a dot, two messages can have one signed text
-		return m, bad(idHeader, "is missing, twice there, or has a dot")
+		return m, bad(names.id, "is missing, twice there, or has a dot")
 	}
 	m = standardSaid{id: id, timestamp: timestamp}
 	if m.sent, err = fresh(timestamp, now, tolerance); err != nil {

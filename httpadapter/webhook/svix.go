@@ -1,0 +1,34 @@
+package webhook
+
+import "net/http"
+
+// standardNames are the names of the headers of Standard Webhooks.
+type standardNames struct{ id, timestamp, signature string }
+
+var (
+	standardOwn  = standardNames{idHeader, timestampHeader, signatureHeader}
+	standardSvix = standardNames{"Svix-Id", "Svix-Timestamp", "Svix-Signature"}
+)
+
+// headerNames says which of the two sets of names a message has. Headers of both are refused:
+// who looks at one set and who looks at the other would see two messages.
+func headerNames(h http.Header) (standardNames, error) {
+	own, svix := standardOwn.anyIn(h), standardSvix.anyIn(h)
+	switch {
+	case own && svix:
+		return standardNames{}, bad(idHeader, "is there under its Svix name, too, or another header of the message is: send one set")
+	case svix:
+		return standardSvix, nil
+	}
+	return standardOwn, nil
+}
+
+func (n standardNames) anyIn(h http.Header) bool {
+	for name := range h { // of any case, as in line
+		switch http.CanonicalHeaderKey(name) {
+		case n.id, n.timestamp, n.signature:
+			return true
+		}
+	}
+	return false
+}
