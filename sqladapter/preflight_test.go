@@ -33,12 +33,12 @@ func TestSettings(t *testing.T) {
 		{"postgres", "", "", ""},
 		{"postgres", "synchronous_commit", "off", "warning synchronous_commit"},
 		{"postgres", "synchronous_commit", "local", ""},
-		{"postgres", "fsync", "off", "fatal fsync"},
-		{"postgres", "full_page_writes", "off", "fatal full_page_writes"},
+		{"postgres", "fsync", "off", "critical fsync"},
+		{"postgres", "full_page_writes", "off", "critical full_page_writes"},
 		{"postgres", "default_transaction_isolation", "repeatable read", "note isolation"},
 		{"postgres", "default_transaction_isolation", "serializable", "note isolation"},
-		{"postgres", "default_transaction_read_only", "on", "fatal read_only"},
-		{"postgres", "transaction_read_only", "on", "fatal read_only"},
+		{"postgres", "default_transaction_read_only", "on", "critical read_only"},
+		{"postgres", "transaction_read_only", "on", "critical read_only"},
 		{"postgres", "idle_in_transaction_session_timeout", "0", "note idle_in_transaction"},
 		{"mysql", "", "", ""},
 		{"mysql", "innodb_flush_log_at_trx_commit", "0", "warning innodb_flush_log_at_trx_commit"},
@@ -48,12 +48,12 @@ func TestSettings(t *testing.T) {
 		{"mysql", "innodb_lock_wait_timeout", "50", "note innodb_lock_wait_timeout"},
 		{"mysql", "tx_isolation", "REPEATABLE-READ", "note isolation"},
 		{"mysql", "transaction_isolation", "SERIALIZABLE", "note isolation"},
-		{"mysql", "read_only", "ON", "fatal read_only"},
+		{"mysql", "read_only", "ON", "critical read_only"},
 		{"sqlite", "", "", ""},
 		{"sqlite", "journal_mode", "DELETE", ""},
-		{"sqlite", "journal_mode", "off", "fatal journal_mode"},
-		{"sqlite", "journal_mode", "MEMORY", "fatal journal_mode"},
-		{"sqlite", "synchronous", "0", "fatal synchronous"},
+		{"sqlite", "journal_mode", "off", "critical journal_mode"},
+		{"sqlite", "journal_mode", "MEMORY", "critical journal_mode"},
+		{"sqlite", "synchronous", "0", "critical synchronous"},
 		{"sqlite", "synchronous", "1", "warning synchronous"},
 		{"sqlite", "busy_timeout", "0", "warning busy_timeout"},
 	} {
@@ -75,10 +75,10 @@ func TestSettings(t *testing.T) {
 func TestJudge(t *testing.T) {
 	for want, s := range map[string]shape{
 		"":                                      {unique: 1, plain: 1, aged: true},
-		"fatal no_table":                        {missing: true},
-		"fatal unlogged":                        {unlogged: true, unique: 1},
-		"fatal engine":                          {engine: "MyISAM", unique: 1},
-		"fatal no_unique_index":                 {plain: 1, engine: "innodb"},
+		"critical no_table":                     {missing: true},
+		"critical unlogged":                     {unlogged: true, unique: 1},
+		"critical engine":                       {engine: "MyISAM", unique: 1},
+		"critical no_unique_index":              {plain: 1, engine: "innodb"},
 		"warning no_retention_index":            {unique: 1, aged: true},
 		"critical collation, warning collation": {unique: 1, keys: []keyColumn{{"a", "ci", Critical}, {"b", "bin", Warning}}},
 	} {
@@ -124,7 +124,7 @@ func TestPreflightOfMySQLFails(t *testing.T) {
 		step{like: "information_schema.tables", err: broken},
 		step{query: rollbackNow})
 	found, err := Preflight(t.Context(), db, PreflightConfig{Dialect: MySQL, Tables: []string{"marks"}})
-	const want = "fatal read_only, warning innodb_flush_log_at_trx_commit, warning sync_binlog, " +
+	const want = "critical read_only, warning innodb_flush_log_at_trx_commit, warning sync_binlog, " +
 		"note autocommit, note innodb_lock_wait_timeout, note isolation, note not_seen"
 	if !errors.Is(err, broken) || codesOf(found) != want {
 		t.Errorf("%q, %v; want %q", codesOf(found), err, want)

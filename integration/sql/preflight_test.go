@@ -89,7 +89,7 @@ func TestPreflightPostgres(t *testing.T) {
 	}
 	wantFindings(t, open("exec"), pg("inturn"))
 	execAll(t, db, `ALTER TABLE inturn_g1_open SET UNLOGGED`, `ALTER TABLE inturn_g0 DROP CONSTRAINT inturn_g0_pkey`)
-	wantFindings(t, open("exec"), pg("inturn"), "fatal unlogged", "fatal no_unique_index")
+	wantFindings(t, open("exec"), pg("inturn"), "critical unlogged", "critical no_unique_index")
 
 	execAll(t, db,
 		`CREATE COLLATION blind (provider = icu, locale = 'und-u-ks-level2', deterministic = false)`,
@@ -100,8 +100,8 @@ func TestPreflightPostgres(t *testing.T) {
 		`ALTER TABLE onceward_marks SET UNLOGGED`,
 		`DROP INDEX onceward_marks_expiry`)
 	wantFindings(t, open("exec"), pg("blind", "ordered", "plain", "bare", "nowhere", sqladapter.DefaultTable),
-		"fatal collation", "warning collation", "fatal unlogged", "fatal no_unique_index", "warning no_retention_index",
-		"fatal no_table", "fatal unlogged", "warning no_retention_index")
+		"critical collation", "warning collation", "critical unlogged", "critical no_unique_index", "warning no_retention_index",
+		"critical no_table", "critical unlogged", "warning no_retention_index")
 
 	// What looks like an index, and is none; and text in no unique one, and of the default order.
 	execAll(t, db,
@@ -112,10 +112,10 @@ func TestPreflightPostgres(t *testing.T) {
 		`CREATE TABLE local (id text PRIMARY KEY)`,
 		`CREATE SCHEMA shop`, `CREATE UNLOGGED TABLE shop.plain (id uuid PRIMARY KEY)`)
 	wantFindings(t, open("exec"), pg("part", "indexed", "broken", "local"),
-		"fatal no_unique_index", "fatal no_unique_index", "fatal no_unique_index", "warning no_retention_index")
+		"critical no_unique_index", "critical no_unique_index", "critical no_unique_index", "warning no_retention_index")
 	shop := pg("plain")
 	shop.Schema = "shop"
-	wantFindings(t, open("exec"), shop, "fatal unlogged")
+	wantFindings(t, open("exec"), shop, "critical unlogged")
 
 	execAll(t, db, `ALTER SYSTEM SET fsync = off`, `ALTER SYSTEM SET full_page_writes = off`, `SELECT pg_reload_conf()`,
 		`ALTER DATABASE onceward SET synchronous_commit = off`, `ALTER DATABASE onceward SET default_transaction_isolation = 'serializable'`)
@@ -126,7 +126,7 @@ func TestPreflightPostgres(t *testing.T) {
 		}
 		return off
 	})
-	wantFindings(t, open("exec"), pg(), "fatal fsync", "fatal full_page_writes", "warning synchronous_commit", "note isolation")
+	wantFindings(t, open("exec"), pg(), "critical fsync", "critical full_page_writes", "warning synchronous_commit", "note isolation")
 	execAll(t, db, `ALTER DATABASE onceward SET default_transaction_read_only = on`)
 	found, err := sqladapter.Preflight(t.Context(), open("exec"), pg())
 	if err != nil || !slices.ContainsFunc(found, func(f sqladapter.Finding) bool {
@@ -149,7 +149,7 @@ func TestPreflightMariaDB(t *testing.T) {
 	execAll(t, db, `SET GLOBAL innodb_flush_log_at_trx_commit = 1`)
 	wantFindings(t, db, my())
 	wantFindings(t, openDB(t, "mysql", mariadbDSN(t, private.Addr, nil)), my(), "note autocommit", "note isolation", "note innodb_lock_wait_timeout")
-	wantFindings(t, openDB(t, "mysql", mariadbDSN(t, private.Addr, func(c *mysql.Config) { good(c); c.ClientFoundRows = true })), my(), "fatal client_found_rows")
+	wantFindings(t, openDB(t, "mysql", mariadbDSN(t, private.Addr, func(c *mysql.Config) { good(c); c.ClientFoundRows = true })), my(), "critical client_found_rows")
 
 	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.MySQL, Group: "g"})
 	if err != nil {
@@ -180,13 +180,13 @@ func TestPreflightMariaDB(t *testing.T) {
 		`CREATE TABLE bare (id BINARY(16), created_at BIGINT) ENGINE=MyISAM`,
 		`CREATE TABLE indexed (id BINARY(16), name VARCHAR(20), KEY (id), KEY (name))`,
 		`CREATE TABLE aged (id BINARY(16) PRIMARY KEY, created_at BIGINT)`)
-	wantFindings(t, db, my("indexed", "aged"), "fatal no_unique_index", "warning no_retention_index")
+	wantFindings(t, db, my("indexed", "aged"), "critical no_unique_index", "warning no_retention_index")
 	execAll(t, db, `SET GLOBAL innodb_flush_log_at_trx_commit = 2`)
 	wantFindings(t, db, my("blind", "trimmed", "bare", "nowhere"), "warning innodb_flush_log_at_trx_commit",
-		"fatal collation", "warning collation", "fatal engine", "fatal no_unique_index", "warning no_retention_index", "fatal no_table")
+		"critical collation", "warning collation", "critical engine", "critical no_unique_index", "warning no_retention_index", "critical no_table")
 	cfg := my(sqladapter.DefaultFenceTable)
 	cfg.Schema = "information_schema"
-	wantFindings(t, db, cfg, "warning innodb_flush_log_at_trx_commit", "fatal no_table")
+	wantFindings(t, db, cfg, "warning innodb_flush_log_at_trx_commit", "critical no_table")
 }
 
 func TestPreflightSQLite(t *testing.T) {
@@ -215,27 +215,27 @@ func TestPreflightSQLite(t *testing.T) {
 	}
 	wantFindings(t, db, lite(sqladapter.DefaultFenceTable, sqladapter.DefaultTable))
 	execAll(t, db, `CREATE TABLE blind (id TEXT COLLATE NOCASE PRIMARY KEY)`, `CREATE TABLE bare (id BLOB, created_at INTEGER)`, `CREATE TABLE counted (id INTEGER PRIMARY KEY)`)
-	wantFindings(t, db, lite("blind", "bare", "counted", "nowhere"), "fatal collation", "fatal no_unique_index", "warning no_retention_index", "fatal no_table")
+	wantFindings(t, db, lite("blind", "bare", "counted", "nowhere"), "critical collation", "critical no_unique_index", "warning no_retention_index", "critical no_table")
 	execAll(t, db, `CREATE TABLE part (id BLOB)`, `CREATE UNIQUE INDEX part_id ON part (id) WHERE id IS NOT NULL`,
 		`CREATE TABLE indexed (id BLOB, name TEXT COLLATE NOCASE)`, `CREATE INDEX indexed_id ON indexed (id)`, `CREATE INDEX indexed_name ON indexed (name)`,
 		`CREATE TABLE aged (id BLOB PRIMARY KEY, created_at INTEGER)`)
-	wantFindings(t, db, lite("part", "indexed", "aged"), "fatal no_unique_index", "fatal no_unique_index", "warning no_retention_index")
+	wantFindings(t, db, lite("part", "indexed", "aged"), "critical no_unique_index", "critical no_unique_index", "warning no_retention_index")
 
 	wantFindings(t, open(file+"?_pragma=busy_timeout(0)&_pragma=synchronous(NORMAL)"), lite(), "warning busy_timeout", "warning synchronous", "warning txlock")
 	other := "file:" + filepath.Join(t.TempDir(), "q.db")
-	wantFindings(t, open(other+"?_txlock=immediate&_pragma=busy_timeout(10)&_pragma=journal_mode(OFF)&_pragma=synchronous(OFF)"), lite(), "fatal journal_mode", "fatal synchronous")
+	wantFindings(t, open(other+"?_txlock=immediate&_pragma=busy_timeout(10)&_pragma=journal_mode(OFF)&_pragma=synchronous(OFF)"), lite(), "critical journal_mode", "critical synchronous")
 	one := open(file + well)
 	one.SetMaxOpenConns(1)
 	wantFindings(t, one, lite(), "note not_seen")
 	execAll(t, one, `ATTACH '`+filepath.Join(t.TempDir(), "shop.db")+`' AS shop`, `PRAGMA shop.synchronous = OFF`, `CREATE TABLE shop.attached (id BLOB)`)
 	shop := lite("attached")
 	shop.Schema = "shop"
-	wantFindings(t, one, shop, "note not_seen", "fatal synchronous", "fatal no_unique_index")
+	wantFindings(t, one, shop, "note not_seen", "critical synchronous", "critical no_unique_index")
 	found, err := sqladapter.Preflight(t.Context(), one, shop)
 	if err != nil || !strings.HasSuffix(found[0].Server, "shop.db") {
 		t.Errorf("found at %v, %v", found, err)
 	}
-	wantFindings(t, open("file::memory:?_pragma=busy_timeout(10)"), lite(), "fatal in_memory", "fatal journal_mode")
+	wantFindings(t, open("file::memory:?_pragma=busy_timeout(10)"), lite(), "critical in_memory", "critical journal_mode")
 }
 
 // TestPreflightSQLiteLeavesNothing: the two connections that it has had are as they were.
