@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -13,6 +12,9 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
+// maxForm bounds the body of a form, in bytes.
+const maxForm = 16 << 10
+
 // maxShown is how much of a text of Options.ShowResult is shown, in bytes.
 const maxShown = 4 << 10
 
@@ -21,9 +23,11 @@ type record struct {
 	ID, State string
 	// Key, Namespace and Scope are there for who has just typed them in.
 	Key, Namespace, Scope string
-	Rows                  []field
-	Text                  string // of ShowResult
-	Cut                   bool
+	// Plain tells that a key was typed in without what gives it a scope.
+	Plain bool
+	Rows  []field
+	Text  string // of ShowResult
+	Cut   bool
 	// Uncertain and Forgettable tell what may be done.
 	Uncertain, Forgettable bool
 }
@@ -159,7 +163,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, id dedup.ID, type
 		return err
 	}
 	v := c.view(id, &found)
-	v.Key, v.Namespace, v.Scope = typed.Key, typed.Namespace, typed.Scope
+	v.Key, v.Namespace, v.Scope, v.Plain = typed.Key, typed.Namespace, typed.Scope, typed.Plain
 	status := http.StatusOK
 	if found.State == dedup.StateAbsent {
 		status = http.StatusNotFound
@@ -173,46 +177,6 @@ func parseID(text string) (dedup.ID, error) {
 		return dedup.ID{}, &refusal{http.StatusBadRequest, "This is no ID", "An ID has 32 hex digits."}
 	}
 	return dedup.ID(b), nil
-}
-
-// form is the search as it was typed in.
-type form struct {
-	Namespace, Scope, Key, ID string
-	Fault, Field              string
-}
-
-// maxForm bounds the body of a form, in bytes.
-const maxForm = 16 << 10
-
-// search shows the form, and answers it: by POST, so that a key is in no address, history or log of a
-// server.
-func (c *Console) search(w http.ResponseWriter, r *http.Request) error {
-	f := form{Namespace: c.options.Namespace}
-	if r.Method != http.MethodPost {
-		return c.write(w, r, http.StatusOK, "search", "Search", f)
-	}
-	if err := c.cross.Check(r); err != nil {
-		return c.foreign(r, err)
-	}
-	if err := readForm(w, r); err != nil {
-		return err
-	}
-	f = form{Namespace: r.PostForm.Get("namespace"), Scope: r.PostForm.Get("scope"), Key: r.PostForm.Get("key"), ID: strings.TrimSpace(r.PostForm.Get("id"))}
-	if f.ID != "" {
-		id, err := parseID(f.ID)
-		if err != nil {
-			f.Fault, f.Field = "An ID has 32 hex digits.", "id"
-			return c.write(w, r, http.StatusBadRequest, "search", "Search", f)
-		}
-		return c.show(w, r, id, record{})
-	}
-	id, err := dedup.NewID(f.Namespace, f.Scope, f.Key)
-	var input *dedup.InputError
-	if errors.As(err, &input) {
-		f.Fault, f.Field = "The "+input.Field+" "+input.Reason+".", input.Field
-		return c.write(w, r, http.StatusBadRequest, "search", "Search", f)
-	}
-	return c.show(w, r, id, record{Key: f.Key, Namespace: f.Namespace, Scope: f.Scope})
 }
 
 func readForm(w http.ResponseWriter, r *http.Request) error {

@@ -155,14 +155,16 @@ type Config struct {
 	// Default false: fail closed.
 	FailOpen bool
 
-	// KeepLabels stores Request.Label in clear beside the key's digest. Default false.
+	// KeepLabels stores Request.Label in clear next to the key's digest. Adapters set labels by which
+	// people recognise a key: method, path and Idempotency-Key of a request, provider, endpoint and id
+	// of a webhook, method and key of a gRPC call. Default false.
 	KeepLabels bool
 
 	// Observer is told what happens. Default: nobody.
 	Observer Observer
 
 	// Logger gets warnings: leases lost, records that could not be written. Keys appear
-	// as the first bytes of their digest. Default: discarded.
+	// as their ID, in the attribute key_id. Default: discarded.
 	Logger *slog.Logger
 }
 

@@ -265,5 +265,5 @@ func (d *Deduper) storeError(id ID, err error) {
 	}
 }
 
-// idAttr is how a key appears in logs: enough of its digest to find it, no more.
-func idAttr(id ID) slog.Attr { return slog.String("key_digest", hex.EncodeToString(id[:4])) }
+// idAttr is how a key appears in logs: by its whole ID, under which its record can be looked up.
+func idAttr(id ID) slog.Attr { return slog.String("key_id", hex.EncodeToString(id[:])) }

@@ -61,8 +61,14 @@ func TestS16LogsHoldNeitherKeysNorTokens(t *testing.T) {
 		}
 		errs = append(errs, err)
 	}
-	if !errors.Is(lost, dedup.ErrLeaseLost) || unkept != nil || strings.Count(log.String(), "key_digest=") < 2 {
+	if !errors.Is(lost, dedup.ErrLeaseLost) || unkept != nil || strings.Count(log.String(), "key_id=") < 2 {
 		t.Fatalf("%v, %v; logged:\n%s", lost, unkept, &log)
+	}
+	for _, k := range []string{key, key + "2"} {
+		id, err := dedup.NewID("s16", scope, k)
+		if full := "key_id=" + hex.EncodeToString(id[:]); err != nil || !strings.Contains(log.String(), full) {
+			t.Errorf("%v: no %s in\n%s", err, full, &log)
+		}
 	}
 	said := log.String() + fmt.Sprint(append(errs, lost))
 	secrets := []string{"forged", "4111", "ada@"}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/keyname"
 )
 
 // Domain is that of the google.rpc.ErrorInfo of the interceptor's own errors.
@@ -63,18 +64,31 @@ func (c *call) say(a answer, message string) error {
 	if a.final {
 		c.pushBack("-1")
 	}
-	return a.err()
+	return a.err(c.recorded())
 }
 
 // later is the error of a, and when to come again.
 func (c *call) later(a answer, wait time.Duration) error {
 	c.pushBack(strconv.FormatInt(int64((wait+time.Millisecond-1)/time.Millisecond), 10))
-	return a.err(&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
+	return a.err(c.recorded(), &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
 }
 
-func (a answer) err(details ...protoadapt.MessageV1) error {
+// recorded is the name of the record of the call, where there can be one.
+func (c *call) recorded() keyname.Name {
+	if c.scope == "" {
+		return ""
+	}
+	return c.name()
+}
+
+// err is the error of a about the call whose record has the name; it may be empty.
+func (a answer) err(name keyname.Name, details ...protoadapt.MessageV1) error {
 	st := status.New(a.code, a.message)
-	details = append(details, &errdetails.ErrorInfo{Reason: a.reason, Domain: Domain})
+	info := &errdetails.ErrorInfo{Reason: a.reason, Domain: Domain}
+	if name != "" {
+		info.Metadata = map[string]string{"key_id": string(name)}
+	}
+	details = append(details, info)
 	if with, err := st.WithDetails(details...); err == nil {
 		st = with
 	}
@@ -149,7 +163,7 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) (any, error) {
 	var failure *dedup.FailedError
 	switch {
 	case c.ran && errors.Is(err, dedup.ErrLeaseLost), c.landed && unrecorded(err):
-		c.i.cfg.Logger.Warn("grpcadapter: effect without a record of ours", "error", err)
+		c.warn("effect without a record of ours: it is not known whether the call is done", "error", err)
 		return nil, c.later(outcomeUnknown, wait)
 	case errors.Is(err, errNotKept):
 		c.beside.pass()
@@ -162,8 +176,10 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) (any, error) {
 		}
 		return nil, c.later(inFlight, wait)
 	case errors.Is(err, dedup.ErrUncertain):
+		c.warn("a call whose key is uncertain: somebody has to find out whether its effect has happened")
 		return nil, c.later(uncertain, uncertainRetryAfter)
 	case errors.Is(err, dedup.ErrMismatch):
+		c.warn("a key that comes with another request than the first")
 		return nil, c.say(keyReused, "")
 	case errors.Is(err, dedup.ErrNoResult):
 		return c.answerAgain(nil)

@@ -5,8 +5,6 @@ import (
 	"errors"
 
 	"google.golang.org/grpc/metadata"
-
-	"github.com/onceward/onceward/internal/sealed"
 )
 
 // Names of the metadata.
@@ -36,9 +34,9 @@ var errUnscoped = errors.New("grpcadapter: unscoped")
 // return what it returns, for the methods where that is so.
 func Unscoped(context.Context, string) (string, error) { return "", errUnscoped }
 
-// scope is the scope of a key: a digest, so that nothing of the principal is in clear.
+// scope is the scope of a key, as [RecordKey] has it.
 func (i *interceptor) scope(principal, fullMethod string) string {
-	return sealed.ScopeOf("grpc", "1", i.cfg.Name, principal, fullMethod)
+	return RecordKey{Name: i.cfg.Name, Principal: principal, FullMethod: fullMethod}.Scope()
 }
 
 // keys are the values of the key's metadata.

@@ -20,7 +20,7 @@ func RefuseKeyedStreams(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 		return handler(srv, ss)
 	}
 	ss.SetTrailer(metadata.Pairs(pushback, "-1"))
-	return streamKeyed.err()
+	return streamKeyed.err("")
 }
 
 // beside keeps what a handler sets beside its response until its run counts: a Runner that

@@ -41,13 +41,13 @@ var (
 // say answers with p and what was wrong with this request.
 func (c *call) say(p problem.Problem, detail string) {
 	p.Detail = detail
-	p.Write(c.w)
+	c.write(p)
 }
 
 // later answers with p, and when to come again.
 func (c *call) later(p problem.Problem) {
 	p.RetryAfter = c.m.cfg.RetryAfter
-	p.Write(c.w)
+	c.write(p)
 }
 
 // tellWindow says how long the key will be remembered, once it is done.
@@ -88,9 +88,9 @@ func (c *call) answer(res dedup.Result[[]byte], err error) {
 func (c *call) answerFirst() {
 	switch {
 	case c.tooMuch:
-		responseTooLarge.Write(c.w)
+		c.write(responseTooLarge)
 	case c.short:
-		responseIncomplete.Write(c.w)
+		c.write(responseIncomplete)
 	default:
 		c.last.send(c.tellWindow)
 	}
@@ -108,12 +108,12 @@ func (c *call) answerAgain(rec *dedup.Record, stored []byte) {
 			return
 		case err != nil:
 			c.m.cfg.Logger.Warn("httpadapter: replay refused", "error", err)
-			replayRefused.Write(c.w)
+			c.write(replayRefused)
 			return
 		}
 	}
 	if len(stored) == 0 {
-		responseNotKept.Write(c.w)
+		c.write(responseNotKept)
 		return
 	}
 	r, err := c.m.box.Decode(c.scope, c.key, stored)
@@ -123,9 +123,9 @@ func (c *call) answerAgain(rec *dedup.Record, stored []byte) {
 	switch {
 	case err != nil:
 		c.m.cfg.Logger.Error("httpadapter: a stored response cannot be replayed", "error", err)
-		responseUnreadable.Write(c.w)
+		c.write(responseUnreadable)
 	case r.Tombstone:
-		responseNotKept.Write(c.w)
+		c.write(responseNotKept)
 	default:
 		c.replay(r)
 	}
@@ -154,32 +154,34 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) {
 	var failure *dedup.FailedError
 	switch {
 	case c.last != nil && errors.Is(err, dedup.ErrLeaseLost), c.landed && unrecorded(err):
-		c.m.cfg.Logger.Warn("httpadapter: effect without a record of ours", "error", err)
+		c.warn("effect without a record of ours: it is not known whether the request is done", "error", err)
 		c.later(outcomeUnknown)
 	case errors.Is(err, errSilent):
 		c.answerSilence()
 	case errors.Is(err, errNotKept):
 		c.answerUnkept()
 	case errors.Is(err, errNotSupported):
-		notSupported.Write(c.w)
+		c.write(notSupported)
 	case errors.Is(err, errCancelled):
 		c.later(cancelled)
 	case errors.Is(err, dedup.ErrInFlight):
 		p := inFlight
 		p.RetryAfter = c.comeAgain(res.Record.Remaining)
-		p.Write(c.w)
+		c.write(p)
 	case errors.Is(err, dedup.ErrUncertain):
+		c.warn("a request whose key is uncertain: somebody has to find out whether its effect has happened")
 		p := uncertain
 		p.RetryAfter = uncertainRetryAfter
-		p.Write(c.w)
+		c.write(p)
 	case errors.Is(err, dedup.ErrMismatch):
+		c.warn("a key that comes with another request than the first")
 		c.tellWhatRemains(&res.Record)
-		keyReused.Write(c.w)
+		c.write(keyReused)
 	case errors.Is(err, dedup.ErrNoResult):
 		c.answerAgain(&res.Record, nil)
 	case errors.As(err, &failure):
 		c.tellWhatRemains(&res.Record)
-		failed.Write(c.w)
+		c.write(failed)
 	default:
 		c.m.cfg.Logger.Warn("httpadapter: store unavailable", "error", err)
 		c.later(storeUnavailable)
@@ -207,7 +209,7 @@ func (c *call) answerUnkept() {
 		return
 	}
 	p.Status, p.Final = c.last.status, false
-	p.Write(c.w)
+	c.write(p)
 }
 
 // comeAgain is when a key in flight is worth asking for again.

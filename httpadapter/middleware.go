@@ -89,7 +89,7 @@ type call struct {
 
 func (c *call) readKey(lines []string) bool {
 	if len(lines) == 0 {
-		keyMissing.Write(c.w)
+		c.write(keyMissing)
 		return false
 	}
 	key, reason := parseKey(lines, c.m.cfg.Strict)
@@ -118,7 +118,7 @@ func (c *call) readScope() bool {
 		c.later(scopeUnavailable)
 		return false
 	case principal == "":
-		noPrincipal.Write(c.w)
+		c.write(noPrincipal)
 		return false
 	}
 	c.principal = principal
@@ -140,12 +140,12 @@ func (c *call) readBody() bool {
 		c.body = body
 		return true
 	case errors.Is(err, errRequestTooLarge):
-		requestTooLarge.Write(c.w)
+		c.write(requestTooLarge)
 	case errors.Is(err, errBodyTaken):
 		c.m.cfg.Logger.Error(err.Error())
-		bodyTaken.Write(c.w)
+		c.write(bodyTaken)
 	default:
-		bodyIncomplete.Write(c.w)
+		c.write(bodyIncomplete)
 	}
 	return false
 }
@@ -163,7 +163,7 @@ func (c *call) run() (dedup.Result[[]byte], error) {
 		}
 		return c.effect(ctx)
 	}
-	return c.m.run.Run(context.WithValue(ctx, callKey{}, c), c.key, effect, dedup.WithScope(c.scope),
+	return c.m.run.Run(context.WithValue(ctx, callKey{}, c), c.key, effect, dedup.WithScope(c.scope), dedup.WithLabel(c.label()),
 		func(r *dedup.Request) { r.Fingerprint = fingerprint })
 }
 

@@ -3,8 +3,6 @@ package httpadapter
 import (
 	"errors"
 	"net/http"
-
-	"github.com/onceward/onceward/internal/sealed"
 )
 
 // Scope names the principal of a request: the account that its key belongs to, as whoever
@@ -20,7 +18,7 @@ var errUnscoped = errors.New("httpadapter: unscoped")
 // may return what it returns, for the routes where that is so.
 func Unscoped(*http.Request) (string, error) { return "", errUnscoped }
 
-// scope is the scope of a key: a digest, so that nothing of the principal is in clear.
+// scope is the scope of a key, as [RecordKey] has it.
 func (m *Middleware) scope(principal, method, route string) string {
-	return sealed.ScopeOf("http", "1", m.cfg.Name, principal, method, route)
+	return RecordKey{Name: m.cfg.Name, Principal: principal, Method: method, Route: route}.Scope()
 }

@@ -68,6 +68,9 @@ func (m *Marks) Runner(db *sql.DB, cfg RunnerConfig) (*Runner, error) {
 	return r, nil
 }
 
+// Namespace is [Config.Namespace], to which the keys belong.
+func (r *Runner) Namespace() string { return r.marks.namespace }
+
 // Window is [Config.Window]: how long a key is remembered, at least. 0 says for ever.
 func (r *Runner) Window() time.Duration { return r.marks.window }
 

@@ -73,7 +73,7 @@ func (c *call) answerError(w http.ResponseWriter, err error) {
 		c.later(w, outcomeUnknown, c.rc.cfg.RetryAfter)
 	case errors.As(err, &own):
 		c.log("handler failed", "error", own.err)
-		handlerFailed.Write(w)
+		c.write(w, handlerFailed)
 	case errors.Is(err, dedup.ErrInFlight):
 		wait := c.rc.cfg.RetryAfter
 		if lease := c.result.Record.Remaining; lease > 0 {
@@ -81,12 +81,13 @@ func (c *call) answerError(w http.ResponseWriter, err error) {
 		}
 		c.later(w, inFlight, wait)
 	case errors.Is(err, dedup.ErrUncertain):
+		c.log("a delivery whose key is uncertain: somebody has to find out whether its effect has happened")
 		c.later(w, uncertain, uncertainRetryAfter)
 	case errors.Is(err, dedup.ErrMismatch):
 		c.log("a body that was received comes under another id")
-		deliveryRelabelled.Write(w)
+		c.write(w, deliveryRelabelled)
 	case errors.As(err, &failure):
-		failed.Write(w)
+		c.write(w, failed)
 	default: // an InputError too: the key is known to be good, so the store is not fit for it
 		c.log("store unavailable", "error", err)
 		c.later(w, storeUnavailable, c.rc.cfg.RetryAfter)
@@ -102,12 +103,18 @@ func unrecorded(err error) bool {
 
 func (c *call) later(w http.ResponseWriter, p problem.Problem, after time.Duration) {
 	p.RetryAfter = after
+	c.write(w, p)
+}
+
+// write answers with p, which names the record.
+func (c *call) write(w http.ResponseWriter, p problem.Problem) {
+	p.Instance = c.name().URN()
 	p.Write(w)
 }
 
 // log tells of a message that is verified.
 func (c *call) log(what string, args ...any) {
 	c.rc.cfg.Logger.Warn("webhook: "+what, append([]any{
-		"provider", c.rc.provider.Name, "endpoint", c.rc.cfg.Endpoint, "type", c.id.Type, "id", c.id.ID,
+		"provider", c.rc.provider.Name, "endpoint", c.rc.cfg.Endpoint, "type", c.id.Type, "id", c.id.ID, c.name().Attr(),
 	}, args...)...)
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
-	"github.com/onceward/onceward/internal/sealed"
 )
 
 // DefaultWindow is a dedup.Config.Window that is longer than most providers send again by
@@ -67,7 +66,6 @@ type Receiver struct {
 	provider Provider
 	handle   Handler
 	cfg      Config
-	scopes   map[bool]string // of signed ids, and of bodies
 
 	unverified unverified
 }
@@ -100,11 +98,7 @@ func New(run httpadapter.Runner, p Provider, handle Handler, cfg Config) (*Recei
 	if cfg.MaxUnverified <= p.BodyLimit {
 		return nil, bad("webhook.Config.MaxUnverified", "is %d; it must be above the BodyLimit of %s, %d", cfg.MaxUnverified, p.Name, p.BodyLimit)
 	}
-	scopes := map[bool]string{}
-	for signed, mode := range map[bool]string{true: "id", false: "body"} {
-		scopes[signed] = sealed.ScopeOf("webhook", "1", mode, p.Name, cfg.Endpoint)
-	}
-	return &Receiver{run: run, provider: p, handle: handle, cfg: cfg, scopes: scopes, unverified: unverified{limit: int64(cfg.MaxUnverified)}}, nil
+	return &Receiver{run: run, provider: p, handle: handle, cfg: cfg, unverified: unverified{limit: int64(cfg.MaxUnverified)}}, nil
 }
 
 func (p *Provider) check() error {

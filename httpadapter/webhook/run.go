@@ -34,14 +34,12 @@ func (e *handlerError) Unwrap() error { return e.err }
 // body under another id is refused, and another body under an id that is still to come
 // takes nothing away.
 func (c *call) key() (key string, opts []dedup.Option) {
-	opts = []dedup.Option{dedup.WithScope(c.rc.scopes[c.id.Signed])}
-	switch {
-	case c.id.Signed:
-		return c.id.ID, opts
-	case c.rc.cfg.Relabelled:
-		return digest([]byte(c.id.Type), c.body, []byte(c.id.ID)), opts
+	k := c.record()
+	opts = []dedup.Option{dedup.WithScope(k.Scope()), dedup.WithLabel(c.label())}
+	if !c.id.Signed && !c.rc.cfg.Relabelled {
+		opts = append(opts, dedup.WithFingerprint([]byte(c.id.ID)))
 	}
-	return digest([]byte(c.id.Type), c.body), append(opts, dedup.WithFingerprint([]byte(c.id.ID)))
+	return k.Key(), opts
 }
 
 // digest is a SHA-256 of the parts, each with its length in front.

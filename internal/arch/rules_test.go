@@ -115,17 +115,17 @@ var table = map[string]rule{
 	},
 
 	"httpadapter": {
-		imports: []string{"dedup", "httpadapter/internal/problem", "internal/detached", "internal/quota", "internal/sealed"},
+		imports: []string{"dedup", "httpadapter/internal/problem", "internal/detached", "internal/keyname", "internal/quota", "internal/sealed"},
 		tests:   []string{"dedup/deduptest"},
 	},
 	"httpadapter/webhook": {
-		imports: []string{"dedup", "httpadapter", "httpadapter/internal/problem", "internal/sealed"},
+		imports: []string{"dedup", "httpadapter", "httpadapter/internal/problem", "internal/keyname", "internal/sealed"},
 		tests:   []string{"dedup/deduptest", "internal/redistest", "redisadapter"},
 	},
 	"httpadapter/internal/problem": {},
-	"grpcadapter":                  {imports: []string{"dedup", "httpadapter", "internal/detached", "internal/quota", "internal/sealed", grpcGo, protobuf, genproto}},
+	"grpcadapter":                  {imports: []string{"dedup", "httpadapter", "internal/detached", "internal/keyname", "internal/quota", "internal/sealed", grpcGo, protobuf, genproto}},
 	"watermilladapter":             {imports: []string{"dedup", watermill}},
-	"console":                      {imports: []string{"dedup", "internal/settle"}},
+	"console":                      {imports: []string{"dedup", "internal/keyname", "internal/keyspec", "internal/settle"}, tests: []string{"httpadapter", "httpadapter/webhook"}},
 	"retry":                        {imports: []string{"internal/backoff"}, tests: []string{"dedup", "httpadapter"}},
 
 	"telemetry": {
@@ -148,6 +148,8 @@ var table = map[string]rule{
 	"internal/sealed":      {imports: []string{"dedup"}},
 	"internal/settle":      {imports: []string{"dedup"}},
 	"internal/detached":    {},
+	"internal/keyname":     {imports: []string{"dedup", "internal/sealed"}},
+	"internal/keyspec":     {imports: []string{"dedup", "httpadapter", "httpadapter/webhook", "internal/keyname"}},
 	"internal/quota":       {},
 	"internal/sqlerr":      {},
 	"internal/sqlmigrate":  {imports: []string{"internal/backoff", "internal/sqlerr", "internal/sqlname"}},

@@ -79,6 +79,12 @@ func run(ctx context.Context, o *Options, in io.Reader, out, errOut io.Writer) e
 
 func (s *store) run(ctx context.Context, o *Options, in io.Reader, out, errOut io.Writer) error {
 	switch o.Command {
+	case "inspect", "resolve", "forget":
+		if err := s.complete(ctx, o); err != nil {
+			return err
+		}
+	}
+	switch o.Command {
 	case "inspect":
 		return s.inspect(ctx, o, out)
 	case "resolve":
@@ -99,7 +105,7 @@ func (s *store) look(ctx context.Context, o *Options) (View, dedup.Record, error
 	}
 	now, err := s.now(ctx)
 	v := s.view(o.ID, &r, now)
-	v.Key = o.Key
+	v.Key = o.typed
 	return v, r, err
 }
 
@@ -117,7 +123,7 @@ func (s *store) inspect(ctx context.Context, o *Options, out io.Writer) error {
 		err = v.print(out, o.what())
 	}
 	if err == nil && r.State == dedup.StateAbsent {
-		return fmt.Errorf("there is no record of %s: %w", o.what(), errNone)
+		return s.none(ctx, o)
 	}
 	return err
 }
@@ -167,7 +173,7 @@ func (s *store) resolve(ctx context.Context, o *Options, in io.Reader, out io.Wr
 	case err != nil:
 		return err
 	case r.State == dedup.StateAbsent:
-		return fmt.Errorf("there is no record of %s: %w", o.what(), errNone)
+		return s.none(ctx, o)
 	case r.State != dedup.StateUncertain:
 		return fmt.Errorf("%s is %v, and not uncertain: %w", o.what(), r.State, errNo)
 	}
@@ -208,7 +214,7 @@ func (s *store) forget(ctx context.Context, o *Options, in io.Reader, out io.Wri
 	case err != nil:
 		return err
 	case r.State == dedup.StateAbsent:
-		return fmt.Errorf("there is no record of %s: %w", o.what(), errNone)
+		return s.none(ctx, o)
 	case r.State == dedup.StateInProgress && r.Remaining > 0:
 		return fmt.Errorf("%s is in flight: somebody works on it: %w", o.what(), errNo)
 	}

@@ -6,21 +6,28 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/flags"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/keyname"
+	"github.com/onceward/onceward/internal/keyspec"
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // Options are the flags of the commands; not every command has all.
 type Options struct {
 	Command string
 	Place
-	// Key and ID name what a command is about; ID is that of Key, unless it was given itself.
-	Key string
-	ID  dedup.ID
-	// Namespace and Scope are those of the Deduper.
-	Namespace, Scope string
+	// typed is KEY, and ID that of it, unless it was given itself.
+	typed string
+	ID    dedup.ID
+	// Spec is what was said of the key; its Namespace is that of the Deduper.
+	keyspec.Spec
+	// prefix is the beginning of an ID, in place of all of it.
+	prefix string
 	// Marks tells that the table has marks.
 	Marks bool
 	// Result shows a preview of the stored result.
@@ -45,6 +52,9 @@ const (
 
 var usages = map[string]string{
 	"inspect": `Usage: onceward inspect KEY -namespace NAME (-redis URL | -sql DSN) [flags]
+       onceward inspect KEY -namespace NAME -method METHOD -url URL [-principal ACCOUNT] (-redis URL | -sql DSN) [flags]
+       onceward inspect KEY -namespace NAME -grpc METHOD [-principal ACCOUNT] (-redis URL | -sql DSN) [flags]
+       onceward inspect KEY -namespace NAME -webhook PROVIDER -endpoint NAME (-redis URL | -sql DSN) [flags]
        onceward inspect -id ID (-redis URL | -sql DSN) [flags]
 
 Shows what the store knows of a key. It changes nothing.
@@ -97,7 +107,7 @@ Exit code: 0 these are all, or -limit has ended the list (see the last line, or 
 that is listed; 130 interrupted: likewise.`
 
 // raw are flags that need a second look.
-type raw struct{ id string }
+type raw struct{ id, body, group, topic string }
 
 // ParseOptions reads the flags of a command, which may stand before and behind KEY. flag.ErrHelp is
 // returned after usage has been written to out; any other error names the flag.
@@ -139,7 +149,19 @@ func (o *Options) flags(f *flag.FlagSet, r *raw) {
 	}
 	f.StringVar(&o.Namespace, "namespace", "", "`namespace` of the Deduper")
 	f.StringVar(&o.Scope, "scope", "", "`scope` of the key")
-	f.StringVar(&r.id, "id", "", "`ID` in place of a key, as the lists and logs have it: 32 hex digits")
+	f.StringVar(&r.id, "id", "", "`ID` in place of a key, as lists, logs and answers have it: 32 hex digits, or the first of them, at least 4, where no other key begins so")
+	f.StringVar(&o.Method, "method", "", "of an HTTP request: its `method`")
+	f.StringVar(&o.URL, "url", "", "of an HTTP request: its `URL`, such as https://api.example.com/payments")
+	f.StringVar(&o.Route, "route", "", "of an HTTP request: what Config.Route returns, in place of -url")
+	f.StringVar(&o.GRPC, "grpc", "", "of a gRPC call: its full `method`, /package.Service/Method")
+	f.StringVar(&o.Principal, "principal", "", "of an HTTP request or a gRPC call: the `account` that Scope returns (default that of Unscoped)")
+	f.StringVar(&o.Name, "name", "", "of an HTTP request or a gRPC call: `Name` of the Config (default none)")
+	f.StringVar(&r.group, "group", "", "of a Kafka message, whose id is KEY: the consumer `group`")
+	f.StringVar(&r.topic, "topic", "", "of a Kafka message: its first `topic`, not the one that it is retried from")
+	f.StringVar(&o.Provider, "webhook", "", "of a webhook, whose id is KEY: the `provider`, such as stripe")
+	f.StringVar(&o.Endpoint, "endpoint", "", "of a webhook: `Endpoint` of the receiver's Config")
+	f.StringVar(&r.body, "body", "", "of a webhook whose id is not signed, such as GitHub's: a `file` with its body; without KEY, unless the Config has Relabelled")
+	f.StringVar(&o.EventType, "event-type", "", "of a webhook with -body: its `type`, such as push")
 	switch o.Command {
 	case "inspect":
 		f.BoolVar(&o.Marks, "marks", false, "the table has marks (sqladapter.Marks) in place of claims (sqladapter.Store)")
@@ -158,44 +180,80 @@ func (o *Options) flags(f *flag.FlagSet, r *raw) {
 // name finds the ID that the command is about.
 func (o *Options) name(operands []string, r raw) error {
 	want := 0
-	if o.named() && r.id == "" {
+	if o.named() && r.id == "" && r.body == "" {
 		want = 1
 	}
 	switch {
-	case len(operands) > want:
+	case len(operands) > max(want, 1) || len(operands) > want && r.body == "":
 		return fmt.Errorf("unexpected argument %q", operands[want])
 	case !o.named():
 		return nil
 	case len(operands) < want:
 		return errors.New("KEY is missing, or -id")
-	case r.id != "" && o.Marks:
-		return errors.New("-marks needs KEY: a mark is not looked up by its ID")
 	case r.id != "":
-		if o.Namespace != "" || o.Scope != "" {
-			return errors.New("-id has namespace and scope in it: leave -namespace and -scope out")
-		}
-		b, err := hex.DecodeString(r.id)
-		if err != nil || len(b) != len(o.ID) {
-			return fmt.Errorf("-id is %q, and not 32 hex digits", r.id)
-		}
-		o.ID = dedup.ID(b)
-		return nil
+		return o.identify(r)
 	case o.Namespace == "":
 		return errors.New("-namespace is missing")
 	}
-	o.Key = operands[0]
+	if len(operands) > 0 {
+		o.typed = operands[0]
+	}
+	if r.body != "" {
+		body, err := os.ReadFile(r.body)
+		if err != nil {
+			return fmt.Errorf("-body: %w", err)
+		}
+		o.Body = append([]byte{}, body...)
+	}
+	switch {
+	case (r.group == "") != (r.topic == ""):
+		return errors.New("-group and -topic go together")
+	case r.group != "" && o.Scope != "":
+		return errors.New("-group and -topic are the scope: leave -scope out")
+	case r.group != "":
+		o.Scope = kafkaadapter.ScopeOf(r.group, r.topic)
+	}
+	o.Key = o.typed
 	var err error
-	if o.ID, err = dedup.NewID(o.Namespace, o.Scope, o.Key); err != nil {
-		var input *dedup.InputError
+	if o.ID, err = o.Resolve(); err != nil {
+		var input *keyspec.Error
 		if errors.As(err, &input) {
-			field := "-" + input.Field
-			if input.Field == "key" {
+			field := "-" + strings.ToLower(input.Field)
+			if field == "-key" {
 				field = "KEY"
 			}
 			return fmt.Errorf("%s %s", field, input.Reason)
 		}
 	}
 	return err
+}
+
+// leastPrefix is how many digits of an ID are enough to look for it.
+const leastPrefix = 4
+
+// identify reads -id.
+func (o *Options) identify(r raw) error {
+	switch {
+	case o.Marks:
+		return errors.New("-marks needs KEY: a mark is not looked up by its ID")
+	case o.Namespace != "" || o.Scoped() || r.body != "" || r.group != "" || r.topic != "":
+		return errors.New("-id has namespace and scope in it: leave -namespace, -scope and what else names a key out")
+	}
+	text := strings.ToLower(strings.TrimPrefix(r.id, keyname.URNPrefix))
+	whole := 2 * len(o.ID)
+	if len(text) < leastPrefix || len(text) > whole || strings.Trim(text, "0123456789abcdef") != "" {
+		return fmt.Errorf("-id is %q, and not 32 hex digits, or the first %d or more of them", r.id, leastPrefix)
+	}
+	if len(text) < whole {
+		o.prefix = text
+		return nil
+	}
+	b, err := hex.DecodeString(text)
+	if err != nil {
+		return fmt.Errorf("-id is %q, and not 32 hex digits", r.id)
+	}
+	o.ID = dedup.ID(b)
+	return nil
 }
 
 // check finds the first flag that makes no sense.
@@ -224,14 +282,24 @@ func (o *Options) check() error {
 	return nil
 }
 
-// what names the key for people.
+// what names the key for people, without line breaks or control characters of a terminal.
 func (o *Options) what() string {
-	if o.Key == "" {
+	if o.Namespace == "" {
 		return "id " + hex.EncodeToString(o.ID[:])
 	}
-	what := fmt.Sprintf("%q of namespace %s", o.Key, o.Namespace)
-	if o.Scope != "" {
+	what := fmt.Sprintf("%q of namespace %s", o.typed, o.Namespace)
+	switch {
+	case o.Provider != "":
+		what += fmt.Sprintf(", webhook %q, endpoint %q", o.Provider, o.Endpoint)
+	case o.GRPC != "":
+		what += fmt.Sprintf(", gRPC %q", o.GRPC)
+	case o.Method != "":
+		what += fmt.Sprintf(", %q", strings.ToUpper(o.Method)+" "+o.URL+o.Route)
+	case o.Scope != "":
 		what += ", scope " + o.Scope
+	}
+	if o.Principal != "" {
+		what += fmt.Sprintf(", principal %q", o.Principal)
 	}
 	return what
 }

@@ -18,7 +18,7 @@ func TestParseOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, _ := dedup.NewID("n", "s", "order-7")
-	if o.ID != id || o.Key != "order-7" || !o.Done || o.Window != time.Hour || string(o.Secret) != "0123456789abcdef" || o.Hold != time.Hour || !o.Yes {
+	if o.ID != id || o.typed != "order-7" || !o.Done || o.Window != time.Hour || string(o.Secret) != "0123456789abcdef" || o.Hold != time.Hour || !o.Yes {
 		t.Errorf("%+v", o)
 	}
 	o, err = ParseOptions("forget", strings.Fields("-id 00112233445566778899aabbccddeeff -redis redis://r"), nil)
@@ -36,7 +36,7 @@ func TestParseOptionsRefuses(t *testing.T) {
 		"inspect k -namespace a/b -redis redis://r":                                  "-namespace has '/'",
 		"inspect k -namespace n":                                                     "-redis or -sql is missing",
 		"inspect -id 12 -redis redis://r":                                            `-id is "12"`,
-		"inspect -id 00112233445566778899aabbccddeeff -redis redis://r -namespace n": "leave -namespace and -scope out",
+		"inspect -id 00112233445566778899aabbccddeeff -redis redis://r -namespace n": "leave -namespace, -scope and",
 		"inspect k -id 00112233445566778899aabbccddeeff -redis redis://r":            `unexpected argument "k"`,
 		"inspect -marks -id 00112233445566778899aabbccddeeff -sql u@tcp(h)/d":        "-marks needs KEY",
 		"inspect " + one + "-marks":                                                  "needs -sql",

@@ -190,6 +190,8 @@ func openSQL(ctx context.Context, o *Options) (_ *store, err error) {
 	var level *sqlmigrate.LevelError
 	err = opened.Check(ctx)
 	switch {
+	case errors.As(err, &level) && level.Has == 0 && s.marksToo(ctx, o):
+		return nil, fmt.Errorf("-sql: %w; but the database has a table of marks: inspect looks into it with -marks", err)
 	case errors.As(err, &level) && level.Has == 0:
 		return nil, fmt.Errorf("-sql: %w; is there another -table, -schema or database? onceward migrate -kind store makes one", err)
 	case err != nil:
@@ -200,7 +202,7 @@ func openSQL(ctx context.Context, o *Options) (_ *store, err error) {
 }
 
 // list is a page.
-func (s *store) list(ctx context.Context, cursor string, state dedup.State) (p page, err error) {
+func (s *store) list(ctx context.Context, cursor string, states ...dedup.State) (p page, err error) {
 	lister, ok := s.Store.(console.Lister)
 	if !ok {
 		return p, fmt.Errorf("%s cannot be listed", s.name)
@@ -208,10 +210,10 @@ func (s *store) list(ctx context.Context, cursor string, state dedup.State) (p p
 	each := func(id dedup.ID, r dedup.Record) { p.entries = append(p.entries, entry{id, r}) }
 	if scanner, ok := lister.(console.Scanner); ok {
 		p.scanned = true
-		p.cursor, p.looked, p.total, p.foreign, err = scanner.ScanKeys(ctx, cursor, 0, pageTime, []dedup.State{state}, each)
+		p.cursor, p.looked, p.total, p.foreign, err = scanner.ScanKeys(ctx, cursor, 0, pageTime, states, each)
 		return p, err
 	}
-	p.cursor, p.foreign, err = lister.Keys(ctx, cursor, 0, []dedup.State{state}, each)
+	p.cursor, p.foreign, err = lister.Keys(ctx, cursor, 0, states, each)
 	return p, err
 }
 

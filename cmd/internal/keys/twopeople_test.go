@@ -60,9 +60,9 @@ func (r *rig) work(key string, token dedup.Token) {
 // record as done, a key must stay so, or its effect runs twice; a worker that has claimed it must keep
 // it, or its effect is lost on record as done.
 func TestTwoPeople(t *testing.T) {
-	addr := servertest.Redis(t)
 	for name, on := range map[string]func(*testing.T) *rig{
 		"redis": func(t *testing.T) *rig {
+			addr := servertest.Redis(t)
 			return onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Rich, "-redis", "redis://"+addr)
 		},
 		"postgres": func(t *testing.T) *rig {

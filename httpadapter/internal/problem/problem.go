@@ -22,6 +22,8 @@ type Problem struct {
 	Status int
 	// Detail says what was wrong with this request. Default none.
 	Detail string
+	// Instance is a URI that names what this request is about. Default none.
+	Instance string
 	// RetryAfter is when to come again, in whole seconds, rounded up. Default 0: not said.
 	RetryAfter time.Duration
 	// Final says that no retry will be answered otherwise: Do-Not-Retry is sent.
@@ -30,10 +32,11 @@ type Problem struct {
 
 // body is what RFC 9457 names the members.
 type body struct {
-	Type   string `json:"type"`
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail,omitempty"`
+	Type     string `json:"type"`
+	Title    string `json:"title"`
+	Status   int    `json:"status"`
+	Detail   string `json:"detail,omitempty"`
+	Instance string `json:"instance,omitempty"`
 }
 
 // described are the headers that would be about another body.
@@ -42,7 +45,7 @@ var described = []string{"Content-Length", "Content-Encoding", "Content-Language
 // Write answers with p. Headers that are set already go out with it, but for those that
 // describe another body.
 func (p Problem) Write(w http.ResponseWriter) {
-	data, err := json.Marshal(body{Type: Base + p.Name, Title: p.Title, Status: p.Status, Detail: p.Detail})
+	data, err := json.Marshal(body{Type: Base + p.Name, Title: p.Title, Status: p.Status, Detail: p.Detail, Instance: p.Instance})
 	if err != nil {
 		panic(err) // text and a number: JSON has both
 	}

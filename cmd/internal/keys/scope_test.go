@@ -1,0 +1,152 @@
+package keys
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter"
+	"github.com/onceward/onceward/httpadapter/webhook"
+	"github.com/onceward/onceward/internal/keyname"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// twoStores are a Redis and a database that is always there.
+var twoStores = map[string]func(*testing.T) *rig{
+	"redis": func(t *testing.T) *rig {
+		addr := servertest.Redis(t)
+		return onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Rich, "-redis", "redis://"+addr)
+	},
+	"sqlite": func(t *testing.T) *rig {
+		file := filepath.Join(t.TempDir(), "claims.db")
+		return onSQL(t, sqladapter.SQLite, "sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)", "sqlite:"+file)
+	},
+}
+
+// served has a request k1 of alice, the webhooks evt_A, signed, and 7, unsigned, and a gRPC call g1
+// handled by run.
+func served(t *testing.T, run httpadapter.Runner) {
+	t.Helper()
+	m, err := httpadapter.New(run, func(*http.Request) (string, error) { return "alice", nil }, httpadapter.Config{})
+	require.NoError(t, err)
+	r := httptest.NewRequest(http.MethodPost, "https://api.example/payments", strings.NewReader("{}"))
+	r.Header.Set("Idempotency-Key", "k1")
+	w := httptest.NewRecorder()
+	m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })).ServeHTTP(w, r)
+	require.Equal(t, http.StatusCreated, w.Code)
+
+	for _, id := range []webhook.Identity{{ID: "evt_A", Signed: true}, {ID: "7", Type: "push"}} {
+		p := webhook.Provider{Name: "stripe", Horizon: time.Minute, Verify: func(*webhook.Message) (webhook.Identity, error) { return id, nil }}
+		receiver, err := webhook.New(run, p, func(context.Context, *webhook.Delivery) error { return nil }, webhook.Config{Endpoint: "billing"})
+		require.NoError(t, err)
+		w = httptest.NewRecorder()
+		receiver.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/hooks", strings.NewReader(`{"id":1}`)))
+		require.Equal(t, http.StatusOK, w.Code, w.Body)
+	}
+	_, err = run.Run(t.Context(), "g1", func(context.Context) ([]byte, bool, error) { return []byte("x"), false, nil },
+		dedup.WithScope(keyname.ScopeGRPC("", "alice", "/pay.Pay/Charge")), dedup.WithLabel("/pay.Pay/Charge g1"))
+	require.NoError(t, err)
+	_, err = run.Run(t.Context(), "m1", func(context.Context) ([]byte, bool, error) { return []byte("x"), false, nil },
+		dedup.WithScope(kafkaadapter.ScopeOf("billing", "orders")))
+	require.NoError(t, err)
+}
+
+// asServed asks for all of them by what a person knows.
+func asServed(t *testing.T, r *rig, more string) {
+	t.Helper()
+	body := filepath.Join(t.TempDir(), "body.json")
+	require.NoError(t, os.WriteFile(body, []byte(`{"id":1}`), 0o600))
+	for _, args := range []string{
+		"inspect k1 -method post -url https://API.example:443/payments -principal alice",
+		"inspect k1 -method POST -route api.example/payments -principal alice",
+		"inspect evt_A -webhook stripe -endpoint billing",
+		"inspect -webhook stripe -endpoint billing -event-type push -body " + body,
+		"inspect m1 -group billing -topic orders",
+		"inspect g1 -grpc /pay.Pay/Charge -principal alice",
+	} {
+		r.wants(ExitDone, args+" -namespace shop"+more, "state", "succeeded")
+	}
+	r.wants(ExitNo, "inspect k1 -method POST -url https://api.example/payments -principal bob -namespace shop"+more, "there is no record", `principal "bob"`)
+	// With the key alone: which keys have a scope, and the flags that give it.
+	r.wants(ExitNo, "inspect evt_A -namespace shop"+more, "there is no record", "have a scope", "-webhook PROVIDER -endpoint", "-method METHOD -url", "-grpc", "-group GROUP -topic TOPIC")
+}
+
+func TestKeysWithAScope(t *testing.T) {
+	for name, on := range twoStores {
+		t.Run(name, func(t *testing.T) {
+			r := on(t)
+			d, err := dedup.New(r.store, dedup.Config{Namespace: "shop", Window: testWindow, LeaseTTL: time.Minute, KeepLabels: true})
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = d.Close(context.Background()) })
+			run, err := httpadapter.Claimed(d)
+			require.NoError(t, err)
+			served(t, run)
+			asServed(t, r, "")
+			// Labels are kept, so the key alone leads to its record.
+			out := r.wants(ExitNo, "inspect evt_A -namespace shop")
+			assert.NotEmpty(t, out)
+			r.wants(ExitNo, "inspect evt_A -namespace shop", `"stripe billing evt_A"`)
+			r.wants(ExitNo, "inspect k1 -namespace shop", `"POST /payments k1"`)
+			r.wants(ExitDone, "forget k1 -method POST -url https://api.example/payments -principal alice -namespace shop -yes", "was succeeded, is absent")
+		})
+	}
+}
+
+// Marks have the scope, too; and who forgets -marks is told.
+func TestMarksWithAScope(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "marks.db")
+	db, err := sqladapter.OpenSQLite("sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "shop", Window: testWindow})
+	require.NoError(t, err)
+	require.NoError(t, marks.Migrate(t.Context(), db))
+	run, err := marks.Runner(db, sqladapter.RunnerConfig{})
+	require.NoError(t, err)
+	served(t, run)
+	r := &rig{t: t, flags: []string{"-sql", "sqlite:" + file}}
+	asServed(t, r, " -marks")
+	r.wants(ExitUsage, "inspect k1 -namespace shop", "-marks")
+	_, _, errOut := r.run(strings.NewReader(""), "inspect", "k1", "-namespace", "shop")
+	assert.NotContains(t, errOut, "onceward migrate")
+
+	store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: sqladapter.SQLite})
+	require.NoError(t, err)
+	require.NoError(t, store.Migrate(t.Context()))
+	r.wants(ExitNo, "inspect k1 -namespace shop", "there is no record", "look with -marks")
+}
+
+func TestBeginningOfAnID(t *testing.T) {
+	for name, on := range twoStores {
+		t.Run(name, func(t *testing.T) {
+			r := on(t)
+			var reqs []dedup.ClaimRequest
+			for _, id := range []dedup.ID{{0xab, 0xcd, 0x11}, {0xab, 0xcd, 0x12}} {
+				reqs = append(reqs, dedup.ClaimRequest{ID: id, Token: dedup.Token{1}, Lease: time.Minute, Hold: time.Minute, Label: "order 7"})
+			}
+			for _, a := range r.store.Claim(t.Context(), reqs) {
+				require.NoError(t, a.Err)
+			}
+			r.wants(ExitDone, "inspect -id abcd11", "abcd1100000000000000000000000000", "in_progress")
+			r.wants(ExitDone, "inspect -id urn:onceward:ABCD12", "abcd1200000000000000000000000000", "in_progress")
+			r.wants(ExitNo, "inspect -id abcd1", "2 keys have an ID", "abcd1100", "abcd1200", `"order 7"`)
+			r.wants(ExitNo, "inspect -id abcd13", "no key in the store")
+			r.wants(ExitNo, "forget -id abcd11 -yes", "in flight")
+			r.wants(ExitUsage, "inspect -id abc", "not 32 hex digits")
+			r.wants(ExitUsage, "inspect -id abcz", "not 32 hex digits")
+		})
+	}
+}

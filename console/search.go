@@ -1,0 +1,107 @@
+package console
+
+import (
+	"cmp"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/keyname"
+	"github.com/onceward/onceward/internal/keyspec"
+)
+
+// form is the search as it was typed in.
+type form struct {
+	keyspec.Spec
+	// By says which of the forms it was: key, request, webhook, call or id.
+	By, ID       string
+	Fault, Field string
+	// Found are the keys whose IDs begin with ID, where there is not one alone.
+	Found []listed
+}
+
+// fieldNames are for people, and for the names of the inputs: those of keyspec are flags.
+var fieldNames = map[string]string{"webhook": "provider", "grpc": "gRPC method", "url": "URL"}
+
+// search shows the forms, and answers them: by POST, so that a key is in no address, history or log of
+// a server.
+func (c *Console) search(w http.ResponseWriter, r *http.Request) error {
+	f := form{}
+	f.Namespace = c.options.Namespace
+	if r.Method != http.MethodPost {
+		return c.write(w, r, http.StatusOK, "search", "Search", f)
+	}
+	if err := c.cross.Check(r); err != nil {
+		return c.foreign(r, err)
+	}
+	if err := readForm(w, r); err != nil {
+		return err
+	}
+	get := func(name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
+	f = form{By: cmp.Or(get("by"), "key"), ID: get("id"), Spec: keyspec.Spec{
+		Namespace: r.PostForm.Get("namespace"), Scope: r.PostForm.Get("scope"), Key: r.PostForm.Get("key"),
+		Method: get("method"), URL: get("url"), Route: get("route"), Principal: r.PostForm.Get("principal"), Name: r.PostForm.Get("name"),
+		GRPC: get("grpc"), Provider: get("webhook"), Endpoint: r.PostForm.Get("endpoint"),
+	}}
+	if f.ID != "" {
+		f.By = "id"
+		return c.searchID(w, r, &f)
+	}
+	typed := record{Key: f.Key, Namespace: f.Namespace, Scope: f.Scope, Plain: !f.Scoped()}
+	spec := f.Spec
+	id, err := spec.Resolve()
+	var input *keyspec.Error
+	if errors.As(err, &input) {
+		name := input.Field
+		if fieldNames[name] != "" {
+			name = fieldNames[name]
+		}
+		f.Fault, f.Field = "The "+strings.ReplaceAll(name, "-", " ")+" "+input.Reason+".", input.Field
+		return c.write(w, r, http.StatusBadRequest, "search", "Search", f)
+	}
+	return c.show(w, r, id, typed)
+}
+
+// leastPrefix is how many digits of an ID are enough to look for it.
+const leastPrefix = 4
+
+// searchID answers with the key of an ID, or with those whose IDs begin so.
+func (c *Console) searchID(w http.ResponseWriter, r *http.Request, f *form) error {
+	text := strings.ToLower(strings.TrimPrefix(f.ID, keyname.URNPrefix))
+	if id, err := parseID(text); err == nil {
+		return c.show(w, r, id, record{})
+	}
+	lister, ok := c.options.Store.(Lister)
+	bad := func(status int, fault string) error {
+		f.Fault, f.Field = fault, "id"
+		return c.write(w, r, status, "search", "Search", f)
+	}
+	if len(text) < leastPrefix || len(text) >= 2*len(dedup.ID{}) || strings.Trim(text, "0123456789abcdef") != "" || !ok {
+		return bad(http.StatusBadRequest, "An ID has 32 hex digits; the first 4 or more are enough where no other key begins so.")
+	}
+	seen := make(map[dedup.ID]bool) // a SCAN may name a key twice
+	states := []dedup.State{dedup.StateInProgress, dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased, dedup.StateUncertain}
+	at, err := c.goOn(r.Context(), lister, reach{}, wanted{states, 0, listTime}, func(id dedup.ID, rec dedup.Record) {
+		if !seen[id] && strings.HasPrefix(hex.EncodeToString(id[:]), text) {
+			seen[id] = true
+			f.Found = append(f.Found, listedOf(id, &rec))
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case at.Next != "":
+		return bad(http.StatusOK, "The store has too many keys to look at all of them here: give the whole ID, or use onceward inspect.")
+	case len(f.Found) == 0:
+		return bad(http.StatusNotFound, "No key in the store has an ID that begins so.")
+	case len(f.Found) > 1:
+		return bad(http.StatusOK, "Several keys have an ID that begins so.")
+	}
+	id, err := parseID(f.Found[0].ID)
+	if err != nil {
+		return err
+	}
+	return c.show(w, r, id, record{})
+}

@@ -1,0 +1,62 @@
+package httpadapter
+
+import (
+	"net/http"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter/internal/problem"
+	"github.com/onceward/onceward/internal/keyname"
+	"github.com/onceward/onceward/internal/sealed"
+)
+
+// RecordKey names a request with a key as the [Middleware] does, so that its record can be found:
+// with [RecordKey.ID] in a dedup.Store, and with Key and [RecordKey.Scope] through a Deduper or
+// sqladapter.Marks.
+type RecordKey struct {
+	// Name is Config.Name. Default "".
+	Name string
+	// Principal is what the [Scope] returns; empty for [Unscoped].
+	Principal string
+	// Method in upper case.
+	Method string
+	// Route is what Config.Route returns, or [DefaultRoute] where there is none.
+	Route string
+	// Key is the Idempotency-Key, without quotes.
+	Key string
+}
+
+// Scope returns the scope of the key: a digest, so that nothing of the principal is in clear.
+func (k RecordKey) Scope() string {
+	return sealed.ScopeOf("http", "1", k.Name, k.Principal, k.Method, k.Route)
+}
+
+// ID returns the ID of the record in a namespace, that of the Runner. A namespace or a Key that no
+// record can have is an [*dedup.InputError].
+func (k RecordKey) ID(namespace string) (dedup.ID, error) {
+	return dedup.NewID(namespace, k.Scope(), k.Key)
+}
+
+// DefaultRoute is the Route of a Config that has none and no SameHost: host and path of a request
+// in one spelling. It reads Host, TLS, and RequestURI or URL.
+func DefaultRoute(r *http.Request) string { return normalHost(r) + requestPath(r) }
+
+// name is the ID of the request's record, for logs and answers.
+func (c *call) name() keyname.Name { return keyname.Of(c.m.run, c.scope, c.key) }
+
+// label is kept in clear where the Deduper has KeepLabels.
+func (c *call) label() string {
+	return keyname.Label(c.r.Method+" "+c.r.URL.Path, c.key)
+}
+
+// write answers with p, which names the record where there can be one.
+func (c *call) write(p problem.Problem) {
+	if c.scope != "" {
+		p.Instance = c.name().URN()
+	}
+	p.Write(c.w)
+}
+
+// warn logs what an operator may have to look into, with the ID to look it up by.
+func (c *call) warn(what string, args ...any) {
+	c.m.cfg.Logger.Warn("httpadapter: "+what, append([]any{c.name().Attr()}, args...)...)
+}

@@ -1,0 +1,90 @@
+// Package keyname names the records of adapters' keys for people: in logs, in answers to clients and
+// in the labels of claims.
+package keyname
+
+import (
+	"encoding/hex"
+	"log/slog"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/sealed"
+)
+
+// maxLabel is what dedup.Request.Label allows, in bytes.
+const maxLabel = 64
+
+// URNPrefix is before the ID in an answer.
+const URNPrefix = "urn:onceward:"
+
+// Name is the ID of a key's record, or empty where the namespace of the records is not known.
+type Name string
+
+// Of returns the name of the record of a key that run runs. run says its namespace with a method
+// Namespace() string; where it has none, the name is empty.
+func Of(run any, scope, key string) Name {
+	r, ok := run.(interface{ Namespace() string })
+	if !ok {
+		return ""
+	}
+	id, err := dedup.NewID(r.Namespace(), scope, key)
+	if err != nil {
+		return ""
+	}
+	return Name(hex.EncodeToString(id[:]))
+}
+
+// ScopeGRPC is the scope of a gRPC call's key: a digest, so that nothing of the principal is in clear.
+// It is here because the command and the console find keys with it and need no gRPC for that.
+func ScopeGRPC(name, principal, fullMethod string) string {
+	return sealed.ScopeOf("grpc", "1", name, principal, fullMethod)
+}
+
+// Attr is the name as logs have it.
+func (n Name) Attr() slog.Attr { return slog.String("key_id", string(n)) }
+
+// URN is the name as answers have it: a URI, or empty.
+func (n Name) URN() string {
+	if n == "" {
+		return ""
+	}
+	return URNPrefix + string(n)
+}
+
+// Label is the label of a claim, made of what the key is for and the key, in at most 64 bytes. Where
+// there is no room for all, the end of what is gives way, and then the end of key. Characters that
+// do not print are replaced: a label explains a key, and must never have its claim refused.
+func Label(what, key string) string {
+	what, key = printable(what), printable(key)
+	key = cut(key, maxLabel)
+	if room := maxLabel - len(key) - 1; len(what) > room {
+		const more = "..."
+		if room <= len(more) {
+			return key
+		}
+		what = cut(what, room-len(more)) + more
+	}
+	return strings.TrimSpace(what + " " + key)
+}
+
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != utf8.RuneError && unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
+}
+
+// cut ends s after a whole character.
+func cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit]
+}
