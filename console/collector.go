@@ -38,6 +38,7 @@ const (
 	succeeded
 	failed
 	released
+	endedUncertain
 	uncertain
 	leaseLost
 	storeErrors
@@ -143,6 +144,16 @@ func (s *source) ended(e *dedup.Event) {
 	}
 }
 
+// doubted counts a key that was found uncertain, or that an attempt has left so: then the event has the
+// state that was asked for, and an Ended event of a release came before it.
+func (s *source) doubted(e *dedup.Event) {
+	if e.State == dedup.StateReleased {
+		s.add(endedUncertain)
+		return
+	}
+	s.add(uncertain)
+}
+
 // Observer returns hooks for the dedup.Config of every Deduper that is to be counted under this name:
 // usually its namespace, or a topic; 1 to 64 bytes. window is the Deduper's; ages of duplicates are shown
 // as shares of it. Asked again for a name it wants the same window, and counts on.
@@ -165,7 +176,7 @@ func (c *Console) Observer(name string, window time.Duration) (dedup.Observer, e
 		Claimed:    func(e dedup.Event) { s.claimed(&e, window) },
 		WouldSkip:  func(dedup.Event) { s.add(wouldSkip) },
 		Ended:      func(e dedup.Event) { s.ended(&e) },
-		Uncertain:  func(dedup.Event) { s.add(uncertain) },
+		Uncertain:  func(e dedup.Event) { s.doubted(&e) },
 		LeaseLost:  func(dedup.Event) { s.add(leaseLost) },
 		StoreError: func(dedup.Event) { s.add(storeErrors) },
 		FailedOpen: func(dedup.Event) { s.add(failedOpen) },

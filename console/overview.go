@@ -24,16 +24,17 @@ var (
 
 // tallyTexts say what is counted beside outcomes and causes.
 var tallyTexts = [tallies]struct{ name, meaning string }{
-	wouldSkip:   {"would be skipped", "ran in Observe mode, and would not in Enforce mode"},
-	cached:      {"answered from the cache", "without a question to the store"},
-	succeeded:   {"ended: succeeded", "ends on record"},
-	failed:      {"ended: failed for good", "ends on record, replayed as failures"},
-	released:    {"ended: released", "attempts that ended without an effect and may run again"},
-	uncertain:   {"found uncertain", "each claim that meets such a key counts again"},
-	leaseLost:   {"leases lost", "their attempts were cancelled"},
-	storeErrors: {"errors of the store", "questions it could not answer, or not yet"},
-	failedOpen:  {"failed open", "effects without a claim, as Config.FailOpen allows"},
-	ageless:     {"duplicates without an age", "done in the same millisecond, or by a layout that does not keep when"},
+	wouldSkip:      {"would be skipped", "ran in Observe mode, and would not in Enforce mode"},
+	cached:         {"answered from the cache", "without a question to the store"},
+	succeeded:      {"ended: succeeded", "ends on record"},
+	failed:         {"ended: failed for good", "ends on record, replayed as failures"},
+	released:       {"ended: released", "attempts that ended without an effect and may run again"},
+	endedUncertain: {"ended: uncertain", "attempts that ended when their effect might have begun: nothing runs until somebody has found out"},
+	uncertain:      {"found uncertain", "each claim that meets such a key counts again"},
+	leaseLost:      {"leases lost", "their attempts were cancelled"},
+	storeErrors:    {"errors of the store", "questions it could not answer, or not yet"},
+	failedOpen:     {"failed open", "effects without a claim, as Config.FailOpen allows"},
+	ageless:        {"duplicates without an age", "done in the same millisecond, or by a layout that does not keep when"},
 }
 
 // overview is the first page.
@@ -79,11 +80,7 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
 	if len(all) > 0 {
 		o.Charts = []*chart{outcomeChart(&h), causeChart(&h), ageChart(&h)}
 		o.Verdict = verdict(&h)
-		for i, text := range tallyTexts {
-			if n := h.tally[i]; n > 0 || i == storeErrors || i == leaseLost || i == uncertain {
-				o.Tallies = append(o.Tallies, tallyRow{text.name, grouped(n), text.meaning})
-			}
-		}
+		o.Tallies = h.tallies()
 	}
 	status := http.StatusOK
 	var err error
@@ -92,6 +89,20 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
 		o.Standing.Error = c.options.ShowError(err)
 	}
 	return c.write(w, r, status, "overview", "Overview", o)
+}
+
+// tallies are the counts that are not zero, and those whose zero is worth knowing.
+func (h *hour) tallies() (rows []tallyRow) {
+	for i, text := range tallyTexts {
+		n := h.tally[i]
+		if i == released { // an end that left its key uncertain was asked for as a release, and counted as one
+			n -= min(n, h.tally[endedUncertain])
+		}
+		if n > 0 || i == storeErrors || i == leaseLost || i == uncertain {
+			rows = append(rows, tallyRow{text.name, grouped(n), text.meaning})
+		}
+	}
+	return rows
 }
 
 func rowOf(s *source, shown string) sourceRow {

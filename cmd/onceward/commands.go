@@ -57,6 +57,7 @@ func commands() []command {
 		{"doctor", "what loses claims, records or effects in this Redis, database or Kafka", doctor.Main, nil},
 		{"watch", "live rates: claims by outcome, duplicates by cause and age, of processes and of a server", watch.Main, nil},
 		{"completion", "a script by which bash, zsh or fish completes commands and flags", complete, completion.Shells},
+		{"version", "which build this is: version, commit and Go", version, nil},
 		{"help", "this text", help, nil},
 	}
 }

@@ -14,6 +14,7 @@
 //	onceward doctor           what loses claims, records or effects here
 //	onceward watch [flags]    live rates, of processes and of a server
 //	onceward completion SHELL what bash, zsh or fish needs to complete commands and flags
+//	onceward version          which build this is
 //	onceward help             what there is
 //
 // In the demo, with record and effect in one SQL transaction each effect comes out once; with Redis
@@ -71,6 +72,8 @@ func run(args []string, out, errOut io.Writer) int {
 		return worker.Main(os.Stdin, out, errOut)
 	case "-h", "-help", "--help":
 		name = "help"
+	case "-version", "--version":
+		name = "version"
 	}
 	for _, c := range commands() {
 		if c.name == name {

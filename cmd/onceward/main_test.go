@@ -44,6 +44,10 @@ func TestRun(t *testing.T) {
 		{"console", 2, "", "onceward console: -redis or -sql is missing"},
 		{"console -h", 0, "Exit code", ""},
 		{"console -redis redis://127.0.0.1:1 -listen 0.0.0.0:0", 2, "", "-remote allows it"},
+		{"version", 0, "onceward ", ""},
+		{"version", 0, ", go1.", ""},
+		{"--version", 0, "commit ", ""},
+		{"version x", 2, "", "unexpected argument"},
 		{"dance", 2, "", `unknown command "dance"`},
 	} {
 		var out, errOut bytes.Buffer

@@ -210,6 +210,11 @@ func (o *Options) lookAtSQL(ctx context.Context) ([]Finding, error) {
 	for _, f := range found {
 		all = append(all, Finding{f.Severity.String(), string(f.Code), f.Server, f.Detail, f.Why, f.Fix})
 	}
+	plain, failed := o.plainSQL()
+	all = append(all, plain...)
+	if err == nil {
+		err = failed
+	}
 	var input *dedup.InputError
 	switch {
 	case errors.As(err, &input) && input.Field == "Tables":
@@ -220,6 +225,19 @@ func (o *Options) lookAtSQL(ctx context.Context) ([]Finding, error) {
 		err = fmt.Errorf("-sql: %w", o.Server.Unanswered(err))
 	}
 	return all, err
+}
+
+// plainSQL looks at what the DSN says of TLS.
+func (o *Options) plainSQL() (found []Finding, err error) {
+	addrs, says, err := o.Server.PlainSQL()
+	for _, addr := range addrs {
+		found = append(found, Finding{
+			warning, "plaintext", addr, says,
+			"keys, results and the password can be read, and changed, by whoever is between",
+			"sslmode=verify-full (PostgreSQL) or tls=true (MySQL, MariaDB) in the DSN",
+		})
+	}
+	return found, err
 }
 
 // write is for people, or JSON.

@@ -90,7 +90,10 @@ func openRedis(ctx context.Context, o *Options) (_ *store, err error) {
 		return nil, err
 	}
 	opened, err := redisadapter.New(ctx, client, opts)
-	if err != nil {
+	switch {
+	case err != nil && server.Clustered(ctx, client):
+		return nil, server.ErrClustered // this node has the slot of the layout's record
+	case err != nil:
 		return nil, fmt.Errorf("-redis: %w", err)
 	}
 	return &store{

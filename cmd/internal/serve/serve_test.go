@@ -296,7 +296,7 @@ func TestToken(t *testing.T) {
 		{one, base + "inflight", 421, []func(*http.Request){func(r *http.Request) { r.Host = "evil.example:80" }}},
 		{two, at, 403, nil},
 		{two, base, 403, nil},
-		{two, base, 403, []func(*http.Request){func(r *http.Request) { r.AddCookie(&http.Cookie{Name: cookieName, Value: "guess"}) }}},
+		{two, base, 403, []func(*http.Request){func(r *http.Request) { r.AddCookie(&http.Cookie{Name: cookiePrefix + "guessing", Value: "guess"}) }}},
 	} {
 		if status, page := get(t, test.client, test.at, test.edit...); status != test.status || status != 200 && strings.Contains(page, "<main") {
 			t.Errorf("%s: status %d, want %d", test.at, status, test.status)
@@ -339,13 +339,17 @@ func TestPassword(t *testing.T) {
 	if status, _ := get(t, client, base, with(password)); status != 200 {
 		t.Errorf("with it: %d", status)
 	}
+	stranger := browser(t)
 	for range maxWrong {
-		if status, _ := get(t, client, base, with("wrong")); status != 401 {
+		if status, _ := get(t, stranger, base, with("wrong")); status != 401 {
 			t.Errorf("with a wrong one: %d", status)
 		}
 	}
-	if status, _ := get(t, client, base, with(password)); status != 429 {
+	if status, _ := get(t, stranger, base, with(password)); status != 429 {
 		t.Errorf("after %d wrong ones: %d", maxWrong, status)
+	}
+	if status, _ := get(t, client, base, with(password)); status != 200 {
+		t.Errorf("who was let in before is locked out by a stranger's guesses: %d", status)
 	}
 	if text := c.errOut.String(); !strings.Contains(text, "go in clear") || strings.Contains(text, password) {
 		t.Errorf("said %q", text)

@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	_ "github.com/jackc/pgx/v5/stdlib" // for database/sql
 	"github.com/redis/go-redis/v9"
 	_ "modernc.org/sqlite" // for database/sql
@@ -408,6 +410,45 @@ func (o *Options) addrs() ([]string, error) {
 		return []string{c.Addr}, nil
 	}
 	return nil, nil
+}
+
+// PlainSQL returns the addresses on other machines that the DSN of -sql may speak to without TLS, and
+// what it says of TLS. Sockets and addresses of this machine are left out. Use it after CheckSQL.
+func (o *Options) PlainSQL() (addrs []string, says string, err error) {
+	add := func(host, addr string) {
+		if !strings.HasPrefix(host, "/") && !thisMachine(host) && !slices.Contains(addrs, addr) {
+			addrs = append(addrs, addr)
+		}
+	}
+	switch o.engine.dialect {
+	case sqladapter.Postgres:
+		c, err := pgx.ParseConfig(o.engine.dsn)
+		if err != nil {
+			return nil, "", errSQL
+		}
+		// With sslmode=prefer, the default, one of the fallbacks is the same address without TLS.
+		for _, f := range append([]*pgconn.FallbackConfig{{Host: c.Host, Port: c.Port, TLSConfig: c.TLSConfig}}, c.Fallbacks...) {
+			if f.TLSConfig == nil {
+				add(f.Host, net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port))))
+			}
+		}
+		return addrs, "sslmode allows a connection without TLS", nil
+	case sqladapter.MySQL:
+		c, err := mysql.ParseDSN(o.engine.dsn)
+		if err != nil {
+			return nil, "", errSQL
+		}
+		if c.Net == "unix" || c.TLS != nil && !c.AllowFallbackToPlaintext {
+			return nil, "", nil
+		}
+		host, _, err := net.SplitHostPort(c.Addr)
+		if err != nil {
+			host = c.Addr
+		}
+		add(host, c.Addr)
+		return addrs, "tls is " + cmp.Or(c.TLSConfig, "not set"), nil
+	}
+	return nil, "", nil
 }
 
 func (o *Options) redisAddrs() ([]string, error) {

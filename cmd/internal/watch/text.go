@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // lines are what people read of a tick: what is zero is left out where there is a sum.
@@ -92,7 +94,14 @@ func parts(of map[string]float64) string {
 	return text
 }
 
-func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
+// words is a label's value for people. Whoever serves the metrics has written it, so one that is no
+// plain word is quoted: it might have escapes that a terminal obeys.
+func words(name string) string {
+	if strings.IndexFunc(name, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) }) >= 0 {
+		return strconv.QuoteToASCII(name)
+	}
+	return strings.ReplaceAll(name, "_", " ")
+}
 
 func span(seconds float64) string { return time.Duration(seconds * float64(time.Second)).String() }
 

@@ -288,3 +288,11 @@ func TestServers(t *testing.T) {
 		})
 	})
 }
+
+// A label is written by whoever serves the metrics: a terminal must not obey it.
+func TestLabelsAreQuoted(t *testing.T) {
+	got := parts(map[string]float64{"acq\x1b[31m\x1b]0;pwned\a": 1, "in_flight": 2})
+	if strings.ContainsAny(got, "\x1b\a") || !strings.Contains(got, `"acq\x1b[31m`) || !strings.Contains(got, "in flight") {
+		t.Errorf("%q", got)
+	}
+}
