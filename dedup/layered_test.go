@@ -308,7 +308,7 @@ func TestLayeredStoreIsDown(t *testing.T) {
 				l.filter.lags(2 * hot)
 				d := l.deduper(nil)
 				l.records.setBefore(only("Lookup", func(call) error { return fault }))
-				if _, err := d.Claim(t.Context(), "k"); dedup.OutcomeUnknown(err) != (fault == errNet) || !errors.Is(err, fault) {
+				if _, err := d.Claim(t.Context(), "k"); dedup.OutcomeUnknown(err) != errors.Is(fault, errNet) || !errors.Is(err, fault) {
 					t.Fatalf("error %v", err)
 				}
 				synctest.Wait()

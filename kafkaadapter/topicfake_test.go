@@ -103,13 +103,13 @@ func (f *fakeCoordinator) recreate(messages ...*sarama.ConsumerMessage) {
 }
 
 // hook sets what is called around a look; it is called once.
-func (t *fakeTopic) hook(where *func(), f func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (f *fakeTopic) hook(where *func(), call func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	*where = func() {
-		t.mu.Lock()
+		f.mu.Lock()
 		*where = nil
-		t.mu.Unlock()
-		f()
+		f.mu.Unlock()
+		call()
 	}
 }

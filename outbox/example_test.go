@@ -26,7 +26,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	box, err := outbox.New(outbox.Config{Dialect: outbox.SQLite})
 	if err != nil {
 		log.Fatal(err)
@@ -52,7 +52,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer tx.Rollback() // does nothing after Commit
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
 	if _, err := tx.ExecContext(ctx, `INSERT INTO booking VALUES (100)`); err != nil {
 		log.Fatal(err)
 	}

@@ -125,7 +125,7 @@ func (t *topics) isOut(topic string) bool {
 	return t.out[topic] != nil
 }
 
-func (t *topics) now() (epoch int, any bool) {
+func (t *topics) now() (epoch int, failing bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.epoch, len(t.out) > 0

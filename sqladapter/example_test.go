@@ -17,28 +17,28 @@ import (
 func ledger(ctx context.Context) (*sql.DB, *sqladapter.Marks) {
 	dir, err := os.MkdirTemp("", "ledger")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	db, err := sqladapter.OpenSQLite("sqlite", "file:"+filepath.Join(dir, "ledger.db"))
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "booking", Window: 8 * 24 * time.Hour})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	if err := marks.Migrate(ctx, db); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	if _, err := db.ExecContext(ctx, `CREATE TABLE booking (amount INTEGER NOT NULL)`); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	return db, marks
 }
 
 func total(ctx context.Context, db *sql.DB) (sum int) {
 	if err := db.QueryRowContext(ctx, `SELECT coalesce(sum(amount), 0) FROM booking`).Scan(&sum); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	return sum
 }
@@ -47,7 +47,7 @@ func total(ctx context.Context, db *sql.DB) (sum int) {
 func ExampleMarks_Do() {
 	ctx := context.Background()
 	db, marks := ledger(ctx)
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	for range 3 {
 		mark, err := marks.Do(ctx, db, "order-7", func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, `INSERT INTO booking VALUES (?)`, 100)
@@ -70,7 +70,7 @@ func ExampleMarks_Do() {
 func ExampleMarks_DoBatch() {
 	ctx := context.Background()
 	db, marks := ledger(ctx)
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	amounts := []int{10, 20, 30}
 	book := func(keys ...string) {
 		_, err := marks.DoBatch(ctx, db, keys, func(ctx context.Context, tx *sql.Tx, first []int) error {
@@ -96,13 +96,13 @@ func ExampleMarks_DoBatch() {
 func ExampleMarks_MarkTx() {
 	ctx := context.Background()
 	db, marks := ledger(ctx)
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	pay := func() (receipt string, err error) {
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
 			return "", err
 		}
-		defer tx.Rollback() // does nothing after Commit
+		defer func() { _ = tx.Rollback() }() // does nothing after Commit
 		mark, err := marks.MarkTx(ctx, tx, "order-7")
 		if err != nil {
 			return "", err // sqladapter.Retryable says whether to begin again
@@ -133,7 +133,7 @@ func ExampleMarks_MarkTx() {
 func ExampleMarks_DeleteExpired() {
 	ctx := context.Background()
 	db, marks := ledger(ctx)
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	for {
 		n, err := marks.DeleteExpired(ctx, db, 1000)
 		if err != nil {

@@ -106,7 +106,7 @@ func (s *standard) said(h http.Header, now time.Time) (m standardSaid, err error
 	if m.sent, err = fresh(timestamp, now, tolerance); err != nil {
 		return m, err
 	}
-	ok := false
+	var ok bool
 	if m.v1, m.v1a, ok = signatures(list); !ok || len(m.v1)+len(m.v1a) == 0 {
 		return m, ErrSignature
 	}
