@@ -139,6 +139,10 @@ func options(layout redisadapter.Layout) redisadapter.Options {
 
 // everyCall makes every call of a Store in every layout and returns the first error.
 func everyCall(ctx context.Context, client redis.UniversalClient) error {
+	// New reports a refused INFO and goes on, but nobody knows then whether the server evicts.
+	if err := client.Info(ctx, "memory").Err(); err != nil {
+		return err
+	}
 	for _, layout := range layouts {
 		// The user may use one prefix only, and the keys of this layout are other ones.
 		if err := client.Del(ctx, "ow:layout").Err(); err != nil {
