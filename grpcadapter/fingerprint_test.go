@@ -41,7 +41,7 @@ func every(t *testing.T, known int32) protoreflect.MessageType {
 	number := int32(0)
 	add := func(f *descriptorpb.FieldDescriptorProto) {
 		number++
-		f.Number, f.Name = proto.Int32(number), proto.String("f"+string(rune('a'+number%26))+string(rune('a'+number/26)))
+		f.Number, f.Name = proto.Int32(number), proto.String("f"+string([]rune{'a' + number%26, 'a' + number/26}))
 		if number <= known {
 			msg.Field = append(msg.Field, f)
 		}

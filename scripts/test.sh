@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 
 mode=${1:-full}
 report=(go run ./internal/testreport)
-flags=(-race -timeout 15m)
+flags=(-race -timeout 25m)
 case "$mode" in
   unit) ;;
   # -count=1: a result kept from an earlier run says nothing about the servers of this one.
