@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/kafkaadapter/franz"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -150,7 +151,8 @@ func recorder(t *testing.T, dir string) func(order string) bool {
 				t.Fatal(err)
 			}
 		}
-		seen, err := d.Seen(t.Context(), "booked:"+order)
+		topic := "bookings-" + filepath.Base(dir)
+		seen, err := d.Seen(t.Context(), "booked:"+order, dedup.WithScope(franz.ScopeOf("mailing-of-"+topic, topic)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,9 +49,9 @@ func exampleIn(t *testing.T, dir, text, drivers string) (string, error) {
 		"drivers_test.go": "package " + name + "\n" + drivers +
 			"import (\"os\"; \"testing\")\nfunc TestMain(m *testing.M) { if err := os.Chdir(os.TempDir()); err != nil { panic(err) }; m.Run() }\n",
 	} {
-		real := filepath.Join(tmp, file)
-		require.NoError(t, os.WriteFile(real, []byte(content), 0o600))
-		overlay["Replace"][filepath.Join(clone, dir, file)] = real
+		path := filepath.Join(tmp, file)
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		overlay["Replace"][filepath.Join(clone, dir, file)] = path
 	}
 	list, err := json.Marshal(overlay)
 	require.NoError(t, err)

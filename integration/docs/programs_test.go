@@ -48,10 +48,10 @@ func programs(t *testing.T, page string, want int) (files []string) {
 		}
 		dir := t.TempDir()
 		require.NoError(t, os.Symlink(clone, filepath.Join(dir, "onceward")))
-		make := exec.CommandContext(t.Context(), "sh", "-ec", strings.Replace(commands, "go mod tidy", "cp ../main.go .\ngo mod tidy", 1)+"\ngo build -o ../program .")
-		make.Dir, make.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+		build := exec.CommandContext(t.Context(), "sh", "-ec", strings.Replace(commands, "go mod tidy", "cp ../main.go .\ngo mod tidy", 1)+"\ngo build -o ../program .")
+		build.Dir, build.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(s.code), 0o600))
-		out, err := make.CombinedOutput()
+		out, err := build.CombinedOutput()
 		require.NoError(t, err, "%s:%d: %s", page, s.line, out)
 		files = append(files, filepath.Join(dir, "program"))
 	}

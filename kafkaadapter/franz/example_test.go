@@ -22,7 +22,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer d.Close(context.Background())
+	defer func() { _ = d.Close(context.Background()) }()
 	ctx, stop := context.WithCancel(context.Background())
 	var shipped atomic.Int32
 	c, err := franz.New(franz.Config{

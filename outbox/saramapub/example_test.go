@@ -19,12 +19,12 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	publisher, err := saramapub.New(client)
 	if err != nil {
 		log.Fatal(err) // names the setting that would lose messages, or their order
 	}
-	defer publisher.Close()
+	defer func() { _ = publisher.Close() }()
 	// outbox.NewRelay(outbox.RelayConfig{Outbox: box, DB: db, Publisher: publisher})
 	sent := publisher.Publish(context.Background(), []outbox.Message{{Topic: "bookings", Key: []byte("account-1"), Payload: []byte("100")}})
 	fmt.Println(errors.Join(sent...)) // an error for each message that is not acknowledged

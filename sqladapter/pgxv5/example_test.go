@@ -27,7 +27,7 @@ func ExampleDo() {
 		log.Fatal(err)
 	}
 	db := stdlib.OpenDBFromPool(pool) // Migrate takes a *sql.DB
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	if err := marks.Migrate(ctx, db); err != nil {
 		log.Fatal(err)
 	}

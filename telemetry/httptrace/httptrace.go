@@ -5,6 +5,7 @@ package httptrace
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"go.opentelemetry.io/otel/propagation"
 
@@ -35,6 +36,8 @@ func (r *runner) Run(ctx context.Context, key string, effect httpadapter.Effect,
 	if effect == nil {
 		return r.Runner.Run(ctx, key, nil, opts...)
 	}
+	// The adapter's label is for people. The span's takes its place, or a repetition had no link to the first attempt.
+	opts = append(slices.Clip(opts), func(r *dedup.Request) { r.Label = "" })
 	return telemetry.Do(ctx, r.t, r.d, key, func(ctx context.Context) ([]byte, error) {
 		result, _, err := effect(ctx)
 		return result, err
