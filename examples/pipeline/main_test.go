@@ -151,13 +151,18 @@ func recorder(t *testing.T, dir string) func(order string) bool {
 				t.Fatal(err)
 			}
 		}
-		topic := "bookings-" + filepath.Base(dir)
-		seen, err := d.Seen(t.Context(), "booked:"+order, dedup.WithScope(franz.ScopeOf("mailing-of-"+topic, topic)))
+		seen, err := d.Seen(t.Context(), "booked:"+order, scope(dir))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return seen
 	}
+}
+
+// scope is that of the consumer that sends mails.
+func scope(dir string) dedup.Option {
+	topic := "bookings-" + filepath.Base(dir)
+	return dedup.WithScope(franz.ScopeOf("mailing-of-"+topic, topic))
 }
 
 // recordedMails are those that a killed process has put on record.
@@ -171,7 +176,7 @@ func recordedMails(t *testing.T, dir string, brokers, sent []string) map[string]
 	defer done()
 	all := map[string]bool{}
 	for _, order := range sent {
-		seen, err := s.d.Seen(t.Context(), "booked:"+order)
+		seen, err := s.d.Seen(t.Context(), "booked:"+order, scope(dir))
 		if err != nil {
 			t.Fatal(err)
 		}
