@@ -495,12 +495,12 @@ func TestOperatingGuide(t *testing.T) {
 	run("1 uncertain", "uncertain")
 	run("state        uncertain", "inspect", "order-7", "-namespace", "charges")
 	run("is succeeded", "resolve", "order-7", "-namespace", "charges", "-done", "-window", "24h", "-yes")
-	charge("order-7", 200, "")
+	charge("order-7", 410, "") // done, and its receipt is not known
 
 	charge("order-8", 503, "")
-	run("is absent", "resolve", "order-8", "-namespace", "charges", "-released", "-yes")
-	charge("order-8", 200, "charged, attempt 1") // what was released has no past
-	charge("order-8", 200, "charged, attempt 1")
+	run("is released", "resolve", "order-8", "-namespace", "charges", "-released", "-yes")
+	charge("order-8", 200, "charged, attempt 3") // what was released keeps its count: the attempt and the resolving
+	charge("order-8", 200, "charged, attempt 3")
 	if charged != 3 {
 		t.Errorf("the gateway was asked %d times; want 3", charged)
 	}
