@@ -22,7 +22,8 @@ func (p printer) Publish(_ context.Context, messages []outbox.Message) []error {
 // The message is inserted in the transaction of the booking that it is about, and a relay publishes it.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
-	db, err := sql.Open("sqlite", "file:shop.db")
+	// Two connections write, this one's and the relay's: with a busy_timeout one waits for the other.
+	db, err := sql.Open("sqlite", "file:shop.db?_pragma=busy_timeout(5000)")
 	if err != nil {
 		log.Fatal(err)
 	}

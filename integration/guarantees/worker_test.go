@@ -164,12 +164,13 @@ func calls[I, R any](w *worker, items []I, send func() []R, lost R) (replies []R
 	return replies
 }
 
-// deliver gives message k to the process until it is done, and returns what the last try was told.
+// deliver gives message k to the process until it is done, and returns what the last try was told: no result
+// where a resolver, which had none, has said that it is done.
 func (w *worker) deliver(k string, handle func(ctx context.Context) (string, error), opts ...dedup.Option) (res dedup.Result[string]) {
 	w.t.Helper()
 	for range 100 {
 		var err error
-		if res, err = dedup.Do(w.t.Context(), w.d, k, handle, opts...); err == nil {
+		if res, err = dedup.Do(w.t.Context(), w.d, k, handle, opts...); dedup.CanAck(err) {
 			return res
 		}
 		if !errors.Is(err, dedup.ErrInFlight) {
@@ -177,7 +178,7 @@ func (w *worker) deliver(k string, handle func(ctx context.Context) (string, err
 		}
 		time.Sleep(time.Second)
 	}
-	w.t.Fatal("in flight for ever")
+	w.t.Fatal("always in flight")
 	return res
 }
 

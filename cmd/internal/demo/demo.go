@@ -236,7 +236,8 @@ func (d *demo) inspect() string {
 	if len(d.backends.redis) > 1 {
 		at += " -redis-cluster"
 	}
-	return fmt.Sprintf("onceward inspect %s -namespace %s -redis %s", d.records[0].ID, d.topicName(worker.Claimed), at)
+	name := d.topicName(worker.Claimed) // of the topic, of its group and of the namespace
+	return fmt.Sprintf("onceward inspect %s -namespace %s -group %s -topic %s -redis %s", d.records[0].ID, name, name, name, at)
 }
 
 // dropLedger removes the tables from a real server. The embedded ledger goes with its

@@ -43,7 +43,7 @@ func TestDemoInABrowser(t *testing.T) {
 	out := all.String()
 	url := regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(out)
 
-	question := regexp.MustCompile(`onceward (inspect pay-\d+ -namespace \S+ -redis redis://\S+)`).FindStringSubmatch(out)
+	question := regexp.MustCompile(`onceward (inspect pay-\d+ -namespace \S+ -group \S+ -topic \S+ -redis redis://\S+)`).FindStringSubmatch(out)
 	if question == nil {
 		t.Fatalf("nothing to inspect in\n%s", out)
 	}
