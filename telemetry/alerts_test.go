@@ -55,10 +55,10 @@ func TestAlerts(t *testing.T) {
 			if !strings.Contains(rule.Annotations.Summary, "{{ $labels.onceward_name }}: ") || !strings.Contains(rule.Expr, "by (onceward_name") {
 				t.Errorf("%s does not say whose it is", rule.Alert)
 			}
-			page := rule.Annotations.RunbookURL
+			page, absolute := strings.CutPrefix(rule.Annotations.RunbookURL, "https://github.com/onceward/onceward/blob/main/")
 			pages = append(pages, page)
 			runbook, err := os.ReadFile(filepath.Join("..", page))
-			if err != nil || !strings.HasPrefix(page, "docs/runbooks/") {
+			if err != nil || !absolute || !strings.HasPrefix(page, "docs/runbooks/") {
 				t.Errorf("%s leads to %s: %v", rule.Alert, page, err)
 				continue
 			}
