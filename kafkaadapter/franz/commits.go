@@ -134,17 +134,10 @@ func (c *commits) commit() {
 	ctx, cancel := context.WithTimeout(c.s.base, commitPatience)
 	defer cancel()
 	ctx = kgo.PreCommitFnContext(ctx, func(r *kmsg.OffsetCommitRequest) error { return c.keep(r, all) })
-	var fencing error
-	c.s.client.CommitOffsetsSync(ctx, offsets, func(client *kgo.Client, r *kmsg.OffsetCommitRequest, answer *kmsg.OffsetCommitResponse, err error) {
-		fencing = c.answered(all, r, answer, err)
-		member, generation := client.GroupMetadata()
-		if !errors.Is(err, errRejoined) && (r.MemberID != member || r.Generation != generation) {
-			fencing = nil // of a generation that it has left behind: the next attempt tells
-		}
-	})
-	if fencing != nil {
-		c.s.fence(fencing)
+	done := func(_ *kgo.Client, r *kmsg.OffsetCommitRequest, answer *kmsg.OffsetCommitResponse, err error) {
+		c.answered(all, refusals(all, r, answer, err))
 	}
+	c.s.client.CommitOffsetsSync(ctx, offsets, done)
 }
 
 // keep takes out of a request what has been given up since it was asked for. The client may
@@ -177,23 +170,46 @@ func (c *commits) keep(r *kmsg.OffsetCommitRequest, all map[topicPartition]due) 
 	return nil
 }
 
-// answered notes what became of each partition, and returns the answer that fences this
-// member off.
-func (c *commits) answered(all map[topicPartition]due, r *kmsg.OffsetCommitRequest, answer *kmsg.OffsetCommitResponse, err error) (fencing error) {
-	codes := codesOf(r, answer)
-	for at, d := range all {
-		refusal := err
+// refusals are what the broker, or the client, says of each partition; nil is a commit.
+func refusals(all map[topicPartition]due, r *kmsg.OffsetCommitRequest, answer *kmsg.OffsetCommitResponse, err error) map[topicPartition]error {
+	codes, out := codesOf(r, answer), make(map[topicPartition]error, len(all))
+	for at := range all {
+		out[at] = err
 		if code, ok := codes[at]; ok {
-			refusal = kerr.ErrorForCode(code)
-		} else if refusal == nil {
-			refusal = errUnanswered
+			out[at] = kerr.ErrorForCode(code)
+		} else if err == nil {
+			out[at] = errUnanswered
 		}
-		if isFencing(refusal) {
-			fencing = refusal
-		}
-		c.ended(at, d, refusal)
 	}
-	return fencing
+	return out
+}
+
+// answered notes what became of each partition. An answer that fences this member off cancels its
+// handlers before anybody hears of it: a log or a hook may take its time. The client must not be
+// asked for its generation here. It joins again by itself when it reads such an answer, keeps its
+// member id and its partitions, and has the next generation in a millisecond: then an answer
+// of this generation looks like one of a generation that the member has left, is not taken
+// for a fence, and the handlers of partitions that others had meanwhile run on.
+func (c *commits) answered(all map[topicPartition]due, refusals map[topicPartition]error) {
+	if answer := c.fencing(all, refusals); answer != nil {
+		c.s.fence(answer)
+	}
+	for at, d := range all {
+		c.ended(at, d, refusals[at])
+	}
+}
+
+// fencing returns an answer that fences this member off from a partition that it still has. What it
+// has given up since it asked, as lost or as revoked, may have been somebody else's.
+func (c *commits) fencing(all map[topicPartition]due, refusals map[topicPartition]error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for at, d := range all {
+		if isFencing(refusals[at]) && c.offsets[at] == d.of {
+			return refusals[at]
+		}
+	}
+	return nil
 }
 
 // codesOf are the answer's error codes. Newer answers name topics by their UUID alone.

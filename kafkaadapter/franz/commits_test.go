@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -68,7 +69,8 @@ func TestRefusedCommits(t *testing.T) {
 }
 
 // An answer that fences this member off cancels its handlers at once, and the member joins
-// again.
+// again. The hook gives the client's own join all the time it needs: a client that has joined
+// again before the answer is judged is fenced all the same.
 func TestFencedByACommit(t *testing.T) {
 	for _, code := range []*kerr.Error{kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.FencedMemberEpoch} {
 		t.Run(code.Message, func(t *testing.T) {
@@ -83,7 +85,16 @@ func TestFencedByACommit(t *testing.T) {
 						return g.handle(ctx, m)
 					}
 					return nil
-				}, func(c *Config) { c.Drain = 2 * time.Second })
+				}, func(c *Config) {
+					c.Drain = 2 * time.Second
+					c.Observer.CommitFailed = func(string, int32, error) {
+						select {
+						case <-g.left:
+						case <-time.After(5 * time.Second):
+							t.Error("the handler runs on while a hook is told that its commit has failed")
+						}
+					}
+				})
 				r.produce(0, 0, 4)
 				r.committed()
 				r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: code})
@@ -207,4 +218,23 @@ func TestCommitsOfWhatIsGone(t *testing.T) {
 	if all, _ := c.unconfirmed(); len(all) > 0 {
 		t.Errorf("due: %v", all)
 	}
+}
+
+// A fencing answer to what has been given up meanwhile, lost or revoked, fences nothing.
+func TestFencedOffFromWhatIsGone(t *testing.T) {
+	c := newCommits(&session{c: &Consumer{}})
+	kept, gone, back := topicPartition{"a", 0}, topicPartition{"a", 1}, topicPartition{"a", 2}
+	for _, at := range []topicPartition{kept, gone, back} {
+		c.begin(at, "me")
+		c.mark(at.topic, at.partition, 7)
+	}
+	all, _ := c.unconfirmed()
+	c.forget(gone)
+	c.forget(back)
+	c.begin(back, "me")
+	for _, at := range []topicPartition{gone, back} {
+		assert.NoError(t, c.fencing(all, map[topicPartition]error{at: kerr.IllegalGeneration}), at)
+	}
+	assert.ErrorIs(t, c.fencing(all, map[topicPartition]error{kept: kerr.IllegalGeneration}), kerr.IllegalGeneration)
+	assert.NoError(t, c.fencing(all, map[topicPartition]error{kept: kerr.RebalanceInProgress}))
 }

@@ -20,13 +20,16 @@ type gateway struct {
 	inside chan struct{} // closed by the first one
 	open   chan struct{}
 	first  sync.Once
-	deaf   bool // to its context
+	left   chan struct{} // closed by the first one that was cancelled
+	deaf   bool          // to its context
 
 	mu     sync.Mutex
 	causes []error // of contexts that ended
 }
 
-func newGateway() *gateway { return &gateway{inside: make(chan struct{}), open: make(chan struct{})} }
+func newGateway() *gateway {
+	return &gateway{inside: make(chan struct{}), open: make(chan struct{}), left: make(chan struct{})}
+}
 
 func (g *gateway) handle(ctx context.Context, _ *Message) error {
 	g.first.Do(func() { close(g.inside) })
@@ -40,7 +43,9 @@ func (g *gateway) handle(ctx context.Context, _ *Message) error {
 	case <-ended:
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.causes = append(g.causes, context.Cause(ctx))
+		if g.causes = append(g.causes, context.Cause(ctx)); len(g.causes) == 1 {
+			close(g.left)
+		}
 		return context.Cause(ctx)
 	}
 }
