@@ -10,6 +10,7 @@ import (
 	"hash"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/detached"
 	"github.com/onceward/onceward/internal/sealed"
 )
 
@@ -62,15 +63,12 @@ func addPart(h hash.Hash, p []byte) {
 // the handler begins, so that who waits for a key in flight and leaves waits no longer; then
 // it has left the client, who gives up after seconds (Slack: three) and sends again.
 func (c *call) run() error {
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(c.r.Context()))
-	defer cancel(nil)
-	leave := context.AfterFunc(c.r.Context(), func() { cancel(context.Cause(c.r.Context())) })
-	defer leave()
+	ctx, leave, end := detached.From(c.r.Context())
+	defer end()
 	effect := func(ctx context.Context) ([]byte, bool, error) {
-		if !c.left && !leave() {
+		if c.left = leave(); !c.left {
 			return nil, false, errCancelled
 		}
-		c.left = true
 		return c.effect(ctx)
 	}
 	key, opts := c.key()

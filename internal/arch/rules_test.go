@@ -119,7 +119,7 @@ var table = map[string]rule{
 		tests:   []string{"dedup/deduptest"},
 	},
 	"httpadapter/webhook": {
-		imports: []string{"dedup", "httpadapter", "httpadapter/internal/problem", "internal/keyname", "internal/sealed"},
+		imports: []string{"dedup", "httpadapter", "httpadapter/internal/problem", "internal/detached", "internal/keyname", "internal/sealed"},
 		tests:   []string{"dedup/deduptest", "internal/redistest", "redisadapter"},
 	},
 	"httpadapter/internal/problem": {},

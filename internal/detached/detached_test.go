@@ -3,9 +3,12 @@ package detached_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/internal/detached"
 )
@@ -36,6 +39,44 @@ func TestFrom(t *testing.T) {
 		if runs.Err() == nil {
 			t.Error("it has no end")
 		}
+	})
+}
+
+// counting is a context of another package.
+type counting struct {
+	context.Context
+	asked *atomic.Int64
+	done  chan struct{}
+}
+
+func (c counting) Done() <-chan struct{} {
+	c.asked.Add(1)
+	return c.done
+}
+
+func (c counting) Err() error {
+	select {
+	case <-c.done:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
+// A goroutine that asks the client's context for Done may do so after the request is over. The
+// context of a net/http handler in a fiber app belongs to the next request by then.
+func TestTheClientIsAskedOnlyAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := counting{context.Background(), &atomic.Int64{}, make(chan struct{})}
+		ctx, _, end := detached.From(client)
+		bound, cancel := detached.Bound(context.Background(), client, time.Hour, true)
+		synctest.Wait()
+		assert.Equal(t, int64(2), client.asked.Load())
+		close(client.done)
+		<-ctx.Done()
+		<-bound.Done()
+		end()
+		cancel()
 	})
 }
 
