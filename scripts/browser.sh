@@ -13,7 +13,8 @@ cd "$(dirname "$0")/.."
 # shellcheck source=lib/install.sh
 . scripts/lib/install.sh
 
-chromium() { command -v "${ONCEWARD_CHROMIUM:-chromium}" || command -v chromium-browser; }
+# type -P: command -v would find this function.
+chromium() { type -P "${ONCEWARD_CHROMIUM:-chromium}" || type -P chromium-browser; }
 
 install() {
   local missing=
