@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
 )
@@ -291,25 +294,37 @@ func TestBatchHandlerGoexitBesideAQuestion(t *testing.T) {
 	})
 }
 
-// A turn of many that outlives its partition begins nothing any more.
+// A turn of many that outlives its partition begins nothing any more. A dead-letter topic is down, so
+// the letter at the head of the turn gives back the claim behind it, and the store takes longer for
+// that than the partition has.
 func TestBatchBeginsNothingAfterTheEnd(t *testing.T) {
 	b := &batches{}
+	var giving atomic.Bool
 	inBubble(t, 1, nil, func(r *rig, c *Config) {
 		withBatches(b)(r, c)
 		c.Drain = 100 * time.Millisecond
-		c.Fingerprint = true
-		c.Park = func(ctx context.Context, _ *Message, _ error) error {
-			<-ctx.Done()
-			return context.Cause(ctx)
-		}
+		c.Park = func(context.Context, *Message, error) error { return errBroken }
 	}, func(r *rig) {
-		bad := message("bad", "a")
-		bad.Headers = nil // no id
-		r.group.add(bad, message("x", "b"))
-		r.after(time.Second)
+		withoutID := func(key string) *sarama.ConsumerMessage {
+			m := message("bad", key)
+			m.Headers = nil
+			return m
+		}
+		r.group.add(message("first", "f"), withoutID("p"))
+		r.after(time.Second) // calls of Park fail
+		r.store.SetPlan(func(call deduptest.Call) deduptest.Fault {
+			if call.Op == deduptest.OpFinish && giving.CompareAndSwap(false, true) {
+				return deduptest.Fault{Kind: deduptest.Hang}
+			}
+			return deduptest.Fault{}
+		})
+		r.group.add(withoutID("a"), message("behind", "a"), message("x", "b"))
+		r.after(100 * time.Millisecond)
+		require.True(r.t, giving.Load(), "the claim behind the letter is being given back")
 		r.stop()
 		r.after(10 * time.Second)
-		b.wantRuns(t, map[string]int{"x": 0})
+		b.wantRuns(t, map[string]int{"first": 1, "behind": 0, "x": 0})
 		r.wantFree("x")
+		r.wantFree("behind")
 	})
 }

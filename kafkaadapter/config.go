@@ -140,9 +140,11 @@ type Config struct {
 
 	// Park is given the messages that cannot be processed, with the reason, and must
 	// keep them durably before it returns nil; then their offset may be committed. See
-	// DeadLetters. When
-	// it fails or panics it is called again after a backoff. After a crash it may be given
-	// a message again. Default nil: the consumer stops with an *UnprocessableError.
+	// DeadLetters. It is called concurrently, not on Workers, at most 16 times at once for
+	// each topic that is read. When it fails or panics, one message of the topic at a time is
+	// tried, at most a second apart, and the others wait with their offsets: healthy messages
+	// go on until HighWater. After a crash it may be given a message again. Default nil: the
+	// consumer stops with an *UnprocessableError.
 	Park func(ctx context.Context, m *Message, reason error) error
 
 	// AllowNoID lets messages without an id go to Park although no message of their partition

@@ -46,7 +46,7 @@ type DeadLetterConfig struct {
 	// Client sends the letters, and belongs to the caller: the consumer's own is closed
 	// before the last letter. It must produce with acks of all in-sync replicas, kgo's
 	// default, and not in transactions, and have a kgo.RecordDeliveryTimeout of at most a
-	// minute: one of Config.Workers waits for a letter that long. Required.
+	// minute: a letter that no topic takes is given up after it, and tried again. Required.
 	Client *kgo.Client
 
 	// Topic names the dead-letter topic of a message. It must not be one that the consumer
@@ -85,7 +85,7 @@ func DeadLetters(cfg DeadLetterConfig) (park func(context.Context, *Message, err
 		return nil, bad("Client", "has a TransactionalID: a letter of an aborted transaction is none")
 	}
 	if limit, _ := cfg.Client.OptValue(kgo.RecordDeliveryTimeout).(time.Duration); limit <= 0 || limit > longest {
-		return nil, bad("Client", "has no RecordDeliveryTimeout of at most a minute: while the topic is down letters would hold all workers")
+		return nil, bad("Client", "has no RecordDeliveryTimeout of at most a minute: while the topic is down a letter would never be given up")
 	}
 	return cfg.park, nil
 }

@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	orders = "orders"
-	group  = "g"
+	orders   = "orders"
+	payments = "payments" // for stories of two topics
+	group    = "g"
 )
 
 // mode is a way in which a group rebalances.
@@ -71,7 +72,7 @@ type rig struct {
 func newRig(t *testing.T, m mode, partitions int32) *rig {
 	t.Helper()
 	cluster, err := kfake.NewCluster(
-		kfake.NumBrokers(2), kfake.SeedTopics(partitions, orders), kfake.GroupMinSessionTimeout(200*time.Millisecond),
+		kfake.NumBrokers(2), kfake.SeedTopics(partitions, orders), kfake.SeedTopics(1, payments), kfake.GroupMinSessionTimeout(200*time.Millisecond),
 		kfake.BrokerConfigs(map[string]string{
 			"group.consumer.heartbeat.interval.ms": "100", "group.consumer.session.timeout.ms": "30000",
 		}))

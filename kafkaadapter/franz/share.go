@@ -38,8 +38,11 @@ type ShareConfig struct {
 	// Label is that of [Config]. Default nil: none.
 	Label func(m *Message) string
 
-	// Park is given the messages that cannot be processed, as Config.Park is; once it has
-	// returned nil they are accepted. Default nil: such a message stops Run with an
+	// Park is given the messages that cannot be processed; once it has kept them and returned
+	// nil they are accepted. It is called by their handlers' workers, until it succeeds, and
+	// the next poll waits for that: while the dead-letter topic is down this member consumes
+	// little more than it has. To release such a message instead would use up its deliveries,
+	// and the broker would archive it. Default nil: such a message stops Run with an
 	// *UnprocessableError and is released. What that costs is said of Deliveries.
 	Park func(ctx context.Context, m *Message, reason error) error
 

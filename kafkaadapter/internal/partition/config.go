@@ -85,6 +85,7 @@ type Config struct {
 
 	identified Identified
 	parkedLog  parkedLog
+	parkings   parkings
 }
 
 // unclaimed: the handler records the message itself.

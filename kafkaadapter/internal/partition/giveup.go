@@ -26,6 +26,8 @@ const (
 // handler that still runs keeps its lease, renewed, for as long as it runs: Kafka fences
 // offsets, only the token can fence its effect.
 func (p *Partition) giveUp() {
+	p.leaving.Store(true)
+	p.parking.drop(p)
 	unstarted := append(p.lanes.Halt().Pending, p.pending.take(-1)...)
 	var releasing sync.WaitGroup
 	releasing.Go(func() { p.release(unstarted) })
@@ -74,6 +76,7 @@ func (p *Partition) drain() flow.Drained[*item] {
 	}
 	grace, cancel := context.WithTimeout(p.base, drainGrace)
 	defer cancel()
+	p.parking.drop(p)
 	again := p.lanes.Drain(grace)
 	return flow.Drained[*item]{Pending: append(left.Pending, again.Pending...), Running: again.Running}
 }

@@ -99,7 +99,7 @@ func (p *Partition) ready(ctx context.Context, t task) bool {
 	it := t.Item
 	switch {
 	case it.msg.Bad != nil:
-		p.park(ctx, t, it.msg.Bad)
+		p.park(t, it.msg.Bad)
 		return false
 	case p.cfg.unclaimed():
 		it.msg.Attempt++
@@ -112,7 +112,7 @@ func (p *Partition) ready(ctx context.Context, t task) bool {
 		p.landed(t)
 		return false
 	case p.overCap(it):
-		p.park(ctx, t, fmt.Errorf("%w: %d", ErrAttempts, p.cfg.MaxAttempts))
+		p.park(t, fmt.Errorf("%w: %d", ErrAttempts, p.cfg.MaxAttempts))
 		return false
 	}
 	return true
@@ -167,9 +167,9 @@ func (p *Partition) handled(ctx context.Context, t task, inTime bool, err error)
 		it.landed = p.holds(it) // the lease may be lost before that is recorded
 		p.landed(t)
 	case dedup.IsPermanent(err) && inTime:
-		p.park(ctx, t, err)
+		p.park(t, err)
 	case inTime && p.exhausted(it):
-		p.park(ctx, t, fmt.Errorf("%w: %d, the last one: %w", ErrAttempts, it.msg.Attempt, err))
+		p.park(t, fmt.Errorf("%w: %d, the last one: %w", ErrAttempts, it.msg.Attempt, err))
 	default:
 		p.failed(ctx, t, err)
 	}

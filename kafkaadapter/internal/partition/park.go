@@ -21,7 +21,7 @@ var (
 
 // park puts a message aside for good, or stops the consumer: never a silent skip. The
 // claim is given back in the second case, so that a restart tries again.
-func (p *Partition) park(ctx context.Context, t task, reason error) {
+func (p *Partition) park(t task, reason error) {
 	it := t.Item
 	p.cfg.suspects.end(it) // it does not run
 	if p.cfg.Park == nil {
@@ -32,17 +32,12 @@ func (p *Partition) park(ctx context.Context, t task, reason error) {
 	if p.unidentified(t, reason) {
 		return
 	}
-	if err := p.callPark(ctx, it, reason); err != nil {
-		p.warn("message could not be parked", it, err)
-		it.msg.Bad = reason // do not run it again before it is parked
-		if ctx.Err() != nil {
-			// The partition has been given up without waiting for this turn: nobody would
-			// come back for the claim, and it would be renewed for ever.
-			p.letGo(it)
-		}
-		t.Settle(p.retry(it))
-		return
-	}
+	p.parking.add(parkJob{p, t, reason})
+}
+
+// parked finishes a message that Park has kept.
+func (p *Partition) parked(t task, reason error) {
+	it := t.Item
 	p.logParked(it, reason)
 	if hook := p.cfg.Hooks.Parked; hook != nil {
 		hook(&it.msg, reason)

@@ -41,6 +41,9 @@ type Partition struct {
 	doubts  atomic.Int64 // effects that are not on record although that was tried
 	owner   owner
 
+	leaving atomic.Bool // it is being given up
+	parking *parking    // of its topic
+
 	identified, noIDWarned atomic.Bool // a message with an id has come; it was said that none has
 	noIDs                  atomic.Int64
 
@@ -102,6 +105,7 @@ func New(cfg *Config, at Assignment) (*Partition, error) {
 	p.lanes, err = flow.NewBatchLanes(p.base, lanes, p.process, alone)
 	p.asks = flow.NewGather(cfg.BatchMax, endSenders, p.askBatch)
 	p.ends = flow.NewGather(cfg.BatchMax, endSenders, p.endBatch)
+	p.parking = cfg.parkings.of(at.Topic)
 	p.identified.Store(cfg.identified.Has(at.Topic, at.Partition))
 	p.source = at.Topic
 	if at.Group != "" {
