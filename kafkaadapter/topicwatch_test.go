@@ -124,21 +124,37 @@ func TestCommitThatMetANewTopicIsTakenBack(t *testing.T) {
 }
 
 // The group's offset was fetched before the topic was deleted, and the topic is looked up after
-// it was created again.
+// it was created again: nothing is committed for the new one by then, or less, by another member.
 func TestOffsetOfDeletedTopicIsFetchedAgain(t *testing.T) {
-	inRecreation(t, true, func(re *recreation) {
-		close(re.release)
-		re.after(time.Second)
-		re.wantCommitted(4)
-		re.coordinator.topic.hook(&re.coordinator.topic.before, func() { re.coordinator.recreate(news(10)...) })
-		re.a.topics.known = map[string]string{} // it is another process
-		re.group.rebalance()
-		re.after(10 * time.Second)
-		for i := range 10 {
-			re.wantRuns(fmt.Sprint("new", i), 1)
-		}
-		re.wantCommitted(10)
+	for _, committed := range []int64{0, 2} {
+		t.Run(fmt.Sprint(committed, " of the new topic are done"), func(t *testing.T) {
+			inRecreation(t, true, func(re *recreation) { re.offsetOfDeletedTopic(committed) })
+		})
+	}
+}
+
+func (re *recreation) offsetOfDeletedTopic(committed int64) {
+	close(re.release)
+	re.after(time.Second)
+	re.wantCommitted(4)
+	at := &re.coordinator.topic
+	at.hook(&at.before, func() { // of Run, before it joins and the offset is fetched
+		at.hook(&at.before, func() { // of the claim
+			re.coordinator.recreate(news(10)...)
+			if committed > 0 {
+				re.group.finished = nil // here
+				re.group.change(func() { re.group.committed[0] = committed })
+				at.stamp(0, msgid.Stamp(at.uuid().String()))
+			}
+		})
 	})
+	re.a.topics.known = map[string]string{} // it is another process
+	re.group.rebalance()
+	re.after(10 * time.Second)
+	for i := range 10 {
+		re.wantRuns(fmt.Sprint("new", i), map[bool]int{true: 1}[int64(i) >= committed])
+	}
+	re.wantCommitted(10)
 }
 
 // Whoever begins a topic at its end begins a new one of that name at its start.
