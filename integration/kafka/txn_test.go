@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -409,4 +411,51 @@ func TestStreamedOnApacheKafka(t *testing.T) {
 	survivor.leave(t)
 	s.wantOutputOnce()
 	t.Log(s.failures())
+}
+
+// A topic is deleted and created again, longer than it was, while it is processed: every message of
+// the new one has its output.
+func TestStreamedTopicRecreated(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	s := newStage(t, servertest.Kafka(t), strings.ReplaceAll(servertest.Prefix(t), ":", "-"), 1)
+	var recreated atomic.Bool
+	m := s.join(func(pc *processorConfig) {
+		pc.consumer.Consumer.Group.Session.Timeout = 6 * time.Second // of the shared broker
+		pc.txn.TransactionTimeout = 5 * time.Second
+		pc.txn.Observer.GroupError = func(err error) { recreated.Store(recreated.Load() || errors.Is(err, txn.ErrTopicRecreated)) }
+	})
+	s.produce(n)
+	s.wantCommittedToEnd(60 * time.Second)
+	s.replaceInput()
+	s.produce(2 * n)
+	s.wantCommittedToEnd(60 * time.Second)
+	m.leave(t)
+	counts := map[string]int{}
+	for _, output := range s.read(s.out)[0] {
+		counts[output]++
+	}
+	for offset := range 2 * n {
+		want := 1
+		if offset < n {
+			want = 2 // one of each topic
+		}
+		assert.Equal(t, want, counts[fmt.Sprint("0@", offset)], "outputs of offset %d", offset)
+	}
+	t.Log("found before a commit or at the claim:", recreated.Load(), s.failures())
+}
+
+// replaceInput deletes the input topic and creates it again.
+func (s *stage) replaceInput() {
+	s.t.Helper()
+	admin, err := sarama.NewClusterAdmin(s.brokers, clientConfig())
+	require.NoError(s.t, err)
+	defer func() { _ = admin.Close() }()
+	require.NoError(s.t, admin.DeleteTopic(s.in))
+	eventually(s.t, 10*time.Second, func() (bool, string) {
+		answer, err := admin.DescribeTopics([]string{s.in})
+		return err == nil && answer[0].Err == sarama.ErrUnknownTopicOrPartition, fmt.Sprint(answer, err)
+	})
+	createTopic(s.t, s.brokers, s.in, s.partitions, 1)
+	clear(s.sent)
 }

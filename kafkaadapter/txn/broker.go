@@ -28,8 +28,14 @@ type broker interface {
 	// for what is being committed, and fences what comes later.
 	producer() (producer, error)
 	// committed is the offset up to which the group has processed a partition, -1 for
-	// none. It fails while a transaction with an offset of the partition is open.
-	committed(topic string, partition int32) (int64, error)
+	// none, and its metadata. It fails while a transaction with an offset of the partition is
+	// open.
+	committed(topic string, partition int32) (offset int64, metadata string, err error)
+	// topic is the UUID of the topic that has this name now, empty where nobody knows. A topic
+	// that does not exist is an error.
+	topic(name string) (uuid string, err error)
+	// oldest is the first offset of a partition's log.
+	oldest(topic string, partition int32) (int64, error)
 	close()
 }
 
@@ -69,7 +75,7 @@ func (c *cluster) member(m *sarama.ConsumerGroupMetadata) error {
 	})
 }
 
-func (c *cluster) committed(topic string, partition int32) (offset int64, err error) {
+func (c *cluster) committed(topic string, partition int32) (offset int64, metadata string, err error) {
 	err = c.ask(func(b *sarama.Broker) error {
 		req := sarama.NewOffsetFetchRequest(c.client.Config().Version, c.group, map[string][]int32{topic: {partition}})
 		req.RequireStable = true
@@ -87,10 +93,10 @@ func (c *cluster) committed(topic string, partition int32) (offset int64, err er
 		case block.Err != sarama.ErrNoError:
 			return block.Err
 		}
-		offset = block.Offset
+		offset, metadata = block.Offset, block.Metadata
 		return nil
 	})
-	return offset, err
+	return offset, metadata, err
 }
 
 // ask sends a request to the group's coordinator. After an error that another coordinator

@@ -49,7 +49,7 @@ func (p *Processor) newClaim(session sarama.ConsumerGroupSession, sc sarama.Cons
 	// A handler may go on after the session's end, for the time that Drain gives it.
 	handling, c.cancel = context.WithCancelCause(context.WithoutCancel(session.Context()))
 	c.worker = &worker{
-		cfg: &p.cfg, topic: topic, partition: partition, stopping: stopping, handling: handling,
+		cfg: &p.cfg, topic: topic, partition: partition, initial: sc.InitialOffset(), stopping: stopping, handling: handling,
 		buffer: newBuffer(p.cfg.BatchMax, p.cfg.BatchBytes, func(on bool) bool { return p.member.Pause(topic, partition, on) }),
 		dial:   func() (broker, error) { return p.dial(p.cfg.transactionalID(topic, partition)) },
 		meta:   func() *sarama.ConsumerGroupMetadata { return p.metadata(session) },

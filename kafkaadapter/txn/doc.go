@@ -40,6 +40,10 @@
 //
 // Another cluster: Kafka's transactions end at the cluster that holds the offsets.
 //
+// Topics that are deleted and created again, on brokers before 2.8, which have no UUIDs: stop the
+// group first, or the first messages of the new topic may be skipped. With UUIDs the claim ends with
+// [ErrTopicRecreated], and the new topic is read from its start.
+//
 // # How it stays true
 //
 // Every claim of a partition has one transactional producer, whose transactional id is made
@@ -51,6 +55,11 @@
 // committed offset, read with require-stable, says how far the partition is processed.
 // The handler runs before its transaction is opened, so a slow one holds up no reader.
 //
-// One claim costs one client with its connections, and a transaction five round trips to
+// An offset is committed under the name of its topic, and a transaction does not change that: of a
+// topic that was deleted it would be the successor's, whose first messages would be skipped. So the
+// topic's UUID is asked for before each commit, and is in the commit's metadata, by which the next
+// claim finds a topic that was replaced between the two.
+//
+// One claim costs one client with its connections, and a transaction six round trips to
 // brokers: BatchMax and BatchWait choose how many messages share them.
 package txn

@@ -24,6 +24,10 @@ type fakeCluster struct {
 	script    map[string][]fault // by call
 	epoch     int                // of the latest producer
 	offset    int64
+	stamp     string   // metadata of the offset
+	uuid      string   // of the topic
+	looks     int      // at it
+	onLook    func()   // runs once, after a look at the topic
 	outputs   []string // committed
 	member    error    // what a heartbeat is told
 	clients   int      // open
@@ -45,7 +49,7 @@ const (
 )
 
 func newFakeCluster(t *testing.T) *fakeCluster {
-	return &fakeCluster{t: t, script: map[string][]fault{}, offset: -1}
+	return &fakeCluster{t: t, script: map[string][]fault{}, offset: -1, uuid: "first"}
 }
 
 func (f *fakeCluster) dial() (broker, error) {
@@ -112,14 +116,28 @@ func (b *fakeBroker) producer() (producer, error) {
 	return &fakeProducer{fakeCluster: b.fakeCluster, epoch: b.epoch, status: sarama.ProducerTxnFlagReady, next: -1}, nil
 }
 
-func (b *fakeBroker) committed(string, int32) (int64, error) {
+func (b *fakeBroker) committed(string, int32) (int64, string, error) {
 	if fault, ok := b.call("committed"); ok {
-		return 0, fault.err
+		return 0, "", fault.err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.offset, nil
+	return b.offset, b.stamp, nil
 }
+
+func (b *fakeBroker) topic(string) (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.looks++
+	uuid := b.uuid
+	if then := b.onLook; then != nil {
+		b.onLook = nil
+		then()
+	}
+	return uuid, nil
+}
+
+func (b *fakeBroker) oldest(string, int32) (int64, error) { return 0, nil }
 
 func (b *fakeBroker) close() {
 	b.mu.Lock()
@@ -134,6 +152,7 @@ type fakeProducer struct {
 	status sarama.ProducerTxnStatusFlag
 	open   []string
 	next   int64
+	stamp  string
 	closed bool
 }
 
@@ -181,7 +200,7 @@ func (p *fakeProducer) AddOffsetsToTxnWithGroupMetadata(offsets map[string][]*sa
 	if group.MemberID != "m" || group.GenerationID != 7 || group.GroupID != "g" || one.LeaderEpoch != -1 {
 		p.t.Errorf("offsets %+v with %+v", one, group)
 	}
-	return p.do("offsets", func() { p.next = one.Offset })
+	return p.do("offsets", func() { p.next, p.stamp = one.Offset, *one.Metadata })
 }
 
 func (p *fakeProducer) CommitTxn() error {
@@ -189,7 +208,7 @@ func (p *fakeProducer) CommitTxn() error {
 		p.t.Errorf("CommitTxn in state %v", p.status)
 	}
 	return p.do("commit", func() {
-		p.offset, p.outputs = p.next, append(p.outputs, p.open...)
+		p.offset, p.fakeCluster.stamp, p.outputs = p.next, p.stamp, append(p.outputs, p.open...)
 		p.open, p.status = nil, sarama.ProducerTxnFlagReady
 	})
 }
@@ -260,6 +279,15 @@ func (s *fakeSession) GenerationID() int32      { return 7 }
 type fakeClaim struct {
 	sarama.ConsumerGroupClaim
 	messages chan *sarama.ConsumerMessage
+	initial  int64 // committed when the session began; 0: nothing
+}
+
+// InitialOffset implements sarama.ConsumerGroupClaim.
+func (c *fakeClaim) InitialOffset() int64 {
+	if c.initial > 0 {
+		return c.initial
+	}
+	return sarama.OffsetOldest
 }
 
 func (c *fakeClaim) Topic() string                            { return topic }
@@ -289,7 +317,7 @@ func start(t *testing.T, cluster *fakeCluster, change ...func(*Config)) *rig {
 		}
 		return cluster.dial()
 	}
-	r := &rig{t: t, cluster: cluster, processor: p, claim: &fakeClaim{messages: make(chan *sarama.ConsumerMessage)}, done: make(chan error, 1)}
+	r := &rig{t: t, cluster: cluster, processor: p, claim: &fakeClaim{messages: make(chan *sarama.ConsumerMessage), initial: cluster.offset}, done: make(chan error, 1)}
 	var ctx context.Context
 	ctx, r.end = context.WithCancel(t.Context())
 	t.Cleanup(r.end)
@@ -309,6 +337,9 @@ func (r *rig) leave() error {
 	r.end()
 	return <-r.done
 }
+
+// recreate deletes the topic, with its offset, and creates another one; f.mu is held.
+func (f *fakeCluster) recreate() { f.uuid, f.offset, f.stamp = "second", -1, "" }
 
 // wantClosed requires that clients and producers are closed.
 func (f *fakeCluster) wantClosed() {

@@ -47,6 +47,9 @@ func (w *worker) attempt(out []*sarama.ProducerMessage, next int64) (action, err
 			return again, unsendable(err)
 		}
 	}
+	if err := w.sameTopic(); err != nil {
+		return again, err
+	}
 	// Under cooperative rebalancing the generation of a session grows while it keeps its
 	// partitions. It is read while the claim is held, which the flag then confirms: a
 	// generation in which the partition is another member's cannot be among those.
@@ -54,10 +57,7 @@ func (w *worker) attempt(out []*sarama.ProducerMessage, next int64) (action, err
 	if w.over.Load() {
 		return again, ErrRevoked
 	}
-	// A leader epoch of 0, which sarama's AddMessageToTxn sends, would make other clients
-	// take the log for truncated; -1 is none.
-	offset := &sarama.PartitionOffsetMetadata{Partition: w.partition, Offset: next, LeaderEpoch: -1}
-	if err := p.AddOffsetsToTxnWithGroupMetadata(map[string][]*sarama.PartitionOffsetMetadata{w.topic: {offset}}, meta); err != nil {
+	if err := p.AddOffsetsToTxnWithGroupMetadata(w.offsets(next), meta); err != nil {
 		return again, fmt.Errorf("txn: offsets: %w", err)
 	}
 	err := p.CommitTxn()
@@ -86,6 +86,9 @@ func (w *worker) attempt(out []*sarama.ProducerMessage, next int64) (action, err
 //     the answer. This holds for the first producer of a claim as well: sarama asks for the
 //     offset to start from before the claim begins, and a member that joins again in the
 //     same generation does not fence its own late commit with it.
+//
+// The topic is looked up before 3, once in a claim: what is committed tells whether sarama has begun
+// at an offset of a topic that was deleted since.
 func (w *worker) resume() error {
 	if w.broker == nil {
 		b, err := w.dial()
@@ -107,10 +110,10 @@ func (w *worker) resume() error {
 	if err != nil {
 		return fmt.Errorf("txn: new producer: %w", err)
 	}
-	next, err := w.position()
+	next, err := w.start(p)
 	if err != nil {
 		_ = p.Close()
-		return fmt.Errorf("txn: committed offset: %w", err)
+		return err
 	}
 	w.producer = p
 	w.buffer.committed(next)
@@ -120,16 +123,30 @@ func (w *worker) resume() error {
 	return nil
 }
 
+// start is where a new producer goes on.
+func (w *worker) start(p producer) (next int64, err error) {
+	if w.uuid == "" {
+		if w.uuid, err = w.broker.topic(w.topic); err != nil {
+			return 0, fmt.Errorf("txn: topic: %w", err)
+		}
+	}
+	next, metadata, err := w.position()
+	if err != nil {
+		return 0, fmt.Errorf("txn: committed offset: %w", err)
+	}
+	return next, w.begins(p, next, metadata)
+}
+
 // position waits for an offset that another producer's transaction is committing.
-func (w *worker) position() (int64, error) {
+func (w *worker) position() (int64, string, error) {
 	retry := backoff.Policy{Base: w.cfg.RetryBase, Cap: w.cfg.RetryMax}
 	for n := 0; ; n++ {
-		next, err := w.broker.committed(w.topic, w.partition)
+		next, metadata, err := w.broker.committed(w.topic, w.partition)
 		if !errors.Is(err, sarama.ErrUnstableOffsetCommit) {
-			return next, err
+			return next, metadata, err
 		}
 		if backoff.Sleep(w.stopping, retry.Delay(n, 0, nil)) != nil {
-			return 0, ErrRevoked
+			return 0, "", ErrRevoked
 		}
 	}
 }

@@ -20,6 +20,7 @@ type worker struct {
 	cfg       *Config
 	topic     string
 	partition int32
+	initial   int64 // where sarama has begun, or one of its constants
 	buffer    *buffer
 	meta      func() *sarama.ConsumerGroupMetadata // as the session has it now
 	dial      func() (broker, error)
@@ -30,6 +31,7 @@ type worker struct {
 
 	broker   broker
 	producer producer // nil: resume first
+	uuid     string   // of the topic when it was assigned, empty where nobody knows
 	limit    int      // messages in the next batch
 	failures int      // in a row, for the backoff
 	attempts int      // in a row of the batch at hand, for the cap
