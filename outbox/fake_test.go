@@ -126,17 +126,30 @@ func (c *fakeConn) run(ctx context.Context, statement string) error {
 	c.count[statement]++
 	wait, fail := c.slow[statement], c.fail
 	c.mu.Unlock()
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := pause(ctx, wait); err != nil {
+		return err
 	}
 	if fail != nil {
 		return fail(statement)
 	}
 	return nil
+}
+
+// pause makes no timer when there is nothing to wait for. A select that finds a timer due runs it
+// there, under one context of the race detector for all timers of a bubble; two goroutines that did
+// so at once crashed a run inside of the race detector (Go 1.26.8, timer.maybeRunChan).
+func pause(ctx context.Context, wait time.Duration) error {
+	if wait <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // statementOf names what a text of PostgreSQL does.
