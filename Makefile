@@ -18,6 +18,10 @@ test-unit: ## every test that needs no server
 test-long: ## as test, with the long tests too (build tag long); hours
 	@scripts/test.sh long
 
+.PHONY: test-mysql
+test-mysql: ## the tests of MariaDB on a MySQL from Debian unstable, which it fetches; by name only, no part of CI; six minutes
+	@scripts/test-mysql.sh
+
 .PHONY: torture-owned
 torture-owned: ## a million keys over owned partitions, through kills and handovers, into bench/results/torture.json and docs/benchmarks.md; 25 min
 	@ONCEWARD_SERVERS=1 go -C integration test -tags long -count=1 -timeout 60m -v -run 'Torture' ./owned && $(MAKE) --no-print-directory bench-table

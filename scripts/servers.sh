@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Real servers for the tests, on loopback and on ports of their own.
 #
-#   servers.sh install              find Redis, PostgreSQL, MariaDB, Java and Kafka, or install them
+#   servers.sh install [mysql]      find Redis, PostgreSQL, MariaDB, Java and Kafka, or install them;
+#                                   with mysql: only that
 #   servers.sh up [KIND...]         start all kinds (or those named), in parallel; again is harmless
 #   servers.sh env                  print export lines of the ONCEWARD_* variables that tests read
 #   servers.sh status               what runs where, and its memory
@@ -19,6 +20,7 @@
 # 3 replicas), postgres, mariadb, kafka1, kafka3 (one and three nodes); private only: redis-tls
 # (and a user of few rights), redis-sentinel (primary, replica, 3 Sentinels), redis-clock and
 # postgres-clock (whose wall clock is moved by the nanoseconds in DIR/shift, 8 bytes; needs a C compiler).
+# By name only, since it comes from Debian unstable: mysql.
 #
 # Environment: ONCEWARD_RUN (run directory; default $TMPDIR/onceward-servers), ONCEWARD_PORT_BASE
 # (default 26300), ONCEWARD_POSTGRES_OPTIONS and ONCEWARD_MARIADB_OPTIONS (more arguments of those
@@ -28,6 +30,7 @@ set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 RUN=${ONCEWARD_RUN:-${TMPDIR:-/tmp}/onceward-servers}
 KINDS="redis redis-pair redis-cluster postgres mariadb kafka1 kafka3"
+NAMED_KINDS="mysql" # not started by a plain up
 PRIVATE_KINDS="redis-tls redis-sentinel redis-clock postgres-clock" # not started by up
 
 # shellcheck source=lib/proc.sh
@@ -36,6 +39,8 @@ PRIVATE_KINDS="redis-tls redis-sentinel redis-clock postgres-clock" # not starte
 . "$HERE/lib/redis.sh"
 # shellcheck source=lib/sql.sh
 . "$HERE/lib/sql.sh"
+# shellcheck source=lib/mysql.sh
+. "$HERE/lib/mysql.sh"
 # shellcheck source=kafka/kafka.sh
 . "$HERE/kafka/kafka.sh"
 # shellcheck source=lib/install.sh
@@ -105,7 +110,7 @@ addresses() {
   kind=$(kind_of "$1")
   case "$kind" in
     postgres*) postgres_url "$1" ;;
-    mariadb) mariadb_url "$1" ;;
+    mariadb | mysql) "${kind}_url" "$1" ;;
     *) for ((i = 1; i <= $(cat "$1/nodes"); i++)); do
       case "$kind" in
         kafka*) echo "127.0.0.1:$(kafka_broker_port "$1" "$i")" ;;
@@ -144,7 +149,7 @@ up_all() { # KIND...
   if [ ! -f "$RUN/base" ]; then pick_base > "$RUN/base.new" && mv "$RUN/base.new" "$RUN/base"; fi
   base=$(cat "$RUN/base")
   port=$base
-  for kind in $KINDS; do
+  for kind in $KINDS $NAMED_KINDS; do
     case " $* " in
       *" $kind "*)
         if ! server_alive "$RUN/$kind"; then
@@ -181,6 +186,7 @@ print_env() {
   if dir redis-cluster; then echo "export ONCEWARD_REDIS_CLUSTER='$(list)'"; fi
   if dir postgres; then echo "export ONCEWARD_POSTGRES='$(list)'"; fi
   if dir mariadb; then echo "export ONCEWARD_MARIADB='$(list)'"; fi
+  if dir mysql; then echo "export ONCEWARD_MYSQL='$(list)'"; fi
   if dir kafka1; then echo "export ONCEWARD_KAFKA='$(list)'"; fi
   if dir kafka3; then echo "export ONCEWARD_KAFKA3='$(list)'"; fi
 }
@@ -188,7 +194,7 @@ print_env() {
 # each_server: the directories of the run's servers, and of the private ones tests left behind.
 each_server() {
   local kind link
-  for kind in $KINDS; do
+  for kind in $KINDS $NAMED_KINDS; do
     if [ -f "$RUN/$kind/kind" ]; then echo "$RUN/$kind"; fi
   done
   for link in "$RUN"/private/*; do
@@ -264,9 +270,15 @@ usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "$0"; }
 cmd=${1:-help}
 shift || true
 case "$cmd" in
-  install) install_all ;;
+  install)
+    case "$*" in
+      '') install_all ;;
+      mysql) mysql_fetch ;;
+      *) die "install takes nothing or mysql, not \"$*\"" ;;
+    esac
+    ;;
   up)
-    for kind in "$@"; do known "$kind" "$KINDS"; done
+    for kind in "$@"; do known "$kind" "$KINDS $NAMED_KINDS"; done
     # shellcheck disable=SC2086
     if [ $# = 0 ]; then set -- $KINDS; fi
     up_all "$@"
@@ -274,8 +286,8 @@ case "$cmd" in
   env) print_env ;;
   status) status ;;
   down) down_all ;;
-  ports) need $# 1 && known "$1" "$KINDS $PRIVATE_KINDS" && attr "$1" span ;;
-  private) need $# 3 && known "$1" "$KINDS $PRIVATE_KINDS" && private_up "$@" ;;
+  ports) need $# 1 && known "$1" "$KINDS $NAMED_KINDS $PRIVATE_KINDS" && attr "$1" span ;;
+  private) need $# 3 && known "$1" "$KINDS $NAMED_KINDS $PRIVATE_KINDS" && private_up "$@" ;;
   private-down) need $# 1 && private_down "$1" ;;
   signal) need $# 3 && kind_of "$1" > /dev/null && signal_node "$@" ;;
   start) need $# 2 && server_start "$@" ;;

@@ -64,13 +64,19 @@ func newMySQLGenerations(t tableName, window time.Duration) *dialect {
 	return d
 }
 
+// shareSealed locks the rows of the sealed table. MySQL refuses LOCK IN SHARE MODE here, because it
+// takes in the table that JSON_TABLE makes ("Table b appears in multiple locking clauses", error
+// 3569), and MariaDB does not know OF. Each runs the comment that is meant for it: MariaDB takes no
+// comment of MySQL's with a version above 5.7, and MySQL none that begins with M.
+const shareSealed = ` /*!80000 FOR SHARE OF p */ /*M! LOCK IN SHARE MODE */`
+
 // mysqlInsertUnless gives the rows as a table, to be joined, in the order of the ids, so that
 // batches do not deadlock. JSON_TABLE costs the server a third less than a SELECT for each row.
 func mysqlInsertUnless(g turns) func([]entry, int64) statement {
 	insert := `INSERT INTO ` + g.open.marks + ` (id, owner, fingerprint) SELECT UNHEX(b.id), `
 	from := `, UNHEX(b.fingerprint) FROM JSON_TABLE('[`
 	unless := `]', '$[*]' COLUMNS (id CHAR(32) PATH '$[0]', fingerprint VARCHAR(34) PATH '$[1]')) AS b` +
-		` LEFT JOIN ` + g.sealed.marks + ` AS p FORCE INDEX (PRIMARY) ON p.id = UNHEX(b.id) WHERE p.id IS NULL LOCK IN SHARE MODE` +
+		` LEFT JOIN ` + g.sealed.marks + ` AS p FORCE INDEX (PRIMARY) ON p.id = UNHEX(b.id) WHERE p.id IS NULL` + shareSealed +
 		` ON DUPLICATE KEY UPDATE ` + g.open.marks + `.id = ` + g.open.marks + `.id`
 	return func(es []entry, salt int64) statement {
 		return statement{text: insert + strconv.FormatInt(salt, 10) + from + listOf(es, appendPair) + unless}

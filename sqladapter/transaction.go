@@ -81,7 +81,9 @@ func beginIn(db *sql.DB, isolation sql.IsolationLevel, g guard) beginner {
 func dropReadOnly(ctx context.Context, db *sql.DB, g guard) {
 	ask := `SELECT current_setting('transaction_read_only') = 'on'`
 	if g == guardMySQL {
-		ask = `SELECT @@global.read_only <> 0 OR @@session.tx_read_only <> 0`
+		// Each server runs the comment that is meant for it: neither knows the other's name.
+		ask = `SELECT @@global.read_only <> 0 /*!80000 OR @@session.transaction_read_only <> 0 */` +
+			` /*M! OR @@session.tx_read_only <> 0 */`
 	}
 	for range db.Stats().Idle {
 		conn, err := db.Conn(ctx)

@@ -106,7 +106,7 @@ func TestLongBacklogBehindMessagesThatWait(t *testing.T) {
 		// All of one shard, each with a key of its own.
 		key, series, column := "convert_to('b' || i, 'UTF8')", "generate_series(1, %d) AS i", "key"
 		if e.dialect == outbox.MySQL {
-			key, series, column = "concat('b', seq)", "seq_1_to_%d", "`key`"
+			key, series, column = "concat('b', seq)", "JSON_TABLE(concat('[1', repeat(',1', %d - 1), ']'), '$[*]' COLUMNS (seq FOR ORDINALITY)) AS s", "`key`"
 		}
 		h.exec(t, `INSERT INTO `+h.table+` (shard, topic, dedup_id, `+column+`, headers, payload) SELECT b.shard, 't', 'x', `+key+
 			`, b.headers, b.payload FROM `+h.table+` AS b, `+fmt.Sprintf(series, backlog)+` WHERE b.dedup_id = 'w0/0'`)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -102,7 +103,7 @@ func TestSessionsOfAnotherLevel(t *testing.T) {
 		more string
 	}{
 		{postgres(), "&default_transaction_isolation=serializable"},
-		{mariadb(), "&tx_isolation=%27SERIALIZABLE%27"},
+		{mariadb(), servertest.SessionVariable("isolation", "'SERIALIZABLE'")},
 	} {
 		t.Run(tt.e.name, func(t *testing.T) {
 			h := newHouse(t, tt.e)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -70,7 +71,7 @@ func TestReadOnly(t *testing.T) {
 		more string
 	}{
 		{postgres(), "&default_transaction_read_only=on"},
-		{mariadb(), "&tx_read_only=1"},
+		{mariadb(), servertest.SessionVariable("read_only", "1")},
 	} {
 		t.Run(tt.e.name, func(t *testing.T) {
 			h := newHouse(t, tt.e)

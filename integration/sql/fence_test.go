@@ -308,8 +308,7 @@ func (s *till) waitForOwner() {
 	poll(s.t, "a second owner", func() bool {
 		<-tick.C
 		var n int
-		query := `SELECT count(*) FROM information_schema.innodb_lock_waits w` +
-			` JOIN information_schema.innodb_locks l ON l.lock_id = w.requested_lock_id WHERE l.lock_table LIKE '%` + s.cfg.Table + `%'`
+		query := `SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE '%` + s.cfg.Table + `%'`
 		if err := s.db.QueryRowContext(s.t.Context(), query).Scan(&n); err != nil {
 			s.t.Fatal(err)
 		}

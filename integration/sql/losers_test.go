@@ -158,6 +158,6 @@ func (s *shop) waitForLosers(t *testing.T, n int) {
 var waiting = map[sqladapter.Dialect]string{
 	sqladapter.Postgres: `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND state = 'active' AND query LIKE ?`,
 	// innodb_trx would tell, but is not brought up to date while somebody reads it ten times a
-	// second. So this counts INSERTs of which nothing is heard for a while.
-	sqladapter.MySQL: `SELECT count(*) FROM information_schema.processlist WHERE time_ms > 20 AND info LIKE concat('INSERT INTO', ?)`,
+	// second. So this counts INSERTs of which nothing is heard for a while: MySQL counts in seconds.
+	sqladapter.MySQL: `SELECT count(*) FROM information_schema.processlist WHERE /*!80000 time > 0 */ /*M! time_ms > 20 */ AND info LIKE concat('INSERT INTO', ?)`,
 }

@@ -40,6 +40,7 @@ func newRole(t *testing.T, e engine, owner *sql.DB) *role {
 		t.Cleanup(func() { r.must(t, `DROP OWNED BY `+r.name); r.must(t, `DROP ROLE `+r.name) })
 		return r
 	}
+	name = name[max(0, len(name)-32):] // MySQL's limit for a user
 	r.name = `'` + name + `'@'%'`
 	r.must(t, `CREATE USER `+r.name+` IDENTIFIED BY 'onceward'`)
 	r.DB = openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(cfg *mysql.Config) { cfg.User, cfg.Passwd = name, "onceward" }))

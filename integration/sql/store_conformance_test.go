@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -25,7 +26,7 @@ func TestStoreConformance(t *testing.T) {
 			"default_transaction_isolation": "serializable", "default_query_exec_mode": "exec",
 		}),
 		storeMariaDB("mariadb", "&interpolateParams=true"),
-		storeMariaDB("mariadb serializable prepared", "&tx_isolation='SERIALIZABLE'"),
+		storeMariaDB("mariadb serializable prepared", servertest.SessionVariable("isolation", "'SERIALIZABLE'")),
 		storeMariaDB("mariadb autocommit off", "&interpolateParams=true&autocommit=0"),
 	} {
 		t.Run(e.name, func(t *testing.T) {

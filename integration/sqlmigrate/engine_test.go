@@ -29,7 +29,7 @@ func engines() []engine {
 		{"postgres", sqlmigrate.Postgres, func(t *testing.T) *sql.DB { return open(t, "pgx", servertest.Postgres(t)) }},
 		{"mariadb", sqlmigrate.MySQL, func(t *testing.T) *sql.DB { return open(t, "mysql", servertest.MariaDB(t)) }},
 		{"mariadb/autocommit off", sqlmigrate.MySQL, func(t *testing.T) *sql.DB {
-			return open(t, "mysql", servertest.MariaDB(t)+"&autocommit=0&tx_isolation=%27REPEATABLE-READ%27")
+			return open(t, "mysql", servertest.MariaDB(t)+"&autocommit=0"+servertest.SessionVariable("isolation", "'REPEATABLE-READ'"))
 		}},
 		{"sqlite", sqlmigrate.SQLite, func(t *testing.T) *sql.DB {
 			return open(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "n.db")+"?_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)")

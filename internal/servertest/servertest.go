@@ -8,6 +8,7 @@
 package servertest
 
 import (
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -65,6 +66,13 @@ func Postgres(t testing.TB) string {
 func MariaDB(t testing.TB) string {
 	t.Helper()
 	return need(t, EnvMariaDB)
+}
+
+// SessionVariable returns what to add to the DSN of MariaDB for sessions whose variable tx_isolation
+// or tx_read_only has a value. MySQL, which may stand in for MariaDB (make test-mysql), calls it
+// transaction_...; each runs the comment that is meant for it. The variable in front does nothing.
+func SessionVariable(name, value string) string {
+	return "&sql_auto_is_null=" + url.QueryEscape("0, /*!80000 transaction_"+name+" */ /*M! tx_"+name+" */ = "+value)
 }
 
 // Kafka returns the bootstrap address of a single Kafka node. Topics are not created by themselves.
