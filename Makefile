@@ -116,6 +116,11 @@ bench-kafka: ## the Kafka adapter beside what binds it, into bench/results and d
 bench-outbox: ## the outbox's relay on PostgreSQL, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run ./cmd/outboxbench -out results/outbox.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
+.PHONY: bench-outbox-topics
+bench-outbox-topics: ## how long healthy messages take behind 5, 50 and 100,000 of a topic that fails, next to alone, for docs/benchmarks.md; two minutes
+	@scripts/servers.sh up postgres kafka1 && eval "$$(scripts/servers.sh env)" && ONCEWARD_SERVERS=1 ONCEWARD_REQUIRE_SERVERS=1 \
+		go -C integration test -tags long -count=1 -timeout 30m -v -run TestFailingTopicAheadFigures ./outbox
+
 .PHONY: bench-sql
 bench-sql: ## records and effects in PostgreSQL, MariaDB and SQLite, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run ./cmd/sqlbench -out results/sql.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table

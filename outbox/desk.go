@@ -45,17 +45,21 @@ type shard struct {
 // bound is up to which id a shard is known to hold only messages of topics that are left out.
 type bound struct {
 	low    int64     // the polls begin behind it; zero: at the beginning
+	since  time.Time // when low was seen
 	next   int64     // what it may become
 	seen   time.Time // when next was seen
 	lookAt time.Time // when the whole shard is looked at, though nothing is behind low
+	whole  bool      // the next turn looks at it
 }
 
 const (
-	// settled is how long after it was seen a bound is used: a message before it that is committed
-	// later than that is found when the whole shard is looked at.
+	// settled is how long after it was seen a bound takes the place of an earlier one: a message before
+	// it that is committed later than that is found when the whole shard is looked at.
 	settled = time.Second
-	// wholeLook is how rarely that is.
+	// wholeLook is how rarely that is; more often while a bound is new, so that what is committed d
+	// after it was seen is found within 2d.
 	wholeLook = 2 * time.Second
+	firstLook = 20 * time.Millisecond
 	// behindShare bounds how much of the time a shard is read that has nothing but messages that are
 	// left out.
 	behindShare = 3
@@ -66,14 +70,26 @@ func (b *bound) saw(l look) {
 	if l.low < 0 {
 		return
 	}
-	b.low = min(b.low, l.low)
-	if b.next == 0 || l.low < b.next {
+	switch {
+	case b.low == 0 || l.low < b.low:
+		b.low, b.since = l.low, l.at
 		b.next, b.seen = l.low, l.at
-	} else if l.at.Sub(b.seen) >= settled {
-		b.low = b.next
+	case l.low < b.next:
+		b.next, b.seen = l.low, l.at
+	case l.at.Sub(b.seen) >= settled:
+		b.low, b.since = b.next, b.seen
 		b.next, b.seen = l.low, l.at
 	}
-	b.lookAt = l.at.Add(wholeLook)
+	b.whole = false
+	b.lookAt = l.at.Add(min(max(2*l.at.Sub(b.since), firstLook), wholeLook))
+}
+
+// from is the id behind which the next turn looks.
+func (b *bound) from() int64 {
+	if b.whole {
+		return 0
+	}
+	return b.low
 }
 
 // report is what came of one turn.
@@ -106,7 +122,7 @@ func (d *desk) run(ctx context.Context) {
 		var next job
 		if len(d.queue) > 0 {
 			d.renew()
-			jobs, next = d.jobs, job{d.queue[0], d.shards[d.queue[0]].low}
+			jobs, next = d.jobs, job{d.queue[0], d.shards[d.queue[0]].from()}
 		}
 		select {
 		case <-ctx.Done():
@@ -244,7 +260,7 @@ func (d *desk) overlooked() time.Duration {
 			continue
 		}
 		if !d.polled.Before(s.lookAt) && !d.polled.Before(s.until) {
-			s.low = 0
+			s.whole = true
 			d.take(no)
 		} else if at.IsZero() || s.lookAt.Before(at) {
 			at = s.lookAt

@@ -50,6 +50,9 @@ func (c *call) hasEnded() bool {
 
 // await waits for the calls, but not for longer than that.
 func await(calls []*call, limit time.Duration) {
+	if len(calls) == 0 {
+		return
+	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for _, c := range calls {

@@ -13,8 +13,12 @@ const (
 	// on without those that take longer, and than four times as long as calls usually take.
 	leastPatience  = 100 * time.Millisecond
 	patienceFactor = 4
-	// probePatience is how long a batch waits for a probe, whose topic is likely to fail again.
+	// probePatience is how long a batch waits for a probe, whose topic is likely to fail again, and for
+	// the calls of a topic that has acknowledged nothing yet: it may not exist, and whatever else is in
+	// the shard would wait with it.
 	probePatience = 10 * time.Millisecond
+	// maxKnown is how many topics that have acknowledged something are remembered.
+	maxKnown = 10_000
 	// maxFailing is how many topics are left out of the reads at once. When more fail, it is the
 	// broker.
 	maxFailing = 100
@@ -66,8 +70,9 @@ type topics struct {
 
 	mu    sync.Mutex
 	out   map[string]*failing
-	usual time.Duration // of calls that were acknowledged
-	epoch int           // counts the topics that have come back
+	known map[string]struct{} // topics whose last call was acknowledged
+	usual time.Duration       // of calls that were acknowledged
+	epoch int                 // counts the topics that have come back
 }
 
 // failing is what is known of one topic that is left out.
@@ -85,7 +90,7 @@ type failing struct {
 func newTopics(cfg *RelayConfig, shards int) *topics {
 	return &topics{
 		retry:  func(failures int) time.Duration { return cfg.retry().Delay(failures, 0, nil) },
-		shards: shards, out: map[string]*failing{},
+		shards: shards, out: map[string]*failing{}, known: map[string]struct{}{},
 	}
 }
 
@@ -136,6 +141,14 @@ func (t *topics) patience() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return max(leastPatience, patienceFactor*t.usual)
+}
+
+// isKnown reports whether the last call of a topic that has ended acknowledged something.
+func (t *topics) isKnown(topic string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, known := t.known[topic]
+	return known
 }
 
 // slow leaves a topic out while a call of it goes on for longer than others do. It returns what
@@ -254,6 +267,10 @@ func (t *topics) succeeded(topic string, took time.Duration) {
 		t.usual = took
 	}
 	t.usual += (took - t.usual) / 8
+	if len(t.known) >= maxKnown {
+		clear(t.known)
+	}
+	t.known[topic] = struct{}{}
 	if t.out[topic] != nil {
 		t.back(topic)
 	}
@@ -263,6 +280,7 @@ func (t *topics) succeeded(topic string, took time.Duration) {
 func (t *topics) failed(topic string, shard int, err error) (failures int, delay time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	delete(t.known, topic)
 	f := t.leave(topic, shard)
 	if f == nil {
 		return 1, t.retry(maxFailing) // as rarely as anything

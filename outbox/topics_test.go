@@ -369,3 +369,31 @@ func TestManyTopicsFail(t *testing.T) {
 		assert.Empty(t, r.Failing())
 	})
 }
+
+// The first call of a topic holds up its shard as briefly as a probe does: the topic may not exist.
+func TestFirstCallOfATopicIsNotWaitedFor(t *testing.T) {
+	p := &troubled{trouble: hanging}
+	relayOf(t, p, of("bad", 1), func(c *RelayConfig, f *fake) { c.PollMin = time.Millisecond }, func(_ *Relay, f *fake) {
+		after(5 * time.Millisecond)
+		assert.EqualValues(t, 1, p.bad.Load())
+		f.add(of("good", 1)[0])
+		f.mu.Lock()
+		for _, r := range f.rows {
+			r.shard = f.rows[0].shard
+		}
+		f.mu.Unlock()
+		after(probePatience + 10*time.Millisecond)
+		assert.Equal(t, 1, ofTopic(p.got(), "good"))
+	})
+}
+
+// What is known to be left out is not read again at each poll, from the first time it was seen.
+func TestBacklogOfAFailingTopicIsNotReadAgain(t *testing.T) {
+	p := &troubled{trouble: down}
+	relayOf(t, p, of("bad", 1000), func(c *RelayConfig, _ *fake) { c.BatchSize = 20 }, func(_ *Relay, f *fake) {
+		after(200 * time.Millisecond)
+		before := f.ran("read")
+		after(time.Second)
+		assert.Less(t, f.ran("read")-before, 6*16, "of 16 shards") // they were 1300
+	})
+}

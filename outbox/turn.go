@@ -179,18 +179,19 @@ func (s *session) send(l *locked, no int, state *shard, p *plan, o *outcome) {
 	l.next(s.cfg.PublishTimeout + linger)
 	var sent, probes []*call
 	for _, b := range p.batches {
-		sent = append(sent, s.publish(b, nil))
+		if c := s.publish(b, nil); s.topics.isKnown(c.topic) {
+			sent = append(sent, c)
+		} else {
+			probes = append(probes, c)
+		}
 	}
 	for _, one := range p.probes {
 		probes = append(probes, s.publish(one.batch, one.counted))
 	}
 	state.calls = append(append(state.calls, sent...), probes...)
-	if len(sent) > 0 {
-		await(sent, min(s.topics.patience(), s.cfg.PublishTimeout+linger))
-	}
-	if len(probes) > 0 {
-		await(probes, probePatience)
-	}
+	began := time.Now()
+	await(sent, min(s.topics.patience(), s.cfg.PublishTimeout+linger))
+	await(probes, time.Until(began.Add(probePatience)))
 	o.verdict.add(s.collect(no, state))
 	o.verdict.failed = append(o.verdict.failed, p.refused...)
 	for _, c := range state.calls {
