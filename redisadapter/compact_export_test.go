@@ -16,6 +16,25 @@ func SetClock(s *Store, ahead, by time.Duration) {
 	s.clock.est = estimate{server: now.Add(ahead), received: now, error: by}
 }
 
+// Idle makes a store as old as if it had been idle for d: what it knows of the server's clock, and
+// what it has read of buckets.
+func Idle(s *Store, d time.Duration) {
+	s.clock.asking.Lock()
+	s.clock.tried = s.clock.tried.Add(-d)
+	s.clock.asking.Unlock()
+	s.clock.mu.Lock()
+	s.clock.est.server, s.clock.est.received = s.clock.est.server.Add(-d), s.clock.est.received.Add(-d)
+	s.clock.mu.Unlock()
+	for i := range s.buckets.sieve.gens {
+		slot := &s.buckets.sieve.gens[i]
+		if g := slot.Load(); g != nil {
+			older := &sievedBuckets{generation: g.generation, since: g.since.Add(-d), buckets: g.buckets}
+			older.confirmed.Store(g.confirmed.Load())
+			slot.Store(older)
+		}
+	}
+}
+
 // Truncate keeps so many bits of the digests of a store.
 func Truncate(s *Store, bits int) { s.buckets.mask = 1<<bits - 1 }
 

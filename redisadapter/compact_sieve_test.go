@@ -8,9 +8,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -142,6 +145,55 @@ func TestClosedBucketIsOpenAgain(t *testing.T) {
 				t.Errorf("%d of 50 finished keys were granted again", again)
 			}
 		})
+	}
+}
+
+// TestClockPutRight is TestClosedBucketIsOpenAgain on a real server, whose clock is not read for each
+// call: a process that is at work reads it while it is back, one that was idle has only its idleness
+// to go by.
+func TestClockPutRight(t *testing.T) {
+	t.Parallel()
+	server := servertest.Private(t, servertest.KindRedisClock)
+	open := func(opts redisadapter.Options) *redisadapter.Store {
+		return openWith(t, redistest.Backend{Client: redistest.Client(t, &redis.Options{Addr: server.Addr})}, opts)
+	}
+	for name, idle := range map[string]time.Duration{"working": 6 * time.Second, "idle": 11 * time.Second} {
+		for _, layout := range bucketLayouts {
+			t.Run(fmt.Sprint(name, "/", layout), func(t *testing.T) {
+				opts := layoutOptions(fmt.Sprintf("ow-%s-%v", name, layout), layout)
+				edge := time.Now().Truncate(opts.Window).Add(opts.Window)
+				clockAt := func(off time.Duration) { server.Shift(time.Until(edge.Add(off))) }
+				clockAt(-20 * time.Second)
+				mine := open(opts)
+				seasoned(t, mine)
+				clockAt(40 * time.Second)
+				redisadapter.Idle(mine, 6*time.Second)
+				learn(t, mine, 40_000)
+
+				clockAt(-10 * time.Second)
+				other := open(opts)
+				if name == "working" {
+					redisadapter.Idle(mine, idle)
+					require.Equal(t, dedup.Acquired, mine.Claim(t.Context(), []dedup.ClaimRequest{request(39_999)})[0].Outcome)
+				}
+				for key := range 50 {
+					claimed := other.Claim(t.Context(), []dedup.ClaimRequest{request(key)})[0]
+					require.True(t, other.Finish(t.Context(), []dedup.Change{done(key, claimed)})[0].Held)
+				}
+
+				clockAt(40 * time.Second)
+				redisadapter.Idle(mine, idle)
+				again := 0
+				for key := range 50 {
+					req := request(key)
+					req.Token = dedup.Token{9, 9}
+					if a := mine.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; a.Outcome != dedup.Duplicate {
+						again++
+					}
+				}
+				assert.Zero(t, again, "of 50 finished keys were granted again")
+			})
+		}
 	}
 }
 
