@@ -1,6 +1,7 @@
 package redisadapter
 
 import (
+	"context"
 	"math"
 	"time"
 
@@ -32,6 +33,15 @@ func Idle(s *Store, d time.Duration) {
 			older.confirmed.Store(g.confirmed.Load())
 			slot.Store(older)
 		}
+	}
+}
+
+// LooksAtBuckets returns what a watcher does once a minute.
+func LooksAtBuckets(s *Store) func(context.Context) {
+	w := &watcher{s: s}
+	return func(ctx context.Context) {
+		w.sampled = time.Time{}
+		w.checkFill(ctx)
 	}
 }
 

@@ -88,6 +88,9 @@ const (
 	CodeFlagged Code = "flagged_claims"
 	// CodeClock: the server's clock has jumped.
 	CodeClock Code = "clock_jump"
+	// CodeFullBuckets: buckets of the layouts Compact and Mixed hold more keys than they are
+	// made for.
+	CodeFullBuckets Code = "full_buckets"
 	// CodeUnreachable: the server does not answer the watcher.
 	CodeUnreachable Code = "unreachable"
 )
@@ -160,9 +163,11 @@ var advices = map[Code]advice{
 		"restore the data if you can; otherwise wait until Options.AmnesiaFor is over, or call redisadapter.Acknowledge"},
 	CodeSuspect: {Warning, false, false, "replication is asynchronous: what was acknowledged just before may be lost",
 		"nothing, if a failover or restart was expected"},
-	CodeRecovered:   {Note, false, false, "claims are granted again", "nothing"},
-	CodeFlagged:     {Warning, false, false, "their effects may be repetitions", "compare them with the downstream"},
-	CodeClock:       {Warning, false, false, "leases end too early or too late by as much", "let the server's clock be slewed, not stepped"},
+	CodeRecovered: {Note, false, false, "claims are granted again", "nothing"},
+	CodeFlagged:   {Warning, false, false, "their effects may be repetitions", "compare them with the downstream"},
+	CodeClock:     {Warning, false, false, "leases end too early or too late by as much", "let the server's clock be slewed, not stepped"},
+	CodeFullBuckets: {Warning, false, false, "beyond 512 members (set-max-intset-entries) a bucket takes eight times the memory",
+		"raise set-max-intset-entries to 2048 (for the buckets of the next generation), and move to another prefix with a larger ExpectedKeys (docs/redis.md)"},
 	CodeUnreachable: {Warning, false, false, "what happens there is not noticed", "look at the server and at the network"},
 }
 

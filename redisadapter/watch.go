@@ -27,12 +27,13 @@ const (
 // returns the cause. Run it in a goroutine of your own: New starts none. It reports
 // through Options.OnFinding, once per event: evictions, memory running out, another or a
 // restarted server, a master that became a replica, a clock that jumped, a server that
-// does not answer, a policy that evicts. With Options.Amnesia it also reads all canaries,
+// does not answer, a policy that evicts, buckets that outgrow what they are made for. With Options.Amnesia it also reads all canaries,
 // so that a loss is noticed while no claims are made. Claims need no watcher: they look
 // themselves before they are granted.
 //
 // Each look is one INFO per server and one GET per canary (64 on a Cluster, in one
-// pipeline per master), and happens every so often, with jitter; zero means
+// pipeline per master), and once a minute, in the layouts Compact and Mixed, a sample of 16
+// buckets in two generations, and happens every so often, with jitter; zero means
 // [DefaultWatch]. While a server does not answer, looks become rarer, up to every five
 // seconds. One watcher per process is enough; two do no harm.
 func (s *Store) Watch(ctx context.Context, every time.Duration) error {
@@ -66,6 +67,9 @@ type watcher struct {
 	every time.Duration
 	began time.Time
 	last  map[string]observed // by address
+
+	sampled time.Time // when buckets were last looked at
+	full    bool      // they were too full then
 }
 
 // observed is what the last look at one server has found.
@@ -126,7 +130,11 @@ func (w *watcher) round(ctx context.Context) error {
 	}
 	mu.Unlock()
 	w.checkCanaries(ctx, seen)
-	return errors.Join(err, within(ctx, func() error { return w.learn(ctx, seen, conns) }))
+	err = errors.Join(err, within(ctx, func() error { return w.learn(ctx, seen, conns) }))
+	if err != nil {
+		return err
+	}
+	return within(ctx, func() error { w.checkFill(ctx); return nil })
 }
 
 // checkCanaries reports masters that hold none, of those that were seen just now: one that

@@ -25,7 +25,7 @@ var codes = []redisadapter.Code{
 	redisadapter.CodeNoMaxMemory, redisadapter.CodeMemory, redisadapter.CodeNoPersistence, redisadapter.CodeRestartWipes,
 	redisadapter.CodeAppendFailed, redisadapter.CodeReplicaLink, redisadapter.CodePlaintext, redisadapter.CodeClusterReload,
 	redisadapter.CodeReplicaReads, redisadapter.CodeNoCanary, redisadapter.CodeAmnesia, redisadapter.CodeSuspect,
-	redisadapter.CodeRecovered, redisadapter.CodeFlagged, redisadapter.CodeClock, redisadapter.CodeUnreachable,
+	redisadapter.CodeRecovered, redisadapter.CodeFlagged, redisadapter.CodeClock, redisadapter.CodeFullBuckets, redisadapter.CodeUnreachable,
 }
 
 // Metrics counts findings and observes a store, under one name. Make it with [New]. All methods

@@ -1,0 +1,85 @@
+package redisadapter_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// filled is a store on a real server with 1,024 finished keys in its buckets.
+func filled(t *testing.T, expected int) (*redisadapter.Store, *redis.Client, *heard) {
+	t.Helper()
+	client := redistest.Client(t, &redis.Options{Addr: servertest.Redis(t)})
+	opts, h := layoutOptions(servertest.Prefix(t), redisadapter.Compact), &heard{}
+	opts.ExpectedKeys, opts.OnFinding = expected, h.add
+	store := openWith(t, redistest.Backend{Client: client}, opts)
+	seasoned(t, store)
+	return store, client, h
+}
+
+// TestFullBucketsAreFound: whoever gives ExpectedKeys too small a number learns of it from the
+// watcher, before memory runs out.
+func TestFullBucketsAreFound(t *testing.T) {
+	t.Parallel()
+	store, _, h := filled(t, 2*400)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- store.Watch(ctx, 5*time.Millisecond) }()
+	eventually(t, "the finding", func() bool { return h.count(redisadapter.CodeFullBuckets) == 1 })
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+}
+
+// TestFullBucketsAreReportedOnce, and again after there was room. A bucket that is larger than
+// the others is chance.
+func TestFullBucketsAreReportedOnce(t *testing.T) {
+	t.Parallel()
+	store, client, h := filled(t, 3*400) // 341 keys a bucket
+	look := redisadapter.LooksAtBuckets(store)
+	look(t.Context())
+	assert.Zero(t, h.count(redisadapter.CodeFullBuckets))
+
+	large := redisadapter.Bucket(store, newID(1), client.Time(t.Context()).Val())
+	for n := range 100 {
+		require.NoError(t, client.SAdd(t.Context(), large, n).Err())
+	}
+	look(t.Context())
+	assert.Zero(t, h.count(redisadapter.CodeFullBuckets), "one bucket is larger")
+
+	season(t, store, 50_000)
+	look(t.Context())
+	look(t.Context())
+	assert.Equal(t, 1, h.count(redisadapter.CodeFullBuckets))
+
+	for n := range 64 { // every bucket is that of one of them
+		bucket := redisadapter.Bucket(store, newID(n), client.Time(t.Context()).Val())
+		require.NoError(t, client.Del(t.Context(), bucket).Err())
+	}
+	look(t.Context())
+	season(t, store, 70_000)
+	season(t, store, 60_000)
+	look(t.Context())
+	assert.Equal(t, 2, h.count(redisadapter.CodeFullBuckets))
+}
+
+// TestBucketsOfTheLastGenerationAreSampled: it is the one that is complete.
+func TestBucketsOfTheLastGenerationAreSampled(t *testing.T) {
+	b, window := edge(t, redisadapter.Compact, -time.Minute)
+	opts, h := layoutOptions("full", redisadapter.Compact), &heard{}
+	opts.ExpectedKeys, opts.OnFinding = 400, h.add
+	store := openWith(t, redistest.Backend{Client: b.client}, opts)
+	seasoned(t, store)
+	b.mini.Advance(window)
+	require.Equal(t, dedup.Acquired, store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0].Outcome)
+	redisadapter.LooksAtBuckets(store)(t.Context())
+	assert.Equal(t, 1, h.count(redisadapter.CodeFullBuckets))
+}
