@@ -140,6 +140,13 @@ func passes(err error) bool {
 	return true
 }
 
+// passesSoon is passes for the end of a claim, which is sent until its lease is over. A missing
+// permission would hold the caller for all of that.
+func passesSoon(err error) bool {
+	var denied interface{ Denied() bool }
+	return passes(err) && (!errors.As(err, &denied) || !denied.Denied())
+}
+
 // refusedError is the certain answer of a store that wrote nothing and will not: what it was
 // asked for is wrong, or it cannot read what is there. It is never an unknown outcome.
 type refusedError struct{ err error }

@@ -114,7 +114,7 @@ func (d *Deduper) endOne(ctx context.Context, done *Completion) (err error) {
 			return d.settle(&e, &ans, sent)
 		}
 		d.storeError(e.change.ID, ans.Err)
-		if !passes(ans.Err) || sleep(ctx, jitter(askBase, askAtMost, try)) != nil || !d.worthTrying(&e, try+1) {
+		if !passesSoon(ans.Err) || sleep(ctx, jitter(askBase, askAtMost, try)) != nil || !d.worthTrying(&e, try+1) {
 			return unknown(ans.Err)
 		}
 	}
@@ -227,7 +227,7 @@ func (d *Deduper) finishOnce(ctx context.Context, todo []ending, changes []Chang
 		all = false
 		d.storeError(e.change.ID, ans.Err)
 		errs[e.index] = unknown(ans.Err)
-		if passes(ans.Err) {
+		if passesSoon(ans.Err) {
 			again = append(again, *e)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -84,7 +85,8 @@ func namespaceFault(ns string) string {
 }
 
 // checkText accepts printable UTF-8 of 1 to limit bytes. The error tells the position,
-// never the text: keys may be secret.
+// never the text: keys may be secret. Foreign ids have characters that nobody sees, such as the
+// joiner of an emoji or the mark of a right-to-left name.
 func checkText(field, s string, limit int) error {
 	switch {
 	case s == "":
@@ -98,7 +100,11 @@ func checkText(field, s string, limit int) error {
 	}
 	for i, r := range s {
 		if !unicode.IsPrint(r) {
-			return &InputError{Field: field, Reason: fmt.Sprintf("has the non-printable character %U at byte %d", r, i)}
+			reason := fmt.Sprintf("has the non-printable character %U at byte %d", r, i)
+			if strings.EqualFold(field, "key") {
+				reason += "; use a hash of it as the key, such as its SHA-256 in hexadecimal"
+			}
+			return &InputError{Field: field, Reason: reason}
 		}
 	}
 	return nil

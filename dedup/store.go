@@ -252,7 +252,8 @@ type Answer struct {
 	// Err tells why the item could not be learnt. Outcome is then Unknown and Held and
 	// Written are false, but the store may have executed the item, unless there is an
 	// error in its tree with a method NotSent() bool that says true: a claim that was
-	// not sent need not be given back.
+	// not sent need not be given back. With a method Denied() bool that says true the end of
+	// a claim is not sent again: the store lacks a permission, until somebody gives it.
 	Err error
 }
 

@@ -52,7 +52,8 @@ const (
 	ClassMoved Class = "moved"
 	// ClassBusy: the server is running a script, or has too many clients.
 	ClassBusy Class = "busy"
-	// ClassDenied: the user may not do this (NOAUTH, WRONGPASS, NOPERM).
+	// ClassDenied: the user may not do this (NOAUTH, WRONGPASS, NOPERM). With NOPERM the end of
+	// a claim is not sent again.
 	ClassDenied Class = "denied"
 	// ClassUnreadable: the key holds no record of a version this package knows; the
 	// error is a dedup.ErrUnreadable.
@@ -88,9 +89,12 @@ var replyClasses = []struct {
 	{"NOAUTH", ClassDenied},
 	{"WRONGPASS", ClassDenied},
 	{"NOPERM", ClassDenied},
-	{"The user executing the script", ClassDenied}, // a command inside of it
+	{deniedInScript, ClassDenied},
 	{"WRONGTYPE", ClassUnreadable},
 }
+
+// deniedInScript begins the error of a script whose user lacks the right to a command inside it.
+const deniedInScript = "The user executing the script"
 
 // Classify returns the class of an error that a [Store] or go-redis returned, also when
 // it is wrapped. It is cheap, and safe for concurrent use.
@@ -144,6 +148,19 @@ func brokenConnection(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ECONNABORTED)
 }
 
+// deniedError tells package dedup that the call would be refused again.
+type deniedError struct{ err error }
+
+func (e *deniedError) Error() string { return "permission denied: " + e.err.Error() }
+func (e *deniedError) Unwrap() error { return e.err }
+func (e *deniedError) Denied() bool  { return true }
+
+// lacksPermission reports whether the user lacks a right. NOAUTH and WRONGPASS are also
+// ClassDenied, but a rotated password may be known to the client's next connection.
+func lacksPermission(err error) bool {
+	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, deniedInScript)
+}
+
 // wrap gives an error its place, and the identity that package dedup looks for.
 func wrap(op string, err error) error {
 	if errors.Is(err, redisscript.ErrUnreadable) || Classify(err) == ClassUnreadable && !errors.Is(err, dedup.ErrUnreadable) {
@@ -151,6 +168,9 @@ func wrap(op string, err error) error {
 	}
 	if Classify(err) == ClassFull {
 		return fmt.Errorf("redisadapter: %s: %w: %w", op, dedup.ErrStoreFull, err)
+	}
+	if lacksPermission(err) {
+		return fmt.Errorf("redisadapter: %s: %w", op, &deniedError{err})
 	}
 	return fmt.Errorf("redisadapter: %s: %w", op, err)
 }
