@@ -31,8 +31,9 @@ func DefaultHeaders() []string {
 // itself has trailers, which are not kept.
 //
 // gRPC-Web answers a failure with status 200: Config.Keep, Forgo and the undoing of failed
-// effects see a success, and a failure is final. Let clients that use keys speak the Connect
-// protocol where that is not what you want.
+// effects see a success, and a failure is final. Where that is not what you want, let clients
+// that use keys speak the Connect protocol, or put the handlers behind package grpcadapter, which
+// sees the code of a failure.
 func GRPCWebHeaders() []string {
 	return []string{"Grpc-Encoding", "Grpc-Status", "Grpc-Message", "Grpc-Status-Details-Bin"}
 }

@@ -77,7 +77,7 @@ func (c *call) answerSilence() {
 		p.Detail = "The handler wrote nothing; its effect may have happened. Keep the " + KeyHeader + "."
 		p.RetryAfter = uncertainRetryAfter
 	}
-	p.Write(c.w)
+	c.write(p)
 }
 
 // silences are the routes whose first silence has been logged.

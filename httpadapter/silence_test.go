@@ -33,7 +33,9 @@ func TestSilenceIsNoSuccess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, httpadapter.Config{}, handle)
-			wantProblem(t, s.post("k", ""), 500, "no-answer", doubt)
+			silent := s.post("k", "")
+			wantProblem(t, silent, 500, "no-answer", doubt)
+			assert.Contains(t, silent.Body.String(), `"instance":"urn:onceward:`, "the record cannot be found")
 			wantProblem(t, s.post("k", ""), 409, "uncertain", waitInDoubt)
 			s.wantRuns(t, 1)
 		})

@@ -21,7 +21,6 @@ var (
 	deliveryRelabelled = problem.Problem{Name: "delivery-relabelled", Status: 422, Title: "This body was received under another id."}
 	bodyTaken          = problem.Problem{Name: "body-taken", Status: 500, Title: "The request's body was read too early."}
 	handlerFailed      = problem.Problem{Name: "handler-failed", Status: 500, Title: "The delivery could not be handled."}
-	failed             = problem.Problem{Name: "failed", Status: 500, Title: "This delivery has failed for good.", Final: true}
 	tooManyUnverified  = problem.Problem{Name: "too-many-unverified", Status: 503, Title: "Too many deliveries are being received at the moment."}
 	storeUnavailable   = problem.Problem{Name: "store-unavailable", Status: 503, Title: "It cannot be found out now whether this delivery is new."}
 	outcomeUnknown     = problem.Problem{Name: "outcome-unknown", Status: 503, Title: "It is not known whether this delivery is done."}
@@ -46,9 +45,13 @@ func (c *call) answer(w http.ResponseWriter, err error) {
 	case err == nil && c.result.Outcome != dedup.Acquired && c.result.Outcome != dedup.Duplicate:
 		c.log("the Runner answered nothing", "outcome", c.result.Outcome)
 		c.later(w, storeUnavailable, c.rc.cfg.RetryAfter)
-	case err == nil, c.fromRunner(err, dedup.ErrNoResult):
-		if c.lastFail != nil {
+	case c.done(err):
+		var failure *dedup.FailedError // recorded by an operator or by Config.Resolve
+		switch {
+		case c.lastFail != nil:
 			c.log("failed for good, and acknowledged", "error", c.lastFail)
+		case errors.As(err, &failure):
+			c.log("failed for good earlier, and acknowledged", "error", failure)
 		}
 		w.WriteHeader(http.StatusOK)
 	default:
@@ -56,15 +59,15 @@ func (c *call) answer(w http.ResponseWriter, err error) {
 	}
 }
 
-// fromRunner reports whether err is that one, and not the handler's.
-func (c *call) fromRunner(err, target error) bool {
+// done reports whether the delivery is done by what the Runner says, and not by an error of the
+// handler.
+func (c *call) done(err error) bool {
 	var own *handlerError
-	return !errors.As(err, &own) && errors.Is(err, target)
+	return !errors.As(err, &own) && dedup.CanAck(err)
 }
 
 func (c *call) answerError(w http.ResponseWriter, err error) {
 	var own *handlerError
-	var failure *dedup.FailedError
 	switch {
 	case !c.left && c.r.Context().Err() != nil: // the client has gone before anything began
 		c.later(w, storeUnavailable, c.rc.cfg.RetryAfter)
@@ -86,8 +89,6 @@ func (c *call) answerError(w http.ResponseWriter, err error) {
 	case errors.Is(err, dedup.ErrMismatch):
 		c.log("a body that was received comes under another id")
 		c.write(w, deliveryRelabelled)
-	case errors.As(err, &failure):
-		c.write(w, failed)
 	default: // an InputError too: the key is known to be good, so the store is not fit for it
 		c.log("store unavailable", "error", err)
 		c.later(w, storeUnavailable, c.rc.cfg.RetryAfter)

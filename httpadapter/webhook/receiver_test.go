@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
 	"github.com/onceward/onceward/httpadapter"
@@ -248,7 +250,28 @@ func TestInFlight(t *testing.T) {
 	e.wantRuns(t, 1)
 }
 
-// Every end of a Runner but nil is an answer that has the provider send again.
+// TestAnOperatorsFailureIsAcknowledged: who finds out that an uncertain delivery has failed for good
+// records that, without the value that the receiver itself records. A provider that is answered
+// with 500 sends it until it gives the endpoint up.
+func TestAnOperatorsFailureIsAcknowledged(t *testing.T) {
+	run := claimed(t, dedup.Memory(100), func(c *dedup.Config) {
+		c.Resolve = func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+			return dedup.StateFailed, []byte("the account is closed"), nil
+		}
+	})
+	e := newEndpoint(t, run, provider(t, "standard-webhooks", secret), func(ctx context.Context, _ *webhook.Delivery) error {
+		return errors.Join(dedup.Danger(ctx), errors.New("down"))
+	}, webhook.Config{})
+	wantProblem(t, send(e, standard(t, "1", "{}")), 500, "handler-failed", "")
+	for range 2 {
+		e.log.Reset()
+		wantOK(t, send(e, standard(t, "1", "{}")))
+		assert.Contains(t, e.log.String(), "the account is closed")
+	}
+	e.wantRuns(t, 1)
+}
+
+// Every end of a Runner but what is done is an answer that has the provider send again.
 func TestOnlyNilIsAcknowledged(t *testing.T) {
 	type result = dedup.Result[[]byte]
 	for _, row := range []struct {
@@ -267,7 +290,6 @@ func TestOnlyNilIsAcknowledged(t *testing.T) {
 		{result{}, dedup.ErrClosed, false, 503, "store-unavailable", "5"},
 		{result{}, errors.New("down"), false, 503, "store-unavailable", "5"},
 		{result{}, dedup.ErrLeaseLost, true, 503, "outcome-unknown", "5"},
-		{result{}, &dedup.FailedError{Message: "operator"}, false, 500, "failed", ""},
 		{result{}, &dedup.InputError{Field: "Fingerprint", Reason: "is set"}, false, 503, "store-unavailable", "5"}, // ours to mend
 		{result{}, nil, false, 503, "store-unavailable", "5"},
 	} {
