@@ -61,11 +61,18 @@
 //
 // The adapter and its check of sarama's settings come before the consumer group:
 //
-//	a, err := kafkaadapter.New(kafkaadapter.Config{Deduper: d, Group: "payments", Handler: handle})
+//	cfg := kafkaadapter.SafeConfig(sarama.NewConfig())
+//	client, err := sarama.NewClient(brokers, cfg) // for commits and for UUIDs of topics
 //	if err != nil {
 //		return err
 //	}
-//	cfg := kafkaadapter.SafeConfig(sarama.NewConfig())
+//	defer client.Close()
+//	a, err := kafkaadapter.New(kafkaadapter.Config{
+//		Deduper: d, Group: "payments", CommitClient: client, Handler: handle,
+//	})
+//	if err != nil {
+//		return err
+//	}
 //	if err := a.CheckConfig(cfg); err != nil {
 //		return err
 //	}

@@ -29,9 +29,16 @@ func newDeduper() *dedup.Deduper {
 func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	brokers, cfg := []string{"localhost:9092"}, kafkaadapter.SafeConfig(nil)
+	client, err := sarama.NewClient(brokers, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
 	a, err := kafkaadapter.New(kafkaadapter.Config{
-		Deduper: newDeduper(), // with redisadapter in place of dedup.Memory
-		Group:   "payments",
+		Deduper:      newDeduper(), // with redisadapter instead of dedup.Memory
+		Group:        "payments",
+		CommitClient: client,
 		Handler: func(ctx context.Context, m *kafkaadapter.Message) error {
 			attempt, _ := dedup.FromContext(ctx)
 			return charge(ctx, m.Value, attempt.DownstreamKey("charge"))
@@ -40,11 +47,10 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	cfg := kafkaadapter.SafeConfig(nil)
 	if err := a.CheckConfig(cfg); err != nil {
 		log.Fatal(err)
 	}
-	group, err := sarama.NewConsumerGroup([]string{"localhost:9092"}, "payments", cfg)
+	group, err := sarama.NewConsumerGroup(brokers, "payments", cfg)
 	if err != nil {
 		log.Fatal(err)
 	}

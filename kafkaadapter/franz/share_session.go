@@ -97,6 +97,7 @@ func (s *shareSession) run() error {
 	var watching sync.WaitGroup
 	defer watching.Wait() // s.ctx has ended by then
 	watch := newTopicWatch(s.client, func(topic string) { s.halt(topicGone(topic)) }, s.troubled)
+	watch.share = true
 	watching.Go(func() { watch.run(s.ctx) })
 	for failures := 0; s.ctx.Err() == nil; {
 		ds, err := s.take(s.client.PollRecords(s.ctx, 0))

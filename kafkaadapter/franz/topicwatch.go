@@ -2,6 +2,7 @@ package franz
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,6 +18,9 @@ const (
 	topicLook = time.Second
 	// lookPatience bounds one look.
 	lookPatience = 5 * time.Second
+	// topicAbsences is how many looks in a row must miss a topic before it is deleted: a broker may
+	// hear of a topic later than another one.
+	topicAbsences = 2
 )
 
 // topicWatch looks whether the topics of a client are still the ones that it began with. A client
@@ -27,11 +31,13 @@ type topicWatch struct {
 	gone   func(topic string) // another topic has the name; called once at most
 	told   func(error)        // a topic has no UUID
 	uuids  map[string][16]byte
+	missed map[string]int // looks in a row, of topics that were there
 	blind  bool
+	share  bool
 }
 
 func newTopicWatch(client *kgo.Client, gone func(string), told func(error)) *topicWatch {
-	return &topicWatch{client: client, gone: gone, told: told, uuids: make(map[string][16]byte)}
+	return &topicWatch{client: client, gone: gone, told: told, uuids: make(map[string][16]byte), missed: make(map[string]int)}
 }
 
 // run looks until ctx ends, or a topic is gone. A look that fails is made again.
@@ -66,7 +72,11 @@ func (w *topicWatch) look(ctx context.Context) string {
 		return ""
 	}
 	for _, t := range answer.Topics {
-		if t.Topic != nil && w.compare(*t.Topic, t.TopicID, kerr.ErrorForCode(t.ErrorCode)) {
+		if t.Topic == nil {
+			continue
+		}
+		err := kerr.ErrorForCode(t.ErrorCode)
+		if w.compare(*t.Topic, t.TopicID, err) || w.deleted(*t.Topic, err) {
 			return *t.Topic
 		}
 	}
@@ -91,4 +101,17 @@ func (w *topicWatch) compare(topic string, uuid [16]byte, err error) (changed bo
 	default:
 		return before != uuid
 	}
+}
+
+// deleted reports whether a topic of a share group is gone. A member with a topic that is not there
+// gets UNKNOWN_SERVER_ERROR from Kafka 4.3 for its fetches, also of its other topics, which are locked
+// by them for half a minute all the same. A client that leaves gives its locks back, and the next one is
+// not assigned the topic. A member of a group that is no share group is told of it by its own fetch.
+func (w *topicWatch) deleted(topic string, err error) bool {
+	if _, known := w.uuids[topic]; !known || !errors.Is(err, kerr.UnknownTopicOrPartition) {
+		delete(w.missed, topic)
+		return false
+	}
+	w.missed[topic]++
+	return w.share && w.missed[topic] >= topicAbsences
 }

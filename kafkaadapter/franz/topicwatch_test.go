@@ -44,6 +44,23 @@ func TestTopicsAreComparedByUUID(t *testing.T) {
 	assert.Len(t, told, 1)
 }
 
+// A topic of a share group is deleted when two looks in a row do not find it, if it was there.
+func TestTopicOfShareGroupIsDeleted(t *testing.T) {
+	missing := error(kerr.UnknownTopicOrPartition)
+	for _, share := range []bool{true, false} {
+		w := newTopicWatch(nil, nil, nil)
+		w.share = share
+		for range topicAbsences {
+			assert.False(t, w.deleted(payments, missing), "it never was there")
+		}
+		w.compare(orders, [16]byte{1}, nil)
+		assert.False(t, w.deleted(orders, missing))
+		assert.False(t, w.deleted(orders, kerr.LeaderNotAvailable))
+		assert.False(t, w.deleted(orders, missing), "not in a row")
+		assert.Equal(t, share, w.deleted(orders, missing))
+	}
+}
+
 // A topic may be unknown for three seconds of a series; a second series begins ten seconds after the
 // last error of the first.
 func TestUnknownTopicPersists(t *testing.T) {
