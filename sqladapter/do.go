@@ -49,7 +49,8 @@ import (
 // that takes no notice of an error: see [OpenSQLite]. effect must use tx, not db: with SQLite, or
 // a pool that is used up, db would wait for this very transaction. Do of the same key and the same db
 // inside effect, with effect's context, is [dedup.ErrInFlight] at once: it would wait for itself. With
-// another context it waits until that ends.
+// another context, or through another pool of the same database, it is not seen, nor is [Marks.MarkTx]
+// in a transaction of its own: these wait until their context ends or the database's lock timeout does.
 //
 // A server that has become read-only (SQLSTATE 25006, MySQL's 1290 and 1792), a primary that was demoted
 // and has kept its connections, is [Retryable]; the idle connections of db that take no writes are closed

@@ -48,6 +48,7 @@ type FenceConfig struct {
 //
 // Make it with [NewFence]. It holds no connection and is safe for concurrent use.
 type Fence struct {
+	table      string // in full
 	group      string
 	isolation  sql.IsolationLevel
 	statements *fenceStatements
@@ -77,7 +78,7 @@ func NewFence(cfg FenceConfig) (*Fence, error) {
 		return nil, err
 	}
 	table := fullName(cfg.Dialect, cfg.Schema, cfg.Table)
-	f := &Fence{group: cfg.Group, isolation: cfg.Isolation, statements: build(table)}
+	f := &Fence{table: table, group: cfg.Group, isolation: cfg.Isolation, statements: build(table)}
 	var err error
 	f.migrations, err = newMigrations(cfg.Dialect, sqlmigrate.Config{
 		Component: "fence", Schema: cfg.Schema, Table: cfg.Table,

@@ -27,7 +27,8 @@ import (
 //
 // The isolation level is [FenceConfig.Isolation]. Concurrent calls are safe. effect must use tx,
 // not db, as in [Marks.Do]; for keys of its own beside the fence it may call
-// [Marks.MarkBatchTx] with tx. Four round trips (MySQL: eight) and those of effect.
+// [Marks.MarkBatchTx] with tx. Do of the same position and the same db inside effect, with effect's
+// context, is [dedup.ErrInFlight] at once, as in [Marks.Do]. Four round trips (MySQL: eight) and those of effect.
 func (f *Fence) Do(
 	ctx context.Context, db *sql.DB, p Position, from, to int64, effect func(ctx context.Context, tx *sql.Tx, start int64) error,
 ) (Advance, error) {
@@ -35,8 +36,12 @@ func (f *Fence) Do(
 	if err := f.checkDo(ctx, db, span, effect == nil); err != nil {
 		return Advance{}, err
 	}
+	inside, err := hold(ctx, db, f.table+"\x00"+f.group, p)
+	if err != nil {
+		return Advance{}, err
+	}
 	var found Advance
-	err := transact(ctx, beginIn(db, f.isolation, f.statements.guard), func(tx transaction, before error) (write bool, err error) {
+	err = transact(ctx, beginIn(db, f.isolation, f.statements.guard), func(tx transaction, before error) (write bool, err error) {
 		stored, err := f.advance(ctx, tx, []Span{span})
 		if err != nil {
 			return false, err
@@ -45,7 +50,7 @@ func (f *Fence) Do(
 		switch {
 		case found.Start < to:
 			watch(tx, func() statement { return f.of(f.statements.written, p) })
-			return true, ofEffect(ctx, tx, effect(ctx, ofSQL(tx), found.Start))
+			return true, ofEffect(ctx, tx, effect(inside, ofSQL(tx), found.Start))
 		case errors.Is(before, errRolledBack):
 			return false, errCommittedItself // or another owner did it meanwhile, as the next call tells
 		}

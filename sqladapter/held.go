@@ -9,37 +9,41 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// heldKeys are the keys of the effects that a context belongs to.
-type heldKeys struct {
+// held are the keys, or the positions of a fence, of the effects that a context belongs to.
+type held[K comparable] struct {
 	db    any
 	table string
-	ids   []dedup.ID
-	outer *heldKeys
+	ids   []K
+	outer *held[K]
 }
 
-type heldKeysKey struct{}
+type heldKey[K comparable] struct{}
 
 // hold returns the context for the effect of these keys. When ctx is that of an effect of one of them
 // already, in the same table of the same pool, the new transaction would wait for the outer one, which
 // waits for it: no database sees that deadlock, because one half of it is in this program.
-func (m *Marks) hold(ctx context.Context, db any, es ...entry) (context.Context, error) {
-	outer, _ := ctx.Value(heldKeysKey{}).(*heldKeys)
+func hold[K comparable](ctx context.Context, db any, table string, ids ...K) (context.Context, error) {
+	outer, _ := ctx.Value(heldKey[K]{}).(*held[K])
 	if db == nil || !reflect.TypeOf(db).Comparable() {
 		return ctx, nil
 	}
 	for h := outer; h != nil; h = h.outer {
-		if h.db != db || h.table != m.table.full {
+		if h.db != db || h.table != table {
 			continue
 		}
-		for i := range es {
-			if slices.Contains(h.ids, es[i].id) {
+		for _, id := range ids {
+			if slices.Contains(h.ids, id) {
 				return nil, fmt.Errorf("sqladapter: %w: by the effect that asks for it, inside its own transaction", dedup.ErrInFlight)
 			}
 		}
 	}
+	return context.WithValue(ctx, heldKey[K]{}, &held[K]{db: db, table: table, ids: ids, outer: outer}), nil
+}
+
+func (m *Marks) hold(ctx context.Context, db any, es ...entry) (context.Context, error) {
 	ids := make([]dedup.ID, len(es))
 	for i := range es {
 		ids[i] = es[i].id
 	}
-	return context.WithValue(ctx, heldKeysKey{}, &heldKeys{db: db, table: m.table.full, ids: ids, outer: outer}), nil
+	return hold(ctx, db, m.table.full, ids...)
 }

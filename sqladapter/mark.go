@@ -46,7 +46,8 @@ func (m Mark) First() bool { return m.Outcome == dedup.Acquired }
 // a duplicate of the first.
 //
 // It waits for another open transaction that has marked the key, as long as ctx and the
-// database's lock timeout allow. A key bound to another fingerprint is
+// database's lock timeout allow: also for one of this very goroutine, so inside an effect of [Marks.Do]
+// mark other keys, with its own transaction. A key bound to another fingerprint is
 // [dedup.ErrMismatch], with the stored mark, and leaves the transaction usable. After
 // any other error roll back: [Retryable] tells whether the transaction may be run
 // again. A nil transaction, a connection pool and a bad key are [*dedup.InputError]s,

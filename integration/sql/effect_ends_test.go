@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
@@ -170,9 +171,11 @@ func TestTheSameKeyInsideItsEffect(t *testing.T) {
 				refused("Runner", err)
 				return err
 			}
-			_, err := s.marks.Do(t.Context(), s.db, "m", inside)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			_, err := s.marks.Do(ctx, s.db, "m", inside)
 			refused("the effect's error", err)
-			_, err = s.marks.DoBatch(t.Context(), s.db, []string{"l", "m"}, func(ctx context.Context, tx *sql.Tx, _ []int) error { return inside(ctx, tx) })
+			_, err = s.marks.DoBatch(ctx, s.db, []string{"l", "m"}, func(ctx context.Context, tx *sql.Tx, _ []int) error { return inside(ctx, tx) })
 			refused("the batch's error", err)
 			if e.dialect == sqladapter.SQLite {
 				return // it has one writer, for all keys

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
@@ -314,6 +316,33 @@ func (s *till) waitForOwner() {
 		}
 		return n > 0
 	})
+}
+
+// Prevents: Do of a position inside of its own effect waits for the outer transaction, which waits for it.
+func TestFenceInsideItsEffect(t *testing.T) {
+	for _, e := range []engine{postgres("cache_statement"), mariadb(), sqlite()} {
+		t.Run(e.name, func(t *testing.T) {
+			s := newTill(t, e)
+			p := sqladapter.Position{Topic: "t", TopicID: "i"}
+			none := func(context.Context, *sql.Tx, int64) error { t.Error("ran inside of itself"); return nil }
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			_, err := s.Do(ctx, s.db, p, 0, 10, func(ctx context.Context, _ *sql.Tx, _ int64) error {
+				_, err := s.Do(ctx, s.db, p, 0, 10, none)
+				return err
+			})
+			require.ErrorIs(t, err, dedup.ErrInFlight)
+			if e.dialect == sqladapter.SQLite {
+				return // it has one writer, for all positions
+			}
+			_, err = s.Do(t.Context(), s.db, p, 0, 10, func(ctx context.Context, _ *sql.Tx, _ int64) error {
+				other := sqladapter.Position{Topic: "t", TopicID: "i", Partition: 1}
+				_, err := s.Do(ctx, s.db, other, 0, 10, func(context.Context, *sql.Tx, int64) error { return nil })
+				return err
+			})
+			require.NoError(t, err)
+		})
+	}
 }
 
 // TestFenceLevels: at every isolation level a second owner is told the truth, or to run again.

@@ -64,6 +64,10 @@ func New(client *kgo.Client) (*Publisher, error) {
 // one, and that one is rejected. kgo fails what comes after a message that it gives up, so
 // nothing overtakes.
 //
+// kgo tries a record, or waits for the leader of its partition, until ctx ends, which is the relay's
+// PublishTimeout, or the client's RecordDeliveryTimeout if it has one. The results of a call come
+// together, so what it has published is deleted then; each call has messages of one topic.
+//
 // When ctx ends kgo gives up what is not on its way yet; of what is, it waits for the answer,
 // and the relay does not wait for it.
 func (p *Publisher) Publish(ctx context.Context, messages []outbox.Message) []error {
