@@ -359,11 +359,11 @@ func TestManyTopicsFail(t *testing.T) {
 	for i := range maxFailing + 20 {
 		messages = append(messages, of(fmt.Sprint("t", i, "x"), 1)...)
 	}
-	runRelay(t, messages, s, func(c *RelayConfig, _ *fake) { c.RetryMax = time.Second }, func(r *Relay, f *fake) {
-		after(3 * time.Second)
+	runRelay(t, messages, s, func(c *RelayConfig, _ *fake) { c.RetryMax = 4 * time.Second }, func(r *Relay, f *fake) {
+		after(time.Second)
 		assert.Len(t, r.Failing(), maxFailing)
 		back.Store(true)
-		after(5 * time.Second)
+		after(10 * time.Second)
 		pending, _ := f.left()
 		assert.Empty(t, pending)
 		assert.Empty(t, r.Failing())
