@@ -129,7 +129,7 @@ func TestOverfullBucket(t *testing.T) {
 		opts := layoutOptions(backend.Prefix, redisadapter.Compact)
 		opts.ExpectedKeys = 10 // one shard, for a thousand keys
 		store := openWith(t, backend, opts)
-		seasoned(t, store)
+		season(t, store, 20_000)
 		for first := range 4 {
 			reqs := requests(20_000 + first*batchSize)
 			for i := range reqs {

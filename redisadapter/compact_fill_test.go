@@ -22,7 +22,7 @@ func filled(t *testing.T, expected int) (*redisadapter.Store, *redis.Client, *he
 	opts, h := layoutOptions(servertest.Prefix(t), redisadapter.Compact), &heard{}
 	opts.ExpectedKeys, opts.OnFinding = expected, h.add
 	store := openWith(t, redistest.Backend{Client: client}, opts)
-	seasoned(t, store)
+	season(t, store, 20_000)
 	return store, client, h
 }
 
@@ -77,7 +77,7 @@ func TestBucketsOfTheLastGenerationAreSampled(t *testing.T) {
 	opts, h := layoutOptions("full", redisadapter.Compact), &heard{}
 	opts.ExpectedKeys, opts.OnFinding = 400, h.add
 	store := openWith(t, redistest.Backend{Client: b.client}, opts)
-	seasoned(t, store)
+	season(t, store, 20_000)
 	b.mini.Advance(window)
 	require.Equal(t, dedup.Acquired, store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0].Outcome)
 	redisadapter.LooksAtBuckets(store)(t.Context())

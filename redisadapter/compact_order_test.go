@@ -41,28 +41,45 @@ func done(n int, a dedup.Answer) dedup.Change {
 	return c
 }
 
+// seasonKeys are enough for every bucket of layoutOptions, of which there are five, to have its
+// end.
+const seasonKeys = 64
+
 // seasoned completes enough keys for every bucket to have its end, so that later ones
 // are completed by plain commands.
 func seasoned(t testing.TB, stores ...*redisadapter.Store) {
 	t.Helper()
 	for n, s := range stores {
-		season(t, s, 20_000+n*10_000)
+		first := 20_000 + n*10_000
+		shards := make(map[string]bool)
+		for key := range seasonKeys {
+			shards[redisadapter.Bucket(s, newID(first+key), time.Time{})] = true
+		}
+		if len(shards) != s.Shards() {
+			t.Fatalf("%d of %d buckets have their end", len(shards), s.Shards())
+		}
+		completeAll(t, s, requests(first)[:seasonKeys], first)
 	}
 }
 
-// season is seasoned with the 1,024 keys from first on.
+// season completes the 1,024 keys from first on.
 func season(t testing.TB, s *redisadapter.Store, first int) {
 	t.Helper()
 	for n := range 4 {
-		reqs := requests(first + n*batchSize)
-		ends := make([]dedup.Change, len(reqs))
-		for i, a := range s.Claim(t.Context(), reqs) {
-			ends[i] = done(first+n*batchSize+i, a)
-		}
-		for i, a := range s.Finish(t.Context(), ends) {
-			if !a.Held || !a.Written {
-				t.Fatalf("key %d: %+v", first+n*batchSize+i, a)
-			}
+		completeAll(t, s, requests(first+n*batchSize), first+n*batchSize)
+	}
+}
+
+// completeAll claims and completes the keys from first on.
+func completeAll(t testing.TB, s *redisadapter.Store, reqs []dedup.ClaimRequest, first int) {
+	t.Helper()
+	ends := make([]dedup.Change, len(reqs))
+	for i, a := range s.Claim(t.Context(), reqs) {
+		ends[i] = done(first+i, a)
+	}
+	for i, a := range s.Finish(t.Context(), ends) {
+		if !a.Held || !a.Written {
+			t.Fatalf("key %d: %+v", first+i, a)
 		}
 	}
 }

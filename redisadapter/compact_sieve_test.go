@@ -266,7 +266,7 @@ func TestBucketTooLargeToRead(t *testing.T) {
 			opts := layoutOptions("large", redisadapter.Compact)
 			opts.ExpectedKeys = 10 // one shard
 			store := openWith(t, redistest.Backend{Client: b.client}, opts)
-			seasoned(t, store)
+			season(t, store, 20_000)
 			season(t, store, 30_000)
 			if refused {
 				refuse(b.client, "srandmember", refusal("NOPERM this user has no permissions"))
