@@ -106,7 +106,7 @@ var table = map[string]rule{
 		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/flow"},
 	},
 	"kafkaadapter/txn": {
-		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/member", "kafkaadapter/internal/setting", sarama},
+		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/member", "kafkaadapter/internal/msgid", "kafkaadapter/internal/setting", sarama},
 		tests:   []string{"kafkaadapter"},
 	},
 	"kafkaadapter/internal/flow": {
