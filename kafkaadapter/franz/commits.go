@@ -163,6 +163,7 @@ func (c *commits) keep(r *kmsg.OffsetCommitRequest, all map[topicPartition]due) 
 			}
 		}
 		if topic.Partitions = kept; len(kept) > 0 {
+			stamp(&topic)
 			topics = append(topics, topic)
 		}
 	}

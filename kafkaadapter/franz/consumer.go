@@ -47,8 +47,8 @@ func New(cfg Config) (*Consumer, error) {
 //	kgo.ConsumeResetOffset(kgo.NoResetOffset())
 //	kgo.FetchMaxWait(100 * time.Millisecond)
 //
-// Callbacks for assigned, revoked and lost partitions are replaced by its own, and automatic
-// commits are off. The client belongs to Run: nobody else may poll it, commit with it, or
+// Callbacks for assigned, revoked and lost partitions and for fetched offsets are replaced by its
+// own, and automatic commits are off. The client belongs to Run: nobody else may poll it, commit with it, or
 // close it. When the group has fenced this member off, or a partition cannot be read on, it
 // is closed, and after a backoff another one is made of the same options.
 //

@@ -20,11 +20,14 @@ func (s *session) options(opts []kgo.Opt) []kgo.Opt {
 		kgo.FetchMaxWait(100 * time.Millisecond),
 	}
 	all = append(all, opts...)
+	begins := &begins{told: s.c.groupError, uuidsOf: uuidsOf}
 	return append(all,
 		kgo.DisableAutoCommit(),
 		kgo.OnPartitionsAssigned(s.onAssigned),
 		kgo.OnPartitionsRevoked(s.onRevoked),
 		kgo.OnPartitionsLost(s.onLost),
+		kgo.OnOffsetsFetched(begins.fetched),
+		kgo.AdjustFetchOffsetsFn(begins.adjust),
 	)
 }
 

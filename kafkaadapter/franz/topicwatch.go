@@ -8,7 +8,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/internal/backoff"
 )
@@ -55,23 +54,15 @@ func (w *topicWatch) run(ctx context.Context) {
 
 // look returns a topic that is another one by now.
 func (w *topicWatch) look(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, lookPatience)
-	defer cancel()
-	request := kmsg.NewPtrMetadataRequest()
-	request.AllowAutoTopicCreation = false
-	for _, topic := range w.client.GetConsumeTopics() { // with a regular expression: those that it has found
-		t := kmsg.NewMetadataRequestTopic()
-		t.Topic = &topic
-		request.Topics = append(request.Topics, t)
-	}
-	if len(request.Topics) == 0 {
+	topics := w.client.GetConsumeTopics() // with a regular expression: those that it has found
+	if len(topics) == 0 {
 		return ""
 	}
-	answer, err := request.RequestWith(ctx, w.client)
+	answer, err := lookUp(ctx, w.client, topics)
 	if err != nil {
 		return ""
 	}
-	for _, t := range answer.Topics {
+	for _, t := range answer {
 		if t.Topic == nil {
 			continue
 		}

@@ -167,53 +167,51 @@ func (r *rig) replace() {
 // which is logged once, and another one reads the new topic from its start: what was due for the old
 // one is not committed into it.
 func TestTopicRecreated(t *testing.T) {
-	for _, mode := range []mode{cooperative, nextGen} {
-		t.Run(mode.name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, mode, 1)
-			r.early = true // commits of the topic that is gone, which the oracle does not tell apart
-			g := newGateway()
-			g.deaf = true
-			log := &lines{}
-			var mu sync.Mutex
-			gone := 0
-			m := r.join(func(ctx context.Context, m *Message) error {
-				if m.ID == "evt_000005" {
-					return g.handle(ctx, m)
+	eachCommit(t, func(t *testing.T, mode mode, options ...kgo.Opt) {
+		r := newRig(t, mode, 1)
+		r.early = true // commits of the topic that is gone, which the oracle does not tell apart
+		g := newGateway()
+		g.deaf = true
+		log := &lines{}
+		var mu sync.Mutex
+		gone := 0
+		m := r.join(func(ctx context.Context, m *Message) error {
+			if m.ID == "evt_000005" {
+				return g.handle(ctx, m)
+			}
+			return nil
+		}, func(c *Config) {
+			c.Logger = slog.New(log)
+			c.Observer.GroupError = func(err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if errors.Is(err, ErrTopicGone) {
+					gone++
 				}
-				return nil
-			}, func(c *Config) {
-				c.Logger = slog.New(log)
-				c.Observer.GroupError = func(err error) {
-					mu.Lock()
-					defer mu.Unlock()
-					if errors.Is(err, ErrTopicGone) {
-						gone++
-					}
-				}
-			})
-			r.produce(0, 0, 6)
-			<-g.inside
-			r.replace()
-			close(g.open)
-			client := r.client
-			r.client = r.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner())) // a producer keeps to the topic that it knows
-			client.Close()
-			r.produce(0, 100, 3) // fewer than before
-			r.eventually(func() (bool, string) {
-				info := r.cluster.GroupInfo(group)
-				return r.totalEffects() == 9 && info != nil && info.Commits[orders][0].Offset == 3, "the new topic is not read"
-			})
-			m.leave()
-			r.once(9)
-			mu.Lock()
-			assert.Equal(t, 1, gone, "how often it was told")
-			mu.Unlock()
-			log.mu.Lock()
-			defer log.mu.Unlock()
-			assert.LessOrEqual(t, len(log.all), 3, "%v", log.all)
+			}
+		}, options...)
+		r.produce(0, 0, 6)
+		<-g.inside
+		r.replace()
+		close(g.open)
+		client := r.client
+		r.client = r.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner())) // a producer keeps to the topic that it knows
+		client.Close()
+		r.produce(0, 100, 3) // fewer than before
+		r.eventually(func() (bool, string) {
+			info := r.cluster.GroupInfo(group)
+			return r.totalEffects() == 9 && info != nil && info.Commits[orders][0].Offset == 3, "the new topic is not read"
 		})
-	}
+		m.leave()
+		r.once(9)
+		mu.Lock()
+		// Where a commit by name has come into the new topic, that is told whenever the offset is fetched.
+		assert.True(t, gone == 1 || gone > 0 && gone <= 3 && len(options) > 0, "told %d times", gone)
+		mu.Unlock()
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		assert.LessOrEqual(t, len(log.all), 3, "%v", log.all)
+	})
 }
 
 // Before OffsetCommit version 10 a commit would be taken for the topic that has the name now: nothing
