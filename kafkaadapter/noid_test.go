@@ -2,6 +2,8 @@ package kafkaadapter
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,19 +14,31 @@ import (
 
 func withoutID() *sarama.ConsumerMessage { return &sarama.ConsumerMessage{Value: []byte("v")} }
 
-func parkOffsets(parked *[]int64) func(context.Context, *Message, error) error {
-	return func(_ context.Context, m *Message, _ error) error {
-		*parked = append(*parked, m.Offset)
-		return nil
-	}
+// parkedOffsets are of messages that were put aside, several at a time.
+type parkedOffsets struct {
+	mu  sync.Mutex
+	all []int64
+}
+
+func (p *parkedOffsets) park(_ context.Context, m *Message, _ error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all = append(p.all, m.Offset)
+	return nil
+}
+
+func (p *parkedOffsets) offsets() []int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.all)
 }
 
 // A topic without ids was moved to the dead-letter topic without a word. It stops the consumer
 // now, Park or not, and the error says what to set; so does a restart.
 func TestTopicWithoutIDsStops(t *testing.T) {
-	var parked []int64
+	var parked parkedOffsets
 	for range 2 {
-		inBubble(t, 1, nil, func(_ *rig, c *Config) { c.Park, c.Workers = parkOffsets(&parked), 1 }, func(r *rig) {
+		inBubble(t, 1, nil, func(_ *rig, c *Config) { c.Park, c.Workers = parked.park, 1 }, func(r *rig) {
 			for range 20 {
 				r.group.add(withoutID())
 			}
@@ -39,14 +53,14 @@ func TestTopicWithoutIDsStops(t *testing.T) {
 			r.wantCommitted(0)
 		})
 	}
-	assert.Empty(t, parked)
+	assert.Empty(t, parked.offsets())
 }
 
 // It is put aside where that is asked for.
 func TestTopicWithoutIDsIsParkedWhenAsked(t *testing.T) {
-	var parked []int64
+	var parked parkedOffsets
 	inBubble(t, 1, nil, func(r *rig, c *Config) {
-		c.Park, c.AllowNoID, c.Workers = parkOffsets(&parked), true, 1
+		c.Park, c.AllowNoID, c.Workers = parked.park, true, 1
 		r.group.finished = nil
 	}, func(r *rig) {
 		for range 5 {
@@ -56,22 +70,22 @@ func TestTopicWithoutIDsIsParkedWhenAsked(t *testing.T) {
 		r.wantRunning()
 		r.wantCommitted(5)
 	})
-	assert.Len(t, parked, 5)
+	assert.Len(t, parked.offsets(), 5)
 }
 
 // After a restart the first message may be the odd one of a healthy topic: it waits for one
 // with an id, and is put aside then.
 func TestOddMessageOfAHealthyTopicIsParked(t *testing.T) {
-	var parked []int64
+	var parked parkedOffsets
 	inBubble(t, 1, nil, func(r *rig, c *Config) {
-		c.Park, c.Workers = parkOffsets(&parked), 1
+		c.Park, c.Workers = parked.park, 1
 		r.group.finished = nil
 	}, func(r *rig) {
 		r.group.add(withoutID(), withoutID())
 		r.after(time.Minute)
 		r.wantRunning()
 		r.wantCommitted(0)
-		assert.Empty(r.t, parked)
+		assert.Empty(r.t, parked.offsets())
 		r.group.add(message("good", "k"))
 		r.after(time.Second)
 		r.wantRuns("good", 1)
@@ -83,5 +97,5 @@ func TestOddMessageOfAHealthyTopicIsParked(t *testing.T) {
 		r.wantRunning()
 		r.wantCommitted(8)
 	})
-	assert.Len(t, parked, 7)
+	assert.Len(t, parked.offsets(), 7)
 }
