@@ -250,9 +250,9 @@ func TestInFlight(t *testing.T) {
 	e.wantRuns(t, 1)
 }
 
-// TestAnOperatorsFailureIsAcknowledged: who finds out that an uncertain delivery has failed for good
-// records that, without the value that the receiver itself records. A provider that is answered
-// with 500 sends it until it gives the endpoint up.
+// An operator who learns that an uncertain delivery has failed for good records that, without the value
+// that the receiver itself records. A provider that is answered with 500 would send the delivery until
+// it gives the endpoint up.
 func TestAnOperatorsFailureIsAcknowledged(t *testing.T) {
 	run := claimed(t, dedup.Memory(100), func(c *dedup.Config) {
 		c.Resolve = func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {

@@ -2,6 +2,7 @@ package franz
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -104,7 +105,7 @@ func uuidsOf(ctx context.Context, client *kgo.Client, topics []string) (map[stri
 	uuids := make(map[string][16]byte, len(topics))
 	for _, t := range answer {
 		switch err := kerr.ErrorForCode(t.ErrorCode); {
-		case err != nil && err != kerr.UnknownTopicOrPartition: //nolint:errorlint // it is made here
+		case err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition):
 			return nil, err
 		case t.Topic != nil:
 			uuids[*t.Topic] = t.TopicID

@@ -94,10 +94,11 @@ func (w *topicWatch) compare(topic string, uuid [16]byte, err error) (changed bo
 	}
 }
 
-// deleted reports whether a topic of a share group is gone. A member with a topic that is not there
-// gets UNKNOWN_SERVER_ERROR from Kafka 4.3 for its fetches, also of its other topics, which are locked
-// by them for half a minute all the same. A client that leaves gives its locks back, and the next one is
-// not assigned the topic. A member of a group that is no share group is told of it by its own fetch.
+// deleted reports whether a topic of a share group is gone. While a member is assigned a topic that
+// does not exist, Kafka 4.3 answers its fetches with UNKNOWN_SERVER_ERROR. The broker still locks the
+// messages of the other topics in these fetches, for half a minute. A client that leaves releases its
+// locks, and the next client is not assigned the topic. In a group of another kind the fetch itself
+// reports the missing topic.
 func (w *topicWatch) deleted(topic string, err error) bool {
 	if _, known := w.uuids[topic]; !known || !errors.Is(err, kerr.UnknownTopicOrPartition) {
 		delete(w.missed, topic)
