@@ -76,7 +76,8 @@ func Private(t testing.TB, kind Kind) *Server {
 	return s
 }
 
-// up tries three blocks of ports: between finding a block free and binding it, somebody else may.
+// up gives the server a block of ports that no other test has. A process that is not a test may
+// take one of them between the look and the server's start; then it tries another block.
 func (s *Server) up(kind Kind) {
 	s.t.Helper()
 	span, err := strconv.Atoi(s.must("ports", string(kind)))
@@ -86,17 +87,24 @@ func (s *Server) up(kind Kind) {
 	parent := s.tempDir()
 	for attempt := 1; ; attempt++ {
 		s.dir = filepath.Join(parent, strconv.Itoa(attempt))
-		out, err := s.run("private", string(kind), s.dir, strconv.Itoa(freePorts(s.t, span)))
+		out, err := s.run("private", string(kind), s.dir, strconv.Itoa(reservePorts(s.t, span)))
 		if err == nil {
 			s.Addrs = strings.Fields(out)
 			s.Addr = s.Addrs[0]
 			s.t.Cleanup(s.down)
 			return
 		}
-		if attempt == 3 || !strings.Contains(err.Error(), "is taken") {
+		if attempt == 3 || !portTaken(err) {
 			s.t.Fatal(err)
 		}
 	}
+}
+
+// portTaken recognizes what servers.sh says before a start, and what Redis, PostgreSQL, MariaDB and
+// Kafka write into the log that servers.sh prints the end of.
+func portTaken(err error) bool {
+	text := strings.ToLower(err.Error())
+	return strings.Contains(text, "is taken") || strings.Contains(text, "address already in use")
 }
 
 // tempDir is a directory that the databases' own users may enter; those of testing.T are closed.
@@ -232,31 +240,52 @@ func findScript() (string, error) {
 	}
 }
 
-// freePorts returns the first of span ports in a row that nobody listens on. They lie below those
-// of the shared servers and below the range from which the system takes ports for connections.
-func freePorts(t testing.TB, span int) int {
+// The blocks that private servers take their ports from lie below the ports of the shared servers
+// and below the range from which the system takes ports for connections.
+const (
+	lowestPort, highestPort = 20000, 26000
+	portsOfBlock            = 16
+)
+
+// reservePorts returns the first of span ports in a row that are t's until t ends. Tests of several
+// packages run at once, so looking for free ports is not enough: two may look before either binds.
+// Whoever listens on the first port of a block owns the block, also while its server is down, and
+// a process that dies gives it back.
+func reservePorts(t testing.TB, span int) int {
 	t.Helper()
-	const lowest, highest, tries = 20000, 26000, 100
-	for range tries {
-		first := lowest + rand.IntN(highest-lowest)
-		if allFree(t.Context(), first, span) {
-			return first
-		}
+	if span >= portsOfBlock {
+		t.Fatalf("a server of %d ports does not fit into a block of %d", span, portsOfBlock)
 	}
-	t.Fatalf("no %d free ports in a row between %d and %d", span, lowest, highest)
+	const blocks = (highestPort - lowestPort) / portsOfBlock
+	start := rand.IntN(blocks)
+	for i := range blocks {
+		first := lowestPort + (start+i)%blocks*portsOfBlock
+		owner, err := listenOn(t.Context(), first)
+		if err != nil {
+			continue
+		}
+		if !allFree(t.Context(), first+1, span) {
+			_ = owner.Close()
+			continue
+		}
+		t.Cleanup(func() { _ = owner.Close() })
+		return first + 1
+	}
+	t.Fatalf("no %d free ports in a row between %d and %d", span, lowestPort, highestPort)
 	return 0
 }
 
 func allFree(ctx context.Context, first, span int) bool {
-	var listen net.ListenConfig
 	for port := first; port < first+span; port++ {
-		l, err := listen.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			return false
-		}
-		if l.Close() != nil {
+		l, err := listenOn(ctx, port)
+		if err != nil || l.Close() != nil {
 			return false
 		}
 	}
 	return true
+}
+
+func listenOn(ctx context.Context, port int) (net.Listener, error) {
+	var listen net.ListenConfig
+	return listen.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 }

@@ -87,6 +87,44 @@ func TestPrivateServerEndsWithItsTest(t *testing.T) {
 	}
 }
 
+// Two tests are never given the same ports, even before their servers listen: a Redis Cluster once
+// did not start because another package's server had bound one of its ports meanwhile.
+func TestPortsAreReserved(t *testing.T) {
+	given := map[int]bool{}
+	t.Run("many at once", func(t *testing.T) {
+		for range 100 {
+			first := reservePorts(t, 12)
+			for port := first; port < first+12; port++ {
+				if given[port] {
+					t.Fatalf("port %d was given twice", port)
+				}
+				given[port] = true
+			}
+		}
+	})
+	for port := range given {
+		if !allFree(t.Context(), port, 1) {
+			t.Fatalf("port %d is still held", port)
+		}
+	}
+}
+
+// A port that a process outside of the tests took is worth another block, however it is told of.
+func TestTakenPortIsRecognized(t *testing.T) {
+	for _, text := range []string{
+		"servers: redis: port 20001 is taken",
+		"Warning: Could not create server TCP listening socket 127.0.0.1:21139: bind: Address already in use",
+		"java.net.BindException: Address already in use",
+	} {
+		if !portTaken(errors.New(text)) {
+			t.Errorf("not recognized: %s", text)
+		}
+	}
+	if portTaken(errors.New("servers: no certificates")) {
+		t.Error("any failure counts as a taken port")
+	}
+}
+
 // ask sends an inline command (none when empty) and checks how the answer begins.
 func ask(t *testing.T, conn net.Conn, command, want string) {
 	t.Helper()
