@@ -129,6 +129,7 @@ func (s *scene) produceReal(round int) {
 // A single broker is killed with SIGKILL and started again, and stopped for longer than
 // the group's session.
 func TestRealKafkaOneNode(t *testing.T) {
+	t.Parallel()
 	server := servertest.Private(t, servertest.KindKafka1)
 	t.Run("where the embedded broker differs", func(t *testing.T) { realDifferences(t, server) })
 	realScenes(t, server, 1, []realStage{
@@ -147,6 +148,7 @@ func TestRealKafkaOneNode(t *testing.T) {
 // One of three nodes is killed, and one stopped, while the others go on; then two of them
 // are killed, so that nothing has its in-sync replicas any more.
 func TestRealKafkaThreeNodes(t *testing.T) {
+	t.Parallel()
 	server := servertest.Private(t, servertest.KindKafka3)
 	t.Run("dead letters without in-sync replicas", func(t *testing.T) { deadLettersWithoutReplicas(t, server) })
 	realScenes(t, server, 3, []realStage{
