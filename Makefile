@@ -24,7 +24,7 @@ test-mysql: ## the tests of MariaDB on a MySQL from Debian unstable, which it fe
 
 .PHONY: torture-owned
 torture-owned: ## a million keys over owned partitions, through kills and handovers, into bench/results/torture.json and docs/benchmarks.md; 25 min
-	@ONCEWARD_SERVERS=1 go -C integration test -tags long -count=1 -timeout 60m -v -run 'Torture' ./owned && $(MAKE) --no-print-directory bench-table
+	@ONCEWARD_SERVERS=1 go -C internal/integration test -tags long -count=1 -timeout 60m -v -run 'Torture' ./owned && $(MAKE) --no-print-directory bench-table
 
 .PHONY: torture
 torture: ## kill, stop and starve everything, and judge what became of every message (PROFILE=smoke, ci, full or soak)
@@ -33,7 +33,7 @@ torture: ## kill, stop and starve everything, and judge what became of every mes
 .PHONY: torture-others
 torture-others: ## what else people use against duplicates through the same faults, into bench/results/torture-others.json and docs/others.md; minutes
 	@scripts/servers.sh up redis postgres && eval "$$(scripts/servers.sh env)" && ONCEWARD_SERVERS=1 ONCEWARD_REQUIRE_SERVERS=1 \
-		ONCEWARD_OTHERS_TABLE=$(CURDIR)/bench/results/torture-others.json go -C integration/others test -count=1 -timeout 60m -parallel 4 -v -run 'Others|Page' .
+		ONCEWARD_OTHERS_TABLE=$(CURDIR)/bench/results/torture-others.json go -C internal/integration/others test -count=1 -timeout 60m -parallel 4 -v -run 'Others|Page' .
 
 .PHONY: model
 model: ## have spin check the model of one key's life, and find the faults planted in it; installs spin; minutes
@@ -41,7 +41,7 @@ model: ## have spin check the model of one key's life, and find the faults plant
 
 .PHONY: alerts
 alerts: ## have Prometheus's promtool see each alert rule fire, and stay silent; installs it
-	@scripts/servers.sh install && ONCEWARD_REQUIRE_SERVERS=1 go -C telemetry test -count=1 -timeout 2m -v -run 'Alerts|Troubles' .
+	@scripts/servers.sh install && ONCEWARD_REQUIRE_SERVERS=1 go -C contrib/telemetry test -count=1 -timeout 2m -v -run 'Alerts|Troubles' .
 
 .PHONY: console-shots
 console-shots: ## the pages of the console in headless Chromium, which is installed if missing, and their pictures into docs/console; seven minutes
@@ -65,7 +65,7 @@ mutants: ## break the code in each listed way and see the tests turn red
 	@scripts/mutants.sh
 
 .PHONY: lint
-lint: ## run the linter pinned in tools/go.mod over every module
+lint: ## run the linter pinned in internal/tools/golangci-lint over every module
 	@scripts/lint.sh
 
 .PHONY: release-check
@@ -119,7 +119,7 @@ bench-outbox: ## the outbox's relay on PostgreSQL, into bench/results and docs/b
 .PHONY: bench-outbox-topics
 bench-outbox-topics: ## how long healthy messages take behind 5, 50 and 100,000 of a topic that fails, next to alone, for docs/benchmarks.md; two minutes
 	@scripts/servers.sh up postgres kafka1 && eval "$$(scripts/servers.sh env)" && ONCEWARD_SERVERS=1 ONCEWARD_REQUIRE_SERVERS=1 \
-		go -C integration test -tags long -count=1 -timeout 30m -v -run TestFailingTopicAheadFigures ./outbox
+		go -C internal/integration test -tags long -count=1 -timeout 30m -v -run TestFailingTopicAheadFigures ./outbox
 
 .PHONY: bench-sql
 bench-sql: ## records and effects in PostgreSQL, MariaDB and SQLite, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)

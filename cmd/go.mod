@@ -8,7 +8,7 @@ require (
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/onceward/onceward v0.0.0
-	github.com/onceward/onceward/telemetry v0.0.0
+	github.com/onceward/onceward/contrib/telemetry v0.0.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/rcrowley/go-metrics v0.0.0-20250401214520-65e299d6c5c9
 	github.com/redis/go-redis/v9 v9.23.0
@@ -74,4 +74,4 @@ require (
 
 replace github.com/onceward/onceward => ../
 
-replace github.com/onceward/onceward/telemetry => ../telemetry
+replace github.com/onceward/onceward/contrib/telemetry => ../contrib/telemetry

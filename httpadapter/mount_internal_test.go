@@ -7,7 +7,7 @@ import (
 )
 
 // The files of both frameworks are known in every place that builds leave them. That their
-// handlers are in these files is what integration/http holds, with the modules themselves.
+// handlers are in these files is what internal/integration/http holds, with the modules themselves.
 func TestFilesOfWrongMounts(t *testing.T) {
 	files := map[string][]string{
 		"echo.WrapMiddleware(m.Handler)": {

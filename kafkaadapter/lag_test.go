@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/lag"
 )
 
-// The rest of Lags is tested on a broker, in integration/kafka.
+// The rest of Lags is tested on a broker, in internal/integration/kafka.
 
 func TestLagsRefuses(t *testing.T) {
 	type client struct{ sarama.Client }

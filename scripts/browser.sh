@@ -5,7 +5,7 @@
 #   browser.sh shots      install, test the console's pages in it, and write docs/console/*.png
 #
 # Environment: ONCEWARD_CHROMIUM (the browser's program; default: chromium, or chromium-browser), and what
-# TestBrowser of integration/console needs: ONCEWARD_REDIS, or a Redis is started and stopped.
+# TestBrowser of internal/integration/console needs: ONCEWARD_REDIS, or a Redis is started and stopped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=lib/proc.sh
@@ -34,7 +34,7 @@ shots() {
     eval "$(scripts/servers.sh env)"
   fi
   ONCEWARD_CHROMIUM=$(chromium) ONCEWARD_SHOTS=$PWD/docs/console ONCEWARD_REQUIRE_SERVERS=1 \
-    go -C integration test -tags browser -count=1 -timeout 20m -v -run Browser ./console
+    go -C internal/integration test -tags browser -count=1 -timeout 20m -v -run Browser ./console
 }
 
 case "${1:-help}" in

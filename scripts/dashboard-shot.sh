@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The pictures of telemetry/dashboard.json: docs/dashboard/*.png.
+# The pictures of contrib/telemetry/dashboard.json: docs/dashboard/*.png.
 #
 #   dashboard-shot.sh shot     have a service run for five minutes under a real Prometheus, ask that one every expression
 #                              of the dashboard, and draw it in headless Chromium; installs what is missing
@@ -37,7 +37,7 @@ answers() {
   # shellcheck disable=SC2086
   if [ -n "$missing" ]; then apt_install $missing; fi
   env "$1=$2" ONCEWARD_SERVERS=1 ONCEWARD_REQUIRE_SERVERS=1 \
-    go -C integration test -tags browser -count=1 -timeout 12m -v -run "$3" ./dashboard
+    go -C internal/integration test -tags browser -count=1 -timeout 12m -v -run "$3" ./dashboard
 }
 
 # shot VARIABLE TEST [NAME]
@@ -54,7 +54,7 @@ shot() {
     answers "$1" "$file" "$2"
   fi
   ONCEWARD_CHROMIUM=${ONCEWARD_CHROMIUM:-$(command -v chromium || command -v chromium-browser)} \
-    node scripts/dashboard/shoot.mjs telemetry/dashboard.json "$file" docs/dashboard "${@:3}"
+    node scripts/dashboard/shoot.mjs contrib/telemetry/dashboard.json "$file" docs/dashboard "${@:3}"
 }
 
 case "${1:-help}" in

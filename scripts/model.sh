@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The model of one key's life (integration/model) and its checker.
+# The model of one key's life (internal/integration/model) and its checker.
 #
 #   model.sh install    find spin, or install Debian's
 #   model.sh check      install, check the model, and see that each planted fault is found
@@ -22,7 +22,7 @@ case "${1:-help}" in
   install) install ;;
   check)
     install
-    go -C integration test -tags long -count=1 -timeout 60m -v ./model
+    go -C internal/integration test -tags long -count=1 -timeout 60m -v ./model
     ;;
   *)
     sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "$0" >&2

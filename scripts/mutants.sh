@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plants the bugs of mutants/*.patch one by one in a copy of the tree and requires that
+# Plants the bugs of internal/mutants/*/*.patch one by one in a copy of the tree and requires that
 # the named tests turn red. A patch begins with lines of the form
 #     Mutant: what is broken
 #     Test: arguments of `go test`, one line a module: [-C module] packages and flags
@@ -40,7 +40,7 @@ compiles() {
 quickly() {
   local patch name bad=0 all=0
   fresh
-  for patch in mutants/*.patch; do
+  for patch in internal/mutants/*/*.patch; do
     name=$(basename "$patch" .patch)
     wanted "$name" "$@" || continue
     all=$((all + 1))
@@ -60,7 +60,7 @@ quickly() {
 
 if [ -n "$only" ]; then quickly "$@"; exit; fi
 killed=0 failed=0 start=$SECONDS
-for patch in mutants/*.patch; do
+for patch in internal/mutants/*/*.patch; do
   name=$(basename "$patch" .patch)
   wanted "$name" "$@" || continue
   began=$SECONDS

@@ -39,7 +39,7 @@ ordered() {
 path() { if [ "$1" = . ]; then echo "$root"; else echo "$root/$1"; fi; }
 
 # released: what users import or install; the rest is built, and gets no tag.
-released() { case $1 in bench | examples | examples/* | integration | integration/* | tools) return 1 ;; esac; }
+released() { case $1 in bench | examples | examples/* | internal/*) return 1 ;; esac; }
 
 order() {
   local dir

@@ -47,7 +47,7 @@ servers_up() {
 }
 
 # The packages that take longest begin first, or the last of them would end alone.
-longest=(integration/kafka redisadapter integration/sql integration/torture cmd/internal/demo integration/redis)
+longest=(internal/integration/kafka redisadapter internal/integration/sql internal/integration/torture cmd/internal/demo internal/integration/redis)
 
 # test_modules: all packages of all modules in one go, two at a time on two cores: most of what they
 # do is to wait for servers. More than three at a time are more than these can bear.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs integration/torture over real servers, which it starts if they are not up (servers.sh down ends them).
+# Runs internal/integration/torture over real servers, which it starts if they are not up (servers.sh down ends them).
 #
 #   torture.sh smoke    few compositions of most rows; a minute or two
 #   torture.sh ci       what `make test` has: every row over every composition; and its rows into bench/results/torture.json and docs/benchmarks.md
@@ -20,5 +20,5 @@ eval "$(scripts/servers.sh env)"
 export ONCEWARD_SERVERS=1 ONCEWARD_REQUIRE_SERVERS=1 ONCEWARD_TORTURE=$1 ONCEWARD_TORTURE_TABLE=$table
 export ONCEWARD_TORTURE_SOAK=$PWD/bench/results/torture-soak.json
 # shellcheck disable=SC2086
-go -C integration test -count=1 -timeout 12h -v -run Torture ${TESTFLAGS:-} ./torture
+go -C internal/integration test -count=1 -timeout 12h -v -run Torture ${TESTFLAGS:-} ./torture
 if [ -n "$table" ]; then make --no-print-directory bench-table; fi

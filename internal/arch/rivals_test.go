@@ -11,9 +11,9 @@ import (
 // rivals are what we compare ourselves with, and rivalry the modules that do, and one that adds to a rival.
 var (
 	rivals  = []string{"github.com/ThreeDotsLabs/watermill", "github.com/bsm/redislock", "github.com/go-redsync/redsync/v4", "github.com/gofiber/fiber/v3"}
-	rivalry = []string{"bench", "integration/others", "watermilladapter"}
+	rivalry = []string{"bench", "internal/integration/others", "contrib/watermilladapter"}
 	// fiber is also a framework that our middleware is mounted in, rightly and wrongly.
-	mounted = map[string]string{"integration": "github.com/gofiber/fiber/v3"}
+	mounted = map[string]string{"internal/integration": "github.com/gofiber/fiber/v3"}
 )
 
 // TestRivalsStayOut wants what we compare ourselves with in the go.mod of those who compare alone.

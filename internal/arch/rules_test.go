@@ -123,26 +123,26 @@ var table = map[string]rule{
 		tests:   []string{"dedup/deduptest", "internal/redistest", "redisadapter"},
 	},
 	"httpadapter/internal/problem": {},
-	"grpcadapter":                  {imports: []string{"dedup", "httpadapter", "internal/detached", "internal/keyname", "internal/quota", "internal/sealed", grpcGo, protobuf, genproto}},
-	"watermilladapter":             {imports: []string{"dedup", watermill}},
+	"contrib/grpcadapter":          {imports: []string{"dedup", "httpadapter", "internal/detached", "internal/keyname", "internal/quota", "internal/sealed", grpcGo, protobuf, genproto}},
+	"contrib/watermilladapter":     {imports: []string{"dedup", watermill}},
 	"console":                      {imports: []string{"dedup", "internal/keyname", "internal/keyspec", "internal/settle"}, tests: []string{"httpadapter", "httpadapter/webhook"}},
 	"retry":                        {imports: []string{"internal/backoff"}, tests: []string{"dedup", "httpadapter"}},
 
-	"telemetry": {
-		imports: []string{"dedup", "outbox", "retry", "telemetry/internal/meter", "telemetry/internal/span", otelAPI, otelMetric, otelTrace},
-		tests:   []string{"dedup/deduptest", "kafkaadapter", "redisadapter", "telemetry/redismetric", "telemetry/saramametric", "telemetry/internal/metrictest", "internal/servertest", goRedis, otel, prometheus, yaml},
+	"contrib/telemetry": {
+		imports: []string{"dedup", "outbox", "retry", "contrib/telemetry/internal/meter", "contrib/telemetry/internal/span", otelAPI, otelMetric, otelTrace},
+		tests:   []string{"dedup/deduptest", "kafkaadapter", "redisadapter", "contrib/telemetry/redismetric", "contrib/telemetry/saramametric", "contrib/telemetry/internal/metrictest", "internal/servertest", goRedis, otel, prometheus, yaml},
 	},
-	"telemetry/redismetric":         {imports: []string{"redisadapter", "telemetry/internal/meter", otelAPI, otelMetric}, tests: []string{"internal/servertest", "telemetry/internal/metrictest", goRedis, otel}},
-	"telemetry/internal/kafka":      {imports: []string{"telemetry/internal/meter", otelAPI, otelMetric}},
-	"telemetry/internal/metrictest": {role: testOnly, imports: []string{"telemetry/internal/kafka", otel}},
-	"telemetry/internal/spantest":   {role: testOnly, imports: []string{"dedup", otel}},
-	"telemetry/saramametric":        {imports: []string{"kafkaadapter", "telemetry/internal/kafka", otelMetric, sarama}, tests: []string{"telemetry/internal/metrictest", otel}},
-	"telemetry/franzmetric":         {imports: []string{"kafkaadapter/franz", "telemetry/internal/kafka", otelMetric, franzGo}, tests: []string{"telemetry/internal/metrictest", otel}},
-	"telemetry/saramatrace":         {imports: []string{"dedup", "kafkaadapter", "telemetry/internal/span", otelCarry, otelTrace, sarama}, tests: []string{"telemetry/internal/spantest", otel}},
-	"telemetry/franztrace":          {imports: []string{"dedup", "kafkaadapter/franz", "telemetry/internal/span", otelCarry, otelTrace, franzGo}, tests: []string{"telemetry/internal/spantest", otel}},
-	"telemetry/httptrace":           {imports: []string{"dedup", "httpadapter", "telemetry", otelCarry}, tests: []string{otel}},
-	"telemetry/internal/span":       {imports: []string{"dedup", "telemetry/internal/meter", otelAPI, otelCarry, otelCodes, otelTrace}, tests: []string{otel}},
-	"telemetry/internal/meter":      {imports: []string{otelAPI, otelMetric}},
+	"contrib/telemetry/redismetric":         {imports: []string{"redisadapter", "contrib/telemetry/internal/meter", otelAPI, otelMetric}, tests: []string{"internal/servertest", "contrib/telemetry/internal/metrictest", goRedis, otel}},
+	"contrib/telemetry/internal/kafka":      {imports: []string{"contrib/telemetry/internal/meter", otelAPI, otelMetric}},
+	"contrib/telemetry/internal/metrictest": {role: testOnly, imports: []string{"contrib/telemetry/internal/kafka", otel}},
+	"contrib/telemetry/internal/spantest":   {role: testOnly, imports: []string{"dedup", otel}},
+	"contrib/telemetry/saramametric":        {imports: []string{"kafkaadapter", "contrib/telemetry/internal/kafka", otelMetric, sarama}, tests: []string{"contrib/telemetry/internal/metrictest", otel}},
+	"contrib/telemetry/franzmetric":         {imports: []string{"kafkaadapter/franz", "contrib/telemetry/internal/kafka", otelMetric, franzGo}, tests: []string{"contrib/telemetry/internal/metrictest", otel}},
+	"contrib/telemetry/saramatrace":         {imports: []string{"dedup", "kafkaadapter", "contrib/telemetry/internal/span", otelCarry, otelTrace, sarama}, tests: []string{"contrib/telemetry/internal/spantest", otel}},
+	"contrib/telemetry/franztrace":          {imports: []string{"dedup", "kafkaadapter/franz", "contrib/telemetry/internal/span", otelCarry, otelTrace, franzGo}, tests: []string{"contrib/telemetry/internal/spantest", otel}},
+	"contrib/telemetry/httptrace":           {imports: []string{"dedup", "httpadapter", "contrib/telemetry", otelCarry}, tests: []string{otel}},
+	"contrib/telemetry/internal/span":       {imports: []string{"dedup", "contrib/telemetry/internal/meter", otelAPI, otelCarry, otelCodes, otelTrace}, tests: []string{otel}},
+	"contrib/telemetry/internal/meter":      {imports: []string{otelAPI, otelMetric}},
 
 	"internal/backoff":     {},
 	"internal/sealed":      {imports: []string{"dedup"}},
@@ -167,13 +167,16 @@ var table = map[string]rule{
 
 // libraries are nested modules that users import. They keep the rules of the table; programs and
 // tests may import them, and no other library but those of needs.
-var libraries = []string{"grpcadapter", "kafkaadapter/franz", "outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub", "sqladapter/pgxv5", "telemetry", "watermilladapter"}
+var libraries = []string{
+	"contrib/grpcadapter", "contrib/telemetry", "contrib/watermilladapter",
+	"kafkaadapter/franz", "outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub", "sqladapter/pgxv5",
+}
 
 // needs are the libraries that another one imports: telemetry measures and traces what they do.
-var needs = map[string][]string{"telemetry": {"kafkaadapter/franz"}}
+var needs = map[string][]string{"contrib/telemetry": {"kafkaadapter/franz"}}
 
 // importers are the nested modules that import libraries.
-var importers = []string{"bench", "cmd", "examples", "integration"}
+var importers = []string{"bench", "cmd", "examples", "internal/integration"}
 
 // drivers are database drivers: users bring their own. A package may link the one that its row names.
 var drivers = []string{

@@ -19,9 +19,9 @@ import (
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
 	"github.com/onceward/onceward/cmd/internal/loopback"
 	"github.com/onceward/onceward/console"
+	"github.com/onceward/onceward/contrib/telemetry"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/redisadapter"
-	"github.com/onceward/onceward/telemetry"
 )
 
 const (

@@ -1,5 +1,5 @@
 // The dashboard has the shape that Grafana's schema wants, or `npm run check` fails: no field that it does not
-// know, and no value of another type. check.mjs writes build/file.ts of telemetry/dashboard.json, in which each
+// know, and no value of another type. check.mjs writes build/file.ts of contrib/telemetry/dashboard.json, in which each
 // panel is held against Typed below, and the whole against Whole.
 import type { Dashboard, GraphFieldConfig, Panel, RowPanel } from '@grafana/schema';
 import type { FieldConfig as HeatmapField, Options as HeatmapOptions } from '@grafana/schema/dist/esm/raw/composable/heatmap/panelcfg/x/HeatmapPanelCfg_types.gen';

@@ -8,10 +8,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/contrib/telemetry"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/redisadapter"
-	"github.com/onceward/onceward/telemetry"
 )
 
 // closeTime bounds how long the Deduper drains after the adapter has ended.

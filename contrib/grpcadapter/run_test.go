@@ -1,0 +1,432 @@
+package grpcadapter_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/onceward/onceward/contrib/grpcadapter"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter"
+)
+
+// waiting is a Runner whose calls wait for a key in flight.
+func waiting(t *testing.T) httpadapter.Runner {
+	t.Helper()
+	return newClaimed(t, newDeduper(t, func(c *dedup.Config) { c.Wait, c.MaxWaiters = 20*time.Second, 200 }))
+}
+
+// A hundred equal calls have one effect, and who is told of a success is told of that one.
+func TestAHundredAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		run  func(*testing.T) httpadapter.Runner
+		busy bool
+	}{
+		"waiting": {run: waiting},
+		"in flight": {busy: true, run: func(t *testing.T) httpadapter.Runner {
+			return newClaimed(t, newDeduper(t, nil))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var arrived sync.WaitGroup
+			arrived.Add(100)
+			scope := func(ctx context.Context, method string) (string, error) {
+				arrived.Done()
+				return byAccount(ctx, method)
+			}
+			next := counted()
+			s := newServiceOver(t, c.run(t), scope, grpcadapter.Config{}, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+				arrived.Wait()
+				return next(ctx, req)
+			})
+			var wg sync.WaitGroup
+			var first atomic.Int64
+			for range 100 {
+				wg.Go(func() {
+					r := s.call(t.Context(), charge, "k", "v")
+					switch {
+					case r.err == nil && r.value == "v-1":
+						if !r.replayed() {
+							first.Add(1)
+						}
+					case c.busy && status.Code(r.err) == codes.Aborted && r.reason() == "IN_FLIGHT" && r.delay() > 0:
+					default:
+						t.Errorf("got %q, %v", r.value, r.err)
+					}
+				})
+			}
+			wg.Wait()
+			s.wantRuns(t, 1)
+			if first.Load() != 1 {
+				t.Errorf("%d were told that they were the first", first.Load())
+			}
+		})
+	}
+}
+
+// leaver is a service whose first handler waits until its client has gone, which both know by then: the
+// server's deadline may pass a moment before the client's.
+func leaver(t *testing.T, cfg grpcadapter.Config, end handleFunc) *service {
+	t.Helper()
+	clients, left := make(chan context.Context, 10), make(chan struct{})
+	scope := func(ctx context.Context, method string) (string, error) {
+		clients <- ctx
+		return byAccount(ctx, method)
+	}
+	var s *service
+	s = newServiceOver(t, waiting(t), scope, cfg, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+		if s.runs.Load() == 1 {
+			<-left
+			client := <-clients
+			for len(clients) > 0 { // one had left before it came here
+				client = <-clients
+			}
+			<-client.Done()
+		}
+		return end(ctx, req)
+	})
+	s.left = left
+	return s
+}
+
+// leave makes a call whose deadline passes while the handler runs. On a busy machine a short one may pass
+// before that.
+func (s *service) leave(t *testing.T) (r *reply) {
+	t.Helper()
+	for limit := 50 * time.Millisecond; s.runs.Load() == 0; limit *= 4 {
+		if limit > time.Minute {
+			t.Fatal("the handler is not run")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		r = s.call(ctx, charge, "k", "v")
+		cancel()
+	}
+	close(s.left)
+	return r
+}
+
+// The client's deadline passes while the handler runs: its retry gets the response.
+func TestTheHandlerOutlivesItsClient(t *testing.T) {
+	next := counted()
+	s := leaver(t, grpcadapter.Config{}, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+		if left, ok := ctx.Deadline(); ctx.Err() != nil || !ok || time.Until(left) < 30*time.Second {
+			t.Errorf("the handler's context is its client's: %v, %v", ctx.Err(), left)
+		}
+		return next(ctx, req)
+	})
+	if r := s.leave(t); status.Code(r.err) != codes.DeadlineExceeded {
+		t.Errorf("got %q, %v", r.value, r.err)
+	}
+	wantValue(t, s.call(t.Context(), charge, "k", "v"), "v-1", true)
+	s.wantRuns(t, 1)
+}
+
+func TestCancelWithClient(t *testing.T) {
+	next := counted()
+	var s *service
+	s = leaver(t, grpcadapter.Config{CancelWithClient: true}, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+		if s.runs.Load() == 1 {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return next(ctx, req)
+	})
+	s.leave(t)
+	wantValue(t, s.call(t.Context(), charge, "k", "v"), "v-1", false)
+	s.wantRuns(t, 2)
+}
+
+// The handler that goes with its client has its deadline as well, for the calls that it makes
+// itself; Timeout bounds both.
+func TestCancelWithClientHasItsDeadline(t *testing.T) {
+	var left time.Duration
+	s := newService(t, grpcadapter.Config{CancelWithClient: true, Timeout: time.Hour}, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+		deadline, _ := ctx.Deadline()
+		left = time.Until(deadline)
+		return req, nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+	defer cancel()
+	if s.call(ctx, charge, "1", "v"); left <= 0 || left > 30*time.Minute {
+		t.Errorf("%v left of 30 minutes", left)
+	}
+	if s.call(t.Context(), charge, "2", "v"); left <= 30*time.Minute || left > time.Hour {
+		t.Errorf("%v left of an hour", left)
+	}
+}
+
+// An error of a handler whose time is up is no answer, whatever its code; a response is.
+func TestTimeout(t *testing.T) {
+	for name, c := range map[string]struct {
+		resp any
+		err  error
+	}{
+		"its context's error":    {err: context.DeadlineExceeded},
+		"a code that is kept":    {err: status.Error(codes.AlreadyExists, "no")},
+		"a code that is not":     {err: status.Error(codes.NotFound, "no")},
+		"a response is response": {resp: wrapperspb.String("done")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t, grpcadapter.Config{Timeout: time.Millisecond}, func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
+				<-ctx.Done()
+				return c.resp, c.err
+			})
+			for _, replayed := range []bool{false, true} {
+				r := s.call(t.Context(), charge, "k", "v")
+				if c.err == nil {
+					wantValue(t, r, "done", replayed)
+				} else {
+					wantOwn(t, r, codes.Unavailable, "CANCELLED", time.Second, "1000")
+				}
+			}
+			s.wantRuns(t, map[bool]int64{true: 1, false: 2}[c.err == nil])
+		})
+	}
+}
+
+func TestPanicsReleaseAndGoOn(t *testing.T) {
+	next := counted()
+	var s *service
+	s = newService(t, grpcadapter.Config{}, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+		if s.runs.Load() == 1 {
+			panic("boom")
+		}
+		return next(ctx, req)
+	})
+	if r := s.call(t.Context(), charge, "k", "v"); status.Convert(r.err).Message() != "panic: boom" {
+		t.Errorf("got %v", r.err)
+	}
+	wantValue(t, s.call(t.Context(), charge, "k", "v"), "v-1", false)
+	wantValue(t, s.call(t.Context(), charge, "k", "v"), "v-1", true)
+}
+
+// Danger leaves a key uncertain when its attempt fails, unless nothing had begun.
+func TestDangerAndForgo(t *testing.T) {
+	forgo := false
+	s := newService(t, grpcadapter.Config{}, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+		if err := dedup.Danger(ctx); err != nil {
+			t.Error(err)
+		}
+		if forgo && !grpcadapter.Forgo(ctx) {
+			t.Error("this is a handler's context")
+		}
+		if req.GetValue() == "ok" {
+			return req, nil
+		}
+		return nil, status.Error(codes.AlreadyExists, req.GetValue())
+	})
+	s.call(t.Context(), charge, "kept", "v")
+	if r := s.call(t.Context(), charge, "kept", "v"); !r.replayed() {
+		t.Errorf("got %v", r.err)
+	}
+	forgo = true
+	for range 2 { // not kept, and not uncertain
+		if r := s.call(t.Context(), charge, "forgone", "v"); r.replayed() || status.Code(r.err) != codes.AlreadyExists {
+			t.Errorf("got %v", r.err)
+		}
+	}
+	wantValue(t, s.call(t.Context(), charge, "success", "ok"), "ok", false)
+	wantValue(t, s.call(t.Context(), charge, "success", "ok"), "ok", true)
+	if grpcadapter.Forgo(t.Context()) {
+		t.Error("a context of nobody's")
+	}
+}
+
+func TestUncertainAfterDanger(t *testing.T) {
+	s := newService(t, grpcadapter.Config{}, func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
+		if err := dedup.Danger(ctx); err != nil {
+			t.Error(err)
+		}
+		return nil, status.Error(codes.Unavailable, "the bank does not answer")
+	})
+	if r := s.call(t.Context(), charge, "k", "v"); status.Code(r.err) != codes.Unavailable || r.reason() != "" {
+		t.Errorf("got %v", r.err)
+	}
+	wantOwn(t, s.call(t.Context(), charge, "k", "v"), codes.Aborted, "UNCERTAIN", 30*time.Second, "30000")
+	s.wantRuns(t, 1)
+}
+
+// A handler's error may be one of package dedup, from a key of its own.
+func TestAHandlersErrorIsItsOwn(t *testing.T) {
+	for _, own := range []error{dedup.ErrInFlight, dedup.ErrLeaseLost, dedup.ErrMismatch, dedup.ErrNoResult, &dedup.FailedError{}} {
+		s := newService(t, grpcadapter.Config{}, func(context.Context, *wrapperspb.StringValue) (any, error) { return nil, own })
+		for range 2 {
+			if r := s.call(t.Context(), charge, "k", "v"); status.Code(r.err) != codes.Unknown || r.reason() != "" {
+				t.Errorf("%v: got %v", own, r.err)
+			}
+		}
+		s.wantRuns(t, 2)
+	}
+}
+
+// A Runner of SQL may run the handler again: with the request as it came. Only an error asks
+// it to undo what the handler has done.
+func TestEveryRunGetsTheRequestAsItCame(t *testing.T) {
+	var undone []bool
+	run := &fake{limit: 1 << 20, do: func(ctx context.Context, effect httpadapter.Effect) (dedup.Result[[]byte], error) {
+		_, _, _ = effect(ctx)
+		result, undo, err := effect(ctx)
+		undone = append(undone, undo)
+		return dedup.Result[[]byte]{Value: result, Outcome: dedup.Acquired}, err
+	}}
+	s := newServiceOver(t, run, byAccount, grpcadapter.Config{}, func(_ context.Context, req *wrapperspb.StringValue) (any, error) {
+		req.Value += "!"
+		if req.GetValue() == "bad!" {
+			return nil, status.Error(codes.InvalidArgument, "bad")
+		}
+		return req, nil
+	})
+	wantValue(t, s.call(t.Context(), charge, "1", "v"), "v!", false)
+	if r := s.call(t.Context(), charge, "2", "bad"); status.Code(r.err) != codes.InvalidArgument {
+		t.Errorf("got %v", r.err)
+	}
+	if len(undone) != 2 || undone[0] || !undone[1] {
+		t.Errorf("undone: %v", undone)
+	}
+}
+
+// What a handler sets beside its response is not replayed.
+func TestHeadersAreNotReplayed(t *testing.T) {
+	s := newService(t, grpcadapter.Config{}, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+		return req, errors.Join(grpc.SetHeader(ctx, metadata.Pairs("session", "secret")), grpc.SetTrailer(ctx, metadata.Pairs("cost", "5")))
+	})
+	first, again := s.call(t.Context(), charge, "k", "v"), s.call(t.Context(), charge, "k", "v")
+	wantValue(t, first, "v", false)
+	wantValue(t, again, "v", true)
+	if len(first.header["session"]) != 1 || len(first.trailer["cost"]) != 1 || len(again.header["session"]) != 0 || len(again.trailer["cost"]) != 0 {
+		t.Errorf("first %v %v, again %v %v", first.header, first.trailer, again.header, again.trailer)
+	}
+}
+
+// A Runner that begins anew has nothing of an earlier run in the header and the trailer, and
+// nothing of a run that it denies.
+func TestARerunSetsItsHeadersOnce(t *testing.T) {
+	handle := func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+		err := errors.Join(grpc.SetHeader(ctx, metadata.Pairs("session", req.GetValue())), grpc.SetTrailer(ctx, metadata.Pairs("cost", "5")))
+		if req.GetValue() == "sent" {
+			err = errors.Join(err, grpc.SendHeader(ctx, metadata.Pairs("session", "too")))
+		}
+		if req.GetValue() == "bad" {
+			return nil, status.Error(codes.NotFound, "bad")
+		}
+		return req, err
+	}
+	for value, row := range map[string]struct {
+		runs, header, trailer int
+		lost                  error
+	}{"v": {2, 1, 1, nil}, "bad": {2, 1, 1, nil}, "sent": {1, 2, 1, nil}, "lost": {2, 0, 0, errors.New("database is down")}} {
+		t.Run(value, func(t *testing.T) {
+			run := &fake{limit: 1 << 20, atomic: true, do: func(ctx context.Context, effect httpadapter.Effect) (dedup.Result[[]byte], error) {
+				for range row.runs - 1 {
+					_, _, _ = effect(ctx)
+				}
+				result, _, err := effect(ctx)
+				return dedup.Result[[]byte]{Value: result, Outcome: dedup.Acquired}, errors.Join(err, row.lost)
+			}}
+			s := newServiceOver(t, run, byAccount, grpcadapter.Config{}, handle)
+			r := s.call(t.Context(), charge, "k", value)
+			if len(r.header["session"]) != row.header || len(r.trailer["cost"]) != row.trailer {
+				t.Errorf("header %v, trailer %v, %v", r.header, r.trailer, r.err)
+			}
+		})
+	}
+}
+
+// A stream's key is kept by nobody: who sends one learns that.
+func TestKeyedStreamsAreRefused(t *testing.T) {
+	opened := 0
+	server := grpc.NewServer(grpc.ChainStreamInterceptor(grpcadapter.RefuseKeyedStreams), grpc.WaitForHandlers(true))
+	desc := &grpc.ServiceDesc{ServiceName: "pay.Pay", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
+		StreamName: "Watch", ServerStreams: true, ClientStreams: true,
+		Handler: func(any, grpc.ServerStream) error { opened++; return nil },
+	}}}
+	server.RegisterService(desc, nil)
+	conn := serve(t, server)
+	watch := func(md ...string) *reply {
+		r := &reply{}
+		stream, err := conn.NewStream(metadata.AppendToOutgoingContext(t.Context(), md...), &desc.Streams[0], "/pay.Pay/Watch")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.err = stream.RecvMsg(new(wrapperspb.StringValue)); errors.Is(r.err, io.EOF) {
+			r.err = nil
+		}
+		r.trailer = stream.Trailer()
+		return r
+	}
+	if r := watch(); r.err != nil || opened != 1 {
+		t.Errorf("without a key: %v, opened %d", r.err, opened)
+	}
+	wantOwn(t, watch(grpcadapter.KeyMetadata, "k"), codes.Unimplemented, "NOT_SUPPORTED", 0, "-1")
+	if opened != 1 {
+		t.Error("the stream was opened")
+	}
+}
+
+// A key that was freed because its handler had no answer when Timeout came is told of.
+func TestSilenceIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	cfg := grpcadapter.Config{Timeout: time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	s := newService(t, cfg, func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	s.call(t.Context(), charge, "secret", "v")
+	if got := log.String(); !strings.Contains(got, "level=WARN") || !strings.Contains(got, "timeout=1ms") || !strings.Contains(got, charge) || strings.Contains(got, "secret") {
+		t.Errorf("logged %q", got)
+	}
+}
+
+// retrying is a client that follows a retryPolicy.
+func retrying() grpc.DialOption {
+	return grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{"service": "pay.Pay"}], "retryPolicy": {
+		"maxAttempts": 4, "initialBackoff": "0.001s", "maxBackoff": "0.001s", "backoffMultiplier": 1,
+		"retryableStatusCodes": ["UNAVAILABLE", "ABORTED", "DATA_LOSS"]}}]}`)
+}
+
+// gRPC's own retries carry the key, come again where that helps, and only there.
+func TestRetryPolicy(t *testing.T) {
+	next := counted()
+	var s *service
+	s = newService(t, grpcadapter.Config{}, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+		if s.runs.Load() < 3 {
+			return nil, status.Error(codes.Unavailable, "not yet")
+		}
+		return next(ctx, req)
+	}, retrying())
+	wantValue(t, s.call(t.Context(), charge, "k", "v"), "v-1", false)
+	s.wantRuns(t, 3)
+
+	for name, c := range map[string]struct {
+		err      error
+		attempts int64
+	}{
+		"in flight": {dedup.ErrInFlight, 4},
+		"done":      {dedup.ErrNoResult, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var attempts atomic.Int64
+			scope := func(context.Context, string) (string, error) {
+				attempts.Add(1)
+				return "acme", nil
+			}
+			s := newServiceOver(t, answering(dedup.Result[[]byte]{}, c.err), scope, grpcadapter.Config{RetryAfter: time.Millisecond}, counted(), retrying())
+			if r := s.call(t.Context(), charge, "k", "v"); r.err == nil || attempts.Load() != c.attempts {
+				t.Errorf("%d attempts, %v", attempts.Load(), r.err)
+			}
+		})
+	}
+}

@@ -1,0 +1,77 @@
+package grpcadapter_test
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/onceward/onceward/contrib/grpcadapter"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/sealed"
+)
+
+// Whatever lies in the store: a replay, or DataLoss; never a panic, an empty success, or a
+// success where an error was stored.
+func FuzzReplay(f *testing.F) {
+	header := map[string][]string{"type-url": {"type.googleapis.com/google.protobuf.StringValue"}}
+	f.Add(sealed.Encode(&sealed.Response{Header: header, Body: []byte("\x0a\x04paid")}))
+	f.Add(sealed.Encode(&sealed.Response{Status: 6, Body: []byte("\x08\x06\x12\x05twice")}))
+	f.Add(sealed.Encode(&sealed.Response{Tombstone: true, Status: 6}))
+	f.Add(sealed.Encode(&sealed.Response{Status: 6})) // OK inside
+	f.Add([]byte{0x81, 1, 2, 3, 4})
+	f.Fuzz(func(t *testing.T, stored []byte) {
+		run := answering(dedup.Result[[]byte]{Outcome: dedup.Duplicate, Value: stored}, nil)
+		once, err := grpcadapter.UnaryServerInterceptor(run, grpcadapter.Unscoped, grpcadapter.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(grpcadapter.KeyMetadata, "k"))
+		resp, err := direct(t, ctx, charge, wrapperspb.String("v"), once)
+		r, derr := sealed.Decode(stored)
+		switch {
+		case err == nil:
+			if m, ok := resp.(proto.Message); !ok || derr != nil || r.Tombstone || r.Status != 0 || !m.ProtoReflect().IsValid() {
+				t.Errorf("%q is replayed as %v", stored, resp)
+			}
+		case resp != nil:
+			t.Errorf("%v beside %v", resp, err)
+		case grpcstatus.Code(err) != codes.DataLoss && (derr != nil || r.Tombstone || int(grpcstatus.Code(err)) != r.Status):
+			t.Errorf("%q is answered with %v", stored, err)
+		}
+	})
+}
+
+// Responses that look like nothing, or like an error, are responses.
+func TestOddResponses(t *testing.T) {
+	for name, resp := range map[string]proto.Message{
+		"nil of a type": (*wrapperspb.StringValue)(nil),
+		"empty":         &emptypb.Empty{},
+		"a status":      &status.Status{Code: 6, Message: "twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			once, err := grpcadapter.UnaryServerInterceptor(newClaimed(t, newDeduper(t, nil)), grpcadapter.Unscoped, grpcadapter.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(grpcadapter.KeyMetadata, "k"))
+			for range 2 {
+				got, err := once(ctx, wrapperspb.String("v"), infoOf(charge), func(context.Context, any) (any, error) { return resp, nil })
+				m, ok := got.(proto.Message)
+				if err != nil || !ok || m.ProtoReflect().Descriptor() != resp.ProtoReflect().Descriptor() {
+					t.Fatalf("got %v, %v", got, err)
+				}
+				want, _ := proto.Marshal(resp)
+				if data, err := proto.Marshal(m); err != nil || string(data) != string(want) {
+					t.Errorf("got %q, %v", data, err)
+				}
+			}
+		})
+	}
+}

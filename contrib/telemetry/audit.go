@@ -1,0 +1,266 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/onceward/onceward/contrib/telemetry/internal/meter"
+)
+
+const sourceKey = attribute.Key("onceward.source")
+
+// Horizon is for how long after its first delivery a source may deliver something again.
+type Horizon struct {
+	// Source names it: a topic, a provider of webhooks, a queue of dead letters. It is the
+	// attribute onceward.source. Required.
+	Source string
+	// For is how long. Negative: without limit.
+	For time.Duration
+}
+
+// AuditConfig says what a window is compared with.
+type AuditConfig struct {
+	// Horizons that do not change, such as webhook.Provider.Horizon and the time for which
+	// clients keep a key. Default none.
+	Horizons []Horizon
+	// Ask is asked for more of them, such as the retention of topics, which operators change. It must
+	// return soon when its context ends. What it has answered holds until it answers again. Default
+	// nil: nobody is asked.
+	Ask func(ctx context.Context) ([]Horizon, error)
+	// Lags is asked how old the oldest message is that has not been read, by source, as
+	// kafkaadapter.Lags and franz.Lags answer for the topics of a group; who has several groups
+	// puts them into the names. A negative one is an error. For the rest it is as Ask is.
+	Lags func(ctx context.Context) (map[string]time.Duration, error)
+	// Every is the time between two questions, at least a second. Default DefaultAuditEvery.
+	Every time.Duration
+	// Timeout bounds one question. Default DefaultAuditTimeout.
+	Timeout time.Duration
+	// Logger is warned once of each source whose horizon is longer than the window, or whose lag than
+	// half of it, and of questions that fail. Default: discarded.
+	Logger *slog.Logger
+}
+
+// Defaults of AuditConfig.
+const (
+	DefaultAuditEvery   = 5 * time.Minute
+	DefaultAuditTimeout = 30 * time.Second
+)
+
+// Horizons are those of topics that keep messages for so long, as kafkaadapter.Retentions and
+// franz.Retentions answer: AuditConfig.Ask can return them. A group cannot be further behind.
+func Horizons(kept map[string]time.Duration) []Horizon {
+	var all []Horizon
+	for _, source := range slices.Sorted(maps.Keys(kept)) {
+		all = append(all, Horizon{Source: source, For: kept[source]})
+	}
+	return all
+}
+
+// maxSources bounds the series of an Auditor.
+const maxSources = 100
+
+// Auditor compares the window of a Deduper with what may bring a message back: a duplicate that
+// comes after the window runs again, and nothing counts it. Make it with [Metrics.NewAuditor]. It is
+// safe for concurrent use.
+type Auditor struct {
+	cfg    AuditConfig
+	window time.Duration
+	errors metric.Int64Counter
+	named  []metric.AddOption
+
+	mu     sync.Mutex
+	now    map[string]time.Duration // by source
+	warned map[string]bool
+	lags   map[string]time.Duration // by source
+	behind map[string]bool          // warned of
+}
+
+// NewAuditor makes an auditor of Config.Window, and has the horizons and their coverage collected,
+// until Close of the Metrics: onceward.dedup.window.horizon, and onceward.dedup.window.coverage, which
+// is the window divided by the horizon, at most 1000, and 0 for one without limit; and the lags, once
+// they were answered: onceward.dedup.window.lag. It starts no goroutine; see [Auditor.Run].
+//
+// Of several horizons of one source the longest counts. Beyond 100 sources the rest is one, called
+// other, and so it is of lags. A Config without a Window, a bad field of cfg and a second auditor are errors.
+func (m *Metrics) NewAuditor(cfg AuditConfig) (*Auditor, error) {
+	if cfg.Every == 0 {
+		cfg.Every = DefaultAuditEvery
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultAuditTimeout
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case m.window == 0:
+		return nil, errors.New("telemetry: Config.Window is 0; an auditor has nothing to compare")
+	case cfg.Every < time.Second:
+		return nil, fmt.Errorf("telemetry: AuditConfig.Every is %v; at least a second is needed", cfg.Every)
+	case cfg.Timeout < 0:
+		return nil, fmt.Errorf("telemetry: AuditConfig.Timeout is negative: %v", cfg.Timeout)
+	}
+	for _, h := range cfg.Horizons {
+		if h.Source == "" {
+			return nil, errors.New("telemetry: a Horizon of AuditConfig has no Source")
+		}
+	}
+	a := &Auditor{cfg: cfg, window: m.window, warned: map[string]bool{}, behind: map[string]bool{}}
+	a.errors = m.maker.Counter("onceward.dedup.window.audit.errors", "{error}", "Questions for horizons and lags that failed; what was answered before holds")
+	a.named = m.maker.Add()
+	if err := a.observe(m.maker); err != nil {
+		return nil, err
+	}
+	a.errors.Add(context.Background(), 0, a.named...)
+	a.set(nil)
+	return a, nil
+}
+
+// Run asks at once, and every AuditConfig.Every, until ctx ends; then it returns nil. Without
+// AuditConfig.Ask and Lags it returns at once. A question that fails is counted, and asked again in its time.
+func (a *Auditor) Run(ctx context.Context) error {
+	if a.cfg.Ask == nil && a.cfg.Lags == nil {
+		return nil
+	}
+	again := time.NewTicker(a.cfg.Every)
+	defer again.Stop()
+	for ctx.Err() == nil {
+		ask(ctx, a, "horizons", a.cfg.Ask, a.set)
+		ask(ctx, a, "lags", a.lagging(), a.setLags)
+		select {
+		case <-ctx.Done():
+		case <-again.C:
+		}
+	}
+	return nil
+}
+
+// ask puts one question, if there is one, and notes its answer.
+func ask[T any](ctx context.Context, a *Auditor, what string, question func(context.Context) (T, error), set func(T)) {
+	if question == nil {
+		return
+	}
+	asking, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
+	defer cancel()
+	found, err := question(asking)
+	switch {
+	case ctx.Err() != nil: // nobody asks any more
+	case err != nil:
+		a.errors.Add(ctx, 1, a.named...)
+		a.cfg.Logger.Warn("telemetry: "+what+" cannot be asked for", "error", err)
+	default:
+		set(found)
+	}
+}
+
+// lagging is AuditConfig.Lags, whose answer is looked at.
+func (a *Auditor) lagging() func(context.Context) (map[string]time.Duration, error) {
+	if a.cfg.Lags == nil {
+		return nil
+	}
+	return func(ctx context.Context) (map[string]time.Duration, error) {
+		found, err := a.cfg.Lags(ctx)
+		for _, source := range slices.Sorted(maps.Keys(found)) {
+			if d := found[source]; err == nil && d < 0 {
+				err = fmt.Errorf("the lag of %q is negative: %v", source, d)
+			}
+		}
+		return found, err
+	}
+}
+
+// setLags notes what holds from now on, and warns of what has become too much: there is time to act
+// until a lag is as long as the window, and none after it.
+func (a *Auditor) setLags(found map[string]time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := map[string]time.Duration{}
+	for _, source := range slices.Sorted(maps.Keys(found)) {
+		put(now, source, found[source])
+	}
+	for source, lag := range now {
+		late := lag > a.window/2
+		if late && !a.behind[source] {
+			a.cfg.Logger.Warn("telemetry: what has not been read is older than half of the window; what is older than the window would run again",
+				"source", source, "lag", lag, "window", a.window)
+		}
+		a.behind[source] = late
+	}
+	maps.DeleteFunc(a.behind, func(source string, _ bool) bool { _, is := now[source]; return !is })
+	a.lags = now
+}
+
+// set notes what holds from now on, and warns of what is new and too long.
+func (a *Auditor) set(found []Horizon) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := map[string]time.Duration{}
+	for _, list := range [][]Horizon{a.cfg.Horizons, found} {
+		for _, h := range list {
+			put(now, h.Source, h.For)
+		}
+	}
+	for source, horizon := range now {
+		short := longer(horizon, a.window)
+		if short && !a.warned[source] {
+			a.cfg.Logger.Warn("telemetry: a duplicate may come after the window and would run again", "source", source, "horizon", horizon, "window", a.window)
+		}
+		a.warned[source] = short
+	}
+	a.now = now
+}
+
+// put notes the longest of a source's. Series are bounded: beyond maxSources it is that of the rest.
+func put(now map[string]time.Duration, source string, d time.Duration) {
+	if _, known := now[source]; source == "" || !known && len(now) >= maxSources-1 {
+		source = other
+	}
+	if before, known := now[source]; !known || longer(d, before) {
+		now[source] = d
+	}
+}
+
+// longer reports whether horizon x reaches beyond y; a negative one has no limit.
+func longer(x, y time.Duration) bool { return y >= 0 && (x < 0 || x > y) }
+
+// coverage is the window as a share of a horizon.
+func coverage(window, horizon time.Duration) float64 {
+	const most = 1000
+	switch {
+	case horizon < 0:
+		return 0
+	case horizon == 0:
+		return most
+	}
+	return min(most, window.Seconds()/horizon.Seconds())
+}
+
+func (a *Auditor) observe(m *meter.Maker) error {
+	horizon := m.Gauge("onceward.dedup.window.horizon", "s", "For how long a source may deliver something again; missing for one without limit")
+	covered := m.Gauge("onceward.dedup.window.coverage", "1", "The window divided by the horizon of a source: below 1 duplicates may come too late")
+	behind := m.Gauge("onceward.dedup.window.lag", "s", "How old the oldest message of a source is that has not been read")
+	return m.Observe("an auditor", func(_ context.Context, to metric.Observer) {
+		a.mu.Lock()
+		now, lags := a.now, a.lags
+		a.mu.Unlock()
+		for source, d := range lags {
+			to.ObserveFloat64(behind, d.Seconds(), m.Set(sourceKey.String(source)))
+		}
+		for source, d := range now {
+			set := m.Set(sourceKey.String(source))
+			to.ObserveFloat64(covered, coverage(a.window, d), set)
+			if d >= 0 {
+				to.ObserveFloat64(horizon, d.Seconds(), set)
+			}
+		}
+	}, horizon, covered, behind)
+}

@@ -1,0 +1,198 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/onceward/onceward/contrib/telemetry/internal/meter"
+	"github.com/onceward/onceward/dedup"
+)
+
+// The attributes of what a Deduper tells.
+const (
+	outcomeKey   = attribute.Key("onceward.outcome")
+	causeKey     = attribute.Key("onceward.cause")
+	cachedKey    = attribute.Key("onceward.cached")
+	stateKey     = attribute.Key("onceward.state")
+	foundKey     = attribute.Key("onceward.found")
+	retryableKey = attribute.Key("onceward.retryable")
+)
+
+// ageBounds are spread so that half of any usual window, and all of it, lie close to one.
+var ageBounds = []float64{
+	1, 5, 15, 60, 300, 600, 900, 1800, // to half an hour
+	3600, 2 * 3600, 4 * 3600, 8 * 3600, 12 * 3600,
+	day, 1.5 * day, 2 * day, 3 * day, 5 * day, 7 * day, 14 * day, 21 * day, 30 * day,
+}
+
+const day = 24 * 3600
+
+// How a key was found uncertain.
+const (
+	foundByClaim   = "claim"   // a claim met it
+	foundByResolve = "resolve" // Config.Resolve was asked, and could not tell
+	foundByEnd     = "end"     // an attempt has ended so
+)
+
+// dedupMetrics counts what a Deduper tells. The options are made once: with the name there are few,
+// and a claim must not pay for an allocation.
+type dedupMetrics struct {
+	claims, wouldSkip, ends, uncertain, lost, storeErrors, failedOpen metric.Int64Counter
+
+	age metric.Float64Histogram
+
+	claimed   [outcomes][causes][2][]metric.AddOption // by outcome, cause, and whether it was cached
+	skipped   [outcomes][causes][]metric.AddOption
+	ended     [states][]metric.AddOption
+	found     map[string][]metric.AddOption
+	retryable [2][]metric.AddOption
+	named     []metric.AddOption
+	aged      []metric.RecordOption
+}
+
+// The counts of values that there are.
+const (
+	outcomes = int(dedup.Uncertain) + 1
+	states   = int(dedup.StateUncertain) + 1
+	causes   = 8
+)
+
+// causeNames are all values of onceward.cause: those of package dedup, and two more.
+var causeNames = [causes]string{
+	"none", string(dedup.BrokerRedelivery), string(dedup.RebalanceReplay), string(dedup.ProducerRetry),
+	string(dedup.KeyReuse), string(dedup.Late), "other_source", other,
+}
+
+// other stands for a value that this version does not know: labels are a closed set.
+const other = "other"
+
+func causeIndex(c dedup.Cause) int {
+	if c == "" {
+		return 0
+	}
+	for i := 1; i < causes-1; i++ {
+		if causeNames[i] == string(c) {
+			return i
+		}
+	}
+	return causes - 1
+}
+
+func outcomeIndex(o dedup.Outcome) int {
+	if int(o) < outcomes {
+		return int(o)
+	}
+	return int(dedup.Unknown)
+}
+
+func stateIndex(s dedup.State) int {
+	if int(s) < states {
+		return int(s)
+	}
+	return int(dedup.StateAbsent)
+}
+
+func (d *dedupMetrics) make(m *meter.Maker) {
+	d.claims = m.Counter("onceward.dedup.claims", "{claim}", "Claims, and questions of Seen, that were answered")
+	d.wouldSkip = m.Counter("onceward.dedup.would_skip", "{claim}", "Claims that ran in Observe mode, and would not have in Enforce mode")
+	d.ends = m.Counter("onceward.dedup.ends", "{attempt}", "Attempts whose end is on record, by what was asked for")
+	d.uncertain = m.Counter("onceward.dedup.uncertain", "{observation}", "How often a key was found uncertain, or became so")
+	d.lost = m.Counter("onceward.dedup.lease.lost", "{lease}", "Leases that were lost while their attempt ran, or at its end")
+	d.storeErrors = m.Counter("onceward.dedup.store.errors", "{error}", "Questions that a store could not answer, or not yet")
+	d.failedOpen = m.Counter("onceward.dedup.failed_open", "{claim}", "Effects that ran without a claim, as Config.FailOpen allows")
+	d.age = m.Histogram("onceward.dedup.duplicate.age", "Time since the key of a duplicate was done, by the store's clock", ageBounds)
+
+	for o := range outcomes {
+		outcome := outcomeKey.String(dedup.Outcome(o).String())
+		for c, name := range causeNames {
+			cause := causeKey.String(name)
+			d.skipped[o][c] = m.Add(outcome, cause)
+			for i, cached := range []bool{false, true} {
+				d.claimed[o][c][i] = m.Add(outcome, cause, cachedKey.Bool(cached))
+			}
+		}
+	}
+	for s := range states {
+		d.ended[s] = m.Add(stateKey.String(dedup.State(s).String()))
+	}
+	d.found = map[string][]metric.AddOption{}
+	for _, found := range []string{foundByClaim, foundByResolve, foundByEnd} {
+		d.found[found] = m.Add(foundKey.String(found))
+	}
+	d.retryable = [2][]metric.AddOption{m.Add(retryableKey.Bool(false)), m.Add(retryableKey.Bool(true))}
+	d.named, d.aged = m.Add(), []metric.RecordOption{m.Set()}
+	d.zero(context.Background())
+}
+
+// zero begins the series of what should never happen. A series that appears with its first event
+// has not risen, and a rule that asks how much it has would miss that event.
+func (d *dedupMetrics) zero(ctx context.Context) {
+	for _, options := range d.found {
+		d.uncertain.Add(ctx, 0, options...)
+	}
+	for _, options := range d.retryable {
+		d.storeErrors.Add(ctx, 0, options...)
+	}
+	d.lost.Add(ctx, 0, d.named...)
+	d.failedOpen.Add(ctx, 0, d.named...)
+	d.claims.Add(ctx, 0, d.claimed[dedup.Unknown][0][0]...)
+}
+
+// Observer returns hooks for dedup.Config.Observer, and for owned.Options.Observer. All of them
+// are set, so a Deduper with it makes an event of every claim, also of those that its cache
+// answers. Join adds hooks of your own.
+//
+// Keys, their digests and errors are in no attribute.
+func (m *Metrics) Observer() dedup.Observer {
+	d := &m.dedup
+	ctx := context.Background() // hooks have none
+	return dedup.Observer{
+		Claimed: func(e dedup.Event) { d.tellClaim(ctx, &e) },
+		WouldSkip: func(e dedup.Event) {
+			d.wouldSkip.Add(ctx, 1, d.skipped[outcomeIndex(e.Outcome)][causeIndex(e.Cause)]...)
+		},
+		Ended:     func(e dedup.Event) { d.ends.Add(ctx, 1, d.ended[stateIndex(e.State)]...) },
+		Uncertain: func(e dedup.Event) { d.uncertain.Add(ctx, 1, d.found[howFound(&e)]...) },
+		LeaseLost: func(dedup.Event) { d.lost.Add(ctx, 1, d.named...) },
+		StoreError: func(e dedup.Event) {
+			d.storeErrors.Add(ctx, 1, d.retryable[index(mendable(e.Err))]...)
+		},
+		FailedOpen:  func(dedup.Event) { d.failedOpen.Add(ctx, 1, d.named...) },
+		Filtered:    func(e dedup.Event) { m.filter.tell(ctx, &e) },
+		FilterState: func(e dedup.Event) { m.filter.tellState(ctx, &e) },
+	}
+}
+
+func (d *dedupMetrics) tellClaim(ctx context.Context, e *dedup.Event) {
+	d.claims.Add(ctx, 1, d.claimed[outcomeIndex(e.Outcome)][causeIndex(e.Cause)][index(e.Cached)]...)
+	if e.Outcome == dedup.Duplicate && e.Age > 0 { // zero: the layout does not keep it
+		d.age.Record(ctx, e.Age.Seconds(), d.aged...)
+	}
+}
+
+// mendable reports whether asking again may mend what a store has said. A call that was cancelled, as
+// in a shutdown, says nothing about its store.
+func mendable(err error) bool {
+	return dedup.CanRetry(err) || dedup.OutcomeUnknown(err) || errors.Is(err, context.Canceled)
+}
+
+func howFound(e *dedup.Event) string {
+	switch {
+	case e.State != dedup.StateAbsent:
+		return foundByEnd
+	case e.Err != nil:
+		return foundByResolve
+	default:
+		return foundByClaim
+	}
+}
+
+func index(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,58 @@
+package telemetry_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The page has each metric and each attribute, and no others.
+func TestThePageHasEveryMetric(t *testing.T) {
+	page, err := os.ReadFile("../../docs/telemetry.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]bool{}
+	for line := range strings.Lines(string(page)) {
+		if cells := strings.Split(line, "|"); len(cells) > 3 { // a row of a table
+			for _, name := range regexp.MustCompile("`(onceward\\.[a-z_.]+)`").FindAllStringSubmatch(cells[1]+cells[min(4, len(cells)-1)], -1) {
+				told[name[1]] = false
+			}
+		}
+	}
+	made := regexp.MustCompile(`"(onceward\.[a-z_.]+)"`)
+	for _, file := range sources(t) {
+		code, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range made.FindAllStringSubmatch(string(code), -1) {
+			if _, is := told[name[1]]; !is && name[1] != "onceward.name" {
+				t.Errorf("docs/telemetry.md has no row of %s, of %s", name[1], file)
+			}
+			told[name[1]] = true
+		}
+	}
+	for name, is := range told {
+		if !is {
+			t.Errorf("docs/telemetry.md has %s, which nothing makes", name)
+		}
+	}
+}
+
+// sources are the files of the module, without tests.
+func sources(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	for _, dir := range []string{".", "redismetric", "saramametric", "franzmetric", "httptrace", "saramatrace", "franztrace", "internal/kafka", "internal/meter", "internal/span"} {
+		found, err := filepath.Glob(dir + "/*.go")
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no files in %s: %v", dir, err)
+		}
+		files = append(files, found...)
+	}
+	return slices.DeleteFunc(files, func(name string) bool { return strings.HasSuffix(name, "_test.go") })
+}

@@ -1,0 +1,102 @@
+// Package redismetric measures what a redisadapter.Store knows about its server, with
+// OpenTelemetry. It is apart from package telemetry so that a program without Redis links none.
+package redismetric
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/onceward/onceward/contrib/telemetry/internal/meter"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+const (
+	codeKey     = attribute.Key("onceward.redis.code")
+	severityKey = attribute.Key("onceward.redis.severity")
+)
+
+// codes are all values of onceward.redis.code, but for "other".
+var codes = []redisadapter.Code{
+	redisadapter.CodeVersion, redisadapter.CodeRole, redisadapter.CodeLoading, redisadapter.CodeEvictionPolicy, redisadapter.CodeEvicted,
+	redisadapter.CodeEvictionUnlimited, redisadapter.CodeNotLearned,
+	redisadapter.CodeNoMaxMemory, redisadapter.CodeMemory, redisadapter.CodeNoPersistence, redisadapter.CodeRestartWipes,
+	redisadapter.CodeAppendFailed, redisadapter.CodeReplicaLink, redisadapter.CodePlaintext, redisadapter.CodeClusterReload,
+	redisadapter.CodeReplicaReads, redisadapter.CodeNoCanary, redisadapter.CodeAmnesia, redisadapter.CodeSuspect,
+	redisadapter.CodeRecovered, redisadapter.CodeFlagged, redisadapter.CodeClock, redisadapter.CodeFullBuckets, redisadapter.CodeUnreachable,
+}
+
+// Metrics counts findings and observes a store, under one name. Make it with [New]. All methods
+// are safe for concurrent use.
+type Metrics struct {
+	maker    *meter.Maker
+	findings metric.Int64Counter
+	found    map[redisadapter.Code]map[redisadapter.Severity][]metric.AddOption
+}
+
+// New makes the instruments at the provider. Name is what telemetry.Config.Name is, and the same
+// for the same Deduper. It starts no goroutine. A nil provider and a bad name are errors; an error
+// of the provider is returned as it is.
+func New(provider metric.MeterProvider, name string) (*Metrics, error) {
+	maker, err := meter.New("redismetric", provider, name)
+	if err != nil {
+		return nil, err
+	}
+	m := &Metrics{maker: maker, found: map[redisadapter.Code]map[redisadapter.Severity][]metric.AddOption{}}
+	m.findings = maker.Counter("onceward.redis.findings", "{finding}", "What New, Watch and the amnesia guard have found about a server")
+	for _, code := range append([]redisadapter.Code{other}, codes...) {
+		m.found[code] = map[redisadapter.Severity][]metric.AddOption{}
+		for s := redisadapter.Note; s <= redisadapter.Critical; s++ {
+			m.found[code][s] = maker.Add(codeKey.String(string(code)), severityKey.String(s.String()))
+		}
+	}
+	// A series that appears with its first event has not risen: a rule would miss that one.
+	m.findings.Add(context.Background(), 0, m.found[redisadapter.CodeEvicted][redisadapter.Warning]...)
+	return m, maker.Err()
+}
+
+// other stands for a code that this version does not know.
+const other redisadapter.Code = "other"
+
+// OnFinding is for redisadapter.Options.OnFinding. With it the store no longer logs findings, whose
+// texts say what to do: who wants them in a log calls this in a function that logs them, too.
+func (m *Metrics) OnFinding(f redisadapter.Finding) {
+	found, known := m.found[f.Code]
+	if !known {
+		found = m.found[other]
+	}
+	m.findings.Add(context.Background(), 1, found[min(f.Severity, redisadapter.Critical)]...)
+}
+
+// ObserveStore has the health of a store collected, until Close; it asks nobody. One store for each
+// Metrics: a nil one and a second one are errors.
+func (m *Metrics) ObserveStore(store *redisadapter.Store) error {
+	if store == nil {
+		return errors.New("redismetric: the store is nil")
+	}
+	return m.observe(store.Health)
+}
+
+// Close ends the observation of the store. Findings are counted as before. A second call does nothing.
+func (m *Metrics) Close() error { return m.maker.Close() }
+
+func (m *Metrics) observe(health func() redisadapter.Health) error {
+	amnesia := m.maker.Gauge("onceward.redis.amnesia", "{state}", "1 while claims follow Options.Amnesia because data is lost, or may be")
+	suspect := m.maker.Gauge("onceward.redis.suspect", "{state}", "1 while another server, or a restarted one, answers")
+	remaining := m.maker.Gauge("onceward.redis.amnesia.remaining", "s", "For how much longer claims follow Options.Amnesia")
+	flagged := m.maker.Total("onceward.redis.flagged", "{claim}", "Claims that RunAndFlag has granted in spite of amnesia")
+	open := m.maker.Gauge("onceward.redis.breaker.open", "{state}", "1 while calls fail at once because the server cannot be reached")
+	inFlight := m.maker.Gauge("onceward.redis.pipelines", "{pipeline}", "Pipelines under way")
+	named := m.maker.Set()
+	return m.maker.Observe("a store", func(_ context.Context, to metric.Observer) {
+		now := health()
+		to.ObserveFloat64(amnesia, meter.Flag(now.Amnesia), named)
+		to.ObserveFloat64(suspect, meter.Flag(now.Suspect), named)
+		to.ObserveFloat64(remaining, meter.Seconds(now.Remaining), named)
+		to.ObserveInt64(flagged, int64(min(now.Flagged, 1<<62)), named) //nolint:gosec // bounded
+		to.ObserveFloat64(open, meter.Flag(now.BreakerOpen), named)
+		to.ObserveFloat64(inFlight, float64(now.InFlight), named)
+	}, amnesia, suspect, remaining, flagged, open, inFlight)
+}

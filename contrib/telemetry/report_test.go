@@ -1,0 +1,82 @@
+package telemetry_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/contrib/telemetry"
+	"github.com/onceward/onceward/dedup"
+)
+
+// Observe mode's report, as Prometheus gets it: two different orders have one key, because the key
+// leaves the tenant out. Both run, and the report tells the false duplicate from the real ones, how
+// old those are, and what would have been skipped by cause.
+func TestReportOfObserveModeCatchesFalseDuplicates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		provider, read := exposition(t)
+		m, err := telemetry.NewMetrics(provider, telemetry.Config{Name: "orders", Window: window})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := dedup.New(dedup.Memory(100), dedup.Config{
+			Namespace: "orders", Window: window, LeaseTTL: time.Minute, ObserveOnly: true, Observer: m.Observer(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = d.Close(context.Background()) }()
+		var shipped []string
+		ship := func(key, payload string, at dedup.Origin) {
+			_, err := dedup.Do(t.Context(), d, key, func(context.Context) (string, error) {
+				shipped = append(shipped, payload)
+				return payload, nil
+			}, dedup.WithFingerprint([]byte(payload)), dedup.WithOrigin(at))
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		place := func(offset int64) dedup.Origin { return dedup.Origin{Source: "orders", Offset: offset} }
+		ship("order-1", "tenant a, 10 pears", place(1))
+		ship("order-1", "tenant b, 99 cars", place(2)) // no copy of the first
+		ship("order-2", "tenant a, 7 figs", place(3))
+		time.Sleep(10 * time.Minute)
+		ship("order-2", "tenant a, 7 figs", place(3)) // delivered again
+		ship("order-2", "tenant a, 7 figs", place(4)) // sent again
+		time.Sleep(2 * 24 * time.Hour)
+		ship("order-2", "tenant a, 7 figs", place(5))
+		if len(shipped) != 6 {
+			t.Errorf("%d of 6 ran", len(shipped))
+		}
+		report := map[string]string{}
+		for _, line := range read() {
+			if strings.HasPrefix(line, "onceward") {
+				name, value, _ := strings.Cut(line, "} ")
+				report[strings.Replace(name, `onceward_name="orders"`, "", 1)] = value
+			}
+		}
+		for name, want := range map[string]string{
+			`onceward_dedup_would_skip_total{onceward_cause="key_reuse",,onceward_outcome="mismatch"`:                "1",
+			`onceward_dedup_would_skip_total{onceward_cause="broker_redelivery",,onceward_outcome="duplicate"`:       "1",
+			`onceward_dedup_would_skip_total{onceward_cause="producer_retry",,onceward_outcome="duplicate"`:          "1",
+			`onceward_dedup_would_skip_total{onceward_cause="late",,onceward_outcome="duplicate"`:                    "1",
+			`onceward_dedup_duplicate_age_seconds_bucket{,le="300"`:                                                  "0",
+			`onceward_dedup_duplicate_age_seconds_bucket{,le="600"`:                                                  "2",
+			`onceward_dedup_duplicate_age_seconds_bucket{,le="259200"`:                                               "3",
+			`onceward_dedup_duplicate_age_seconds_count{`:                                                            "3", // the false one has no age: it is none
+			`onceward_dedup_claims_total{onceward_cached="false",onceward_cause="none",,onceward_outcome="acquired"`: "2",
+		} {
+			if report[name] != want {
+				t.Errorf("%s is %q, want %s", name, report[name], want)
+			}
+		}
+		if t.Failed() {
+			for name, value := range report {
+				fmt.Println(name, value)
+			}
+		}
+	})
+}

@@ -1,0 +1,52 @@
+package telemetry_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/contrib/telemetry"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// Which layouts of Redis lead a duplicate to its original; a retry is led there by all of them.
+func TestLinksOfLayouts(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: servertest.Redis(t)})
+	defer func() { _ = client.Close() }()
+	for _, c := range []struct {
+		layout redisadapter.Layout
+		linked bool
+	}{{redisadapter.Rich, true}, {redisadapter.SeenOnly, true}, {redisadapter.Compact, false}} {
+		t.Run(c.layout.String(), func(t *testing.T) {
+			opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: c.layout}
+			if c.layout == redisadapter.Compact {
+				opts.Secret, opts.Window, opts.ExpectedKeys = []byte("0123456789abcdef0123456789abcdef"), time.Hour, 1000
+			}
+			store, err := redisadapter.New(t.Context(), client, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := newProcess(t, store, func(cfg *dedup.Config) { cfg.Window, cfg.SeenOnly = time.Hour, c.layout != redisadapter.Rich })
+			for _, fails := range []bool{true, false, false} {
+				_, _ = telemetry.Do(t.Context(), p.tracer, p.d, secretKey, func(context.Context) (struct{}, error) {
+					if fails {
+						return struct{}{}, errSecret
+					}
+					return struct{}{}, nil
+				})
+			}
+			calls := p.whole()
+			wantLink(t, calls[1], calls[0])
+			if linked := len(calls[2].Links()) == 1; linked != c.linked {
+				t.Errorf("%s has a link: %t, want %t", describe(calls[2]), linked, c.linked)
+			}
+			if c.linked {
+				wantLink(t, calls[2], calls[0])
+			}
+		})
+	}
+}

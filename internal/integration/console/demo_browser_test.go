@@ -1,0 +1,32 @@
+//go:build browser
+
+package console_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/onceward/onceward/internal/integration/internal/demo"
+)
+
+// TestBrowserDemo: the console of a demo while it runs, after its last crash: what its workers have told, of whom four
+// were killed in each composition.
+func TestBrowserDemo(t *testing.T) {
+	d := demo.Start(t, "-takes", "2m", "-messages", "3000")
+	d.Await("Claimed: ")
+	for range 4 {
+		d.Await("SIGKILL")
+	}
+	b := openBrowser(t)
+	b.look(wide, 900, "light")
+	b.open("http://" + d.Host + "/")
+	b.accessible("demo")
+	keep(t, "demo", b.shot(wide))
+	text := eval[string](b, `document.body.innerText`)
+	for _, want := range []string{"Onceward: demo", "atomic", "claimed", "producer retry", "rebalance replay"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q:\n%s", want, text)
+		}
+	}
+	b.quiet()
+}

@@ -1,0 +1,438 @@
+//go:build browser
+
+package dashboard_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/redis/go-redis/v9"
+	"github.com/twmb/franz-go/pkg/kfake"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	_ "modernc.org/sqlite"
+
+	"github.com/onceward/onceward/bloom"
+	"github.com/onceward/onceward/contrib/telemetry"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/retry"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+const (
+	workers    = 3
+	partitions = 6
+	length     = 5 * time.Minute
+)
+
+// plan is what happens when, from the beginning.
+var plan = []struct {
+	at time.Duration
+	do func(*service)
+}{
+	{30 * time.Second, func(s *service) { s.kill(0) }},
+	{35 * time.Second, func(s *service) { s.start(0) }},
+	{70 * time.Second, func(s *service) { s.kill(1) }},
+	{74 * time.Second, func(s *service) { s.start(1) }},
+	{95 * time.Second, func(s *service) { s.redis.Stop(1) }}, // longer than a lease
+	{103 * time.Second, func(s *service) { s.redis.Cont(1) }},
+	{135 * time.Second, func(s *service) { s.providerDown.Store(true) }},
+	{145 * time.Second, func(s *service) { s.brokerDown.Store(true) }},
+	{165 * time.Second, func(s *service) { s.providerDown.Store(false) }},
+	{180 * time.Second, func(s *service) { s.brokerDown.Store(false) }},
+	{200 * time.Second, func(s *service) { s.kill(2) }},
+	{206 * time.Second, func(s *service) { s.start(2) }},
+	{235 * time.Second, func(s *service) { s.lose() }},
+	{265 * time.Second, func(s *service) { s.acknowledge() }},
+	{length, func(*service) {}},
+}
+
+// service are four Dedupers: the consumers of a topic, three processes that are killed (payments); an API with
+// leases in Redis, records in SQLite, a filter, an outbox and a downstream that fails (checkout); mails that may
+// be sent twice (emails); and webhooks in Observe mode.
+type service struct {
+	t       *testing.T
+	targets []string
+	kafka   []string
+	redis   *servertest.Server
+	client  *redis.Client
+	jobs    [workers]job
+	running [workers]*process
+
+	provider *sdk.MeterProvider
+	db       *sql.DB
+	box      *outbox.Outbox
+	checkout *telemetry.Metrics
+	budget   *retry.Budget
+
+	providerDown, brokerDown atomic.Bool
+}
+
+func newService(t *testing.T) *service {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.GroupMinSessionTimeout(200*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	s := &service{t: t, kafka: cluster.ListenAddrs(), redis: servertest.Private(t, servertest.KindRedis)}
+	s.createTopic()
+	s.client = redis.NewClient(&redis.Options{Addr: s.redis.Addr})
+	t.Cleanup(func() { _ = s.client.Close() })
+	for _, prefix := range []string{topic, "checkout"} {
+		if err := redisadapter.Boot(t.Context(), s.client, guarded(prefix, redisadapter.FailClosed)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range s.jobs {
+		s.jobs[i] = job{Listen: s.port(), Kafka: s.kafka, Redis: s.redis.Addr, Prefix: topic}
+		s.start(i)
+	}
+	t.Cleanup(func() {
+		for _, p := range s.running {
+			p.end()
+		}
+	})
+	if s.provider, err = expose(s.port()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// createTopic creates one that keeps its messages for less than the window.
+func (s *service) createTopic() {
+	s.t.Helper()
+	admin, err := sarama.NewClusterAdmin(s.kafka, consumerConfig())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = admin.Close() }()
+	retention := fmt.Sprint((4 * time.Minute).Milliseconds())
+	detail := &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 3, ConfigEntries: map[string]*string{"retention.ms": &retention}}
+	if err := admin.CreateTopic(topic, detail, false); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// port is an address that nobody listens on, and that is scraped.
+func (s *service) port() string {
+	s.t.Helper()
+	listen, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = listen.Close() }()
+	s.targets = append(s.targets, listen.Addr().String())
+	return listen.Addr().String()
+}
+
+func (s *service) start(i int) { s.running[i] = startWorker(s.t, s.jobs[i]) }
+func (s *service) kill(i int)  { s.running[i].kill() }
+
+// lose is a Redis that comes back empty.
+func (s *service) lose() {
+	if err := s.client.FlushAll(s.t.Context()).Err(); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// acknowledge is what an operator does who has looked at what was lost.
+func (s *service) acknowledge() {
+	for _, prefix := range []string{topic, "checkout"} {
+		if err := redisadapter.Acknowledge(s.t.Context(), s.client, guarded(prefix, redisadapter.FailClosed)); err != nil {
+			s.t.Error(err)
+		}
+	}
+}
+
+// run has the traffic, and what the plan says, from began on.
+func (s *service) run(began time.Time) {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	var traffic sync.WaitGroup
+	defer traffic.Wait()
+	defer cancel()
+	traffic.Go(func() { s.produce(ctx) })
+	s.serve(ctx, &traffic)
+	for _, step := range plan {
+		if err := backoff.Sleep(ctx, time.Until(began.Add(step.at))); err != nil {
+			s.t.Fatal(err)
+		}
+		step.do(s)
+	}
+}
+
+// produce sends payments, a wave of 10 to 40 a second, and repeats some as the demo does: soon, in another
+// partition, and late.
+func (s *service) produce(ctx context.Context) {
+	producer, err := sarama.NewSyncProducer(s.kafka, consumerConfig())
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	defer func() { _ = producer.Close() }()
+	send := func(id string, partition int32) {
+		message := &sarama.ProducerMessage{Topic: topic, Partition: partition, Value: sarama.StringEncoder("10 EUR"), Headers: []sarama.RecordHeader{{Key: []byte("message-id"), Value: []byte(id)}}}
+		if _, _, err := producer.SendMessage(message); err != nil && ctx.Err() == nil {
+			s.t.Error(err)
+		}
+	}
+	s.wave(ctx, 10, 30, func(i int) {
+		id, partition := fmt.Sprintf("pay-%06d", i), rand.Int32N(partitions)
+		send(id, partition)
+		again := func(partition int32, after time.Duration) {
+			if rand.IntN(100) < 8 && backoff.Sleep(ctx, after) == nil {
+				send(id, partition)
+			}
+		}
+		again(partition, time.Duration(rand.IntN(2000))*time.Millisecond)
+		again((partition+1)%partitions, time.Duration(rand.IntN(5000))*time.Millisecond)
+		again(partition, time.Duration(20+rand.IntN(240))*time.Second)
+	})
+}
+
+// wave calls do from goroutines of its own, from least to least+more times a second, until ctx ends, and waits for them.
+func (s *service) wave(ctx context.Context, least, more float64, do func(i int)) {
+	var under sync.WaitGroup
+	defer under.Wait()
+	began := time.Now()
+	for i := 1; ; i++ {
+		t := time.Since(began).Seconds()
+		rate := least + more*(0.5+0.4*math.Sin(t/25)+0.1*rand.Float64())
+		if backoff.Sleep(ctx, time.Duration(rand.ExpFloat64()*float64(time.Second)/rate)) != nil {
+			return
+		}
+		under.Go(func() { do(i) })
+	}
+}
+
+func (s *service) metrics(name string) *telemetry.Metrics {
+	s.t.Helper()
+	m, err := telemetry.NewMetrics(s.provider, telemetry.Config{Name: name, Window: window})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return m
+}
+
+func (s *service) deduper(store dedup.Store, cfg dedup.Config) *dedup.Deduper {
+	s.t.Helper()
+	cfg.Window, cfg.LeaseTTL = window, lease
+	d, err := dedup.New(store, cfg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = d.Close(ctx)
+	})
+	return d
+}
+
+// serve has the Dedupers of this process used.
+func (s *service) serve(ctx context.Context, traffic *sync.WaitGroup) {
+	s.t.Helper()
+	s.openDatabase()
+	s.checkout = s.metrics("checkout")
+	var err error
+	if s.budget, err = retry.NewBudget(retry.BudgetConfig{Most: 30, Floor: 10}); err != nil {
+		s.t.Fatal(err)
+	}
+	provider := telemetry.Horizon{Source: "card network", For: 8 * time.Minute}
+	if _, err := s.checkout.NewAuditor(telemetry.AuditConfig{Horizons: []telemetry.Horizon{provider}}); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := errors.Join(s.checkout.ObserveBudget(s.budget), s.checkout.ObserveOutbox(s.box, s.db), s.startRelay(ctx, traffic)); err != nil {
+		s.t.Fatal(err)
+	}
+	checkout := s.openCheckout(ctx, traffic)
+	plain, err := redisadapter.New(ctx, s.client, redisadapter.Options{Prefix: "plain", OnFinding: func(redisadapter.Finding) {}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	emails := s.deduper(plain, dedup.Config{Namespace: "emails", FailOpen: true, Observer: s.metrics("emails").Observer()})
+	webhooks := s.deduper(plain, dedup.Config{Namespace: "webhooks", ObserveOnly: true, Observer: s.metrics("webhooks").Observer()})
+	traffic.Go(func() { s.wave(ctx, 5, 15, func(i int) { s.call(ctx, checkout, i) }) })
+	traffic.Go(func() { s.wave(ctx, 3, 4, func(i int) { s.deliver(ctx, emails, i, 10, 0) }) })
+	traffic.Go(func() { s.wave(ctx, 4, 8, func(i int) { s.deliver(ctx, webhooks, i, 15, 2) }) })
+}
+
+func (s *service) openDatabase() {
+	s.t.Helper()
+	var err error
+	if s.db, err = sql.Open("sqlite", "file:"+filepath.Join(s.t.TempDir(), "shop.db")+"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)"); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = s.db.Close() })
+	if s.box, err = outbox.New(outbox.Config{Dialect: outbox.SQLite}); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.box.Migrate(s.t.Context(), s.db); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// openCheckout is the Deduper of the API, with a filter that follows the table.
+func (s *service) openCheckout(ctx context.Context, traffic *sync.WaitGroup) *dedup.Deduper {
+	s.t.Helper()
+	records, err := sqladapter.NewStore(s.db, sqladapter.StoreConfig{Dialect: sqladapter.SQLite})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := records.Migrate(ctx); err != nil {
+		s.t.Fatal(err)
+	}
+	leases, err := openStore(ctx, s.provider, "checkout", s.client, guarded("checkout", redisadapter.FailClosed))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	traffic.Go(func() { _ = leases.Watch(ctx, time.Second) })
+	filter, err := bloom.New(bloom.Options{Window: window, Rate: 8})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	traffic.Go(func() {
+		_ = filter.Follow(ctx, bloom.Source{Name: "checkout"}, bloom.FollowConfig{
+			Every: 3 * time.Second, Overlap: 5 * time.Second,
+			Scan: func(ctx context.Context, age time.Duration, yield func([16]byte, time.Duration) error) error {
+				return records.Scan(ctx, sqladapter.ScanOptions{Age: age, ShortestWindow: window}, func(id dedup.ID, age time.Duration) error { return yield(id, age) })
+			},
+		})
+	})
+	return s.deduper(records, dedup.Config{
+		Namespace: "checkout", Leases: leases, HotWindow: 30 * time.Second, Filter: filter, CacheBytes: 1 << 20, Observer: s.checkout.Observer(),
+	})
+}
+
+// call is a request of a client, which comes again when its answer is lost, and now and then twice at once or with
+// another payload.
+func (s *service) call(ctx context.Context, d *dedup.Deduper, i int) {
+	key, payload := fmt.Sprintf("order-%06d", i), "10 EUR"
+	once := func(payload string) {
+		_, _ = dedup.Do(ctx, d, key, func(ctx context.Context) (string, error) { return s.book(ctx, key) }, dedup.WithFingerprint([]byte(payload)))
+	}
+	var twice sync.WaitGroup
+	if rand.IntN(25) == 0 {
+		twice.Go(func() { once(payload) })
+	}
+	once(payload)
+	twice.Wait()
+	for _, after := range []time.Duration{time.Second, 4 * time.Second, 15 * time.Second, 50 * time.Second, 100 * time.Second} {
+		if rand.IntN(100) >= 15 || backoff.Sleep(ctx, after+time.Duration(rand.Int64N(int64(after)))) != nil {
+			break
+		}
+		once(payload)
+	}
+	if rand.IntN(150) == 0 {
+		once("9999 EUR")
+	}
+}
+
+// book charges at a provider, one time in twenty slowly, and tells of it in the transaction of the effect. One time in a hundred nobody
+// knows what became of the charge.
+func (s *service) book(ctx context.Context, key string) (string, error) {
+	policy := retry.Policy{Attempts: 4, Backoff: retry.Backoff{Base: 50 * time.Millisecond, Cap: time.Second}, Budget: s.budget, OnRetry: s.checkout.OnRetry}
+	charge, err := retry.Do(ctx, policy, func(ctx context.Context, _ int) (string, error) {
+		takes := time.Duration(10+rand.IntN(60)) * time.Millisecond
+		if rand.IntN(20) == 0 {
+			takes = 3 * time.Second
+		}
+		if err := backoff.Sleep(ctx, takes); err != nil {
+			return "", err
+		}
+		if n := rand.IntN(100); n < 3 || s.providerDown.Load() && n < 80 {
+			return "", errors.New("the provider is busy")
+		}
+		return "ch_" + key, nil
+	})
+	if err != nil {
+		return "", err
+	}
+	if rand.IntN(100) == 0 {
+		if err := dedup.Danger(ctx); err != nil {
+			return "", err
+		}
+		return "", errors.New("the provider did not answer")
+	}
+	return charge, s.tell(ctx, key)
+}
+
+func (s *service) tell(ctx context.Context, key string) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	message := outbox.Message{ID: "booked-" + key, Topic: "bookings", Key: []byte(fmt.Sprint("account-", rand.IntN(20))), Payload: []byte("10 EUR")}
+	if err := s.box.InsertTx(ctx, tx, message); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	s.box.Notify()
+	return nil
+}
+
+// deliver has an effect, and again some percent of the times, and wrong percent with another payload.
+func (s *service) deliver(ctx context.Context, d *dedup.Deduper, i, again, wrong int) {
+	key := fmt.Sprintf("msg-%06d", i)
+	once := func(payload string) {
+		_, _ = dedup.Do(ctx, d, key, func(ctx context.Context) (string, error) {
+			return "sent", backoff.Sleep(ctx, time.Duration(10+rand.IntN(40))*time.Millisecond)
+		}, dedup.WithFingerprint([]byte(payload)))
+	}
+	once("hello")
+	for rand.IntN(100) < again && backoff.Sleep(ctx, time.Duration(rand.ExpFloat64()*float64(30*time.Second))) == nil {
+		once("hello")
+	}
+	if rand.IntN(100) < wrong {
+		once("good bye")
+	}
+}
+
+// startRelay starts one whose broker is down for a while, and never takes some of the messages.
+func (s *service) startRelay(ctx context.Context, traffic *sync.WaitGroup) error {
+	relay, err := outbox.NewRelay(outbox.RelayConfig{
+		Outbox: s.box, DB: s.db, Publisher: broker{&s.brokerDown}, OnPark: func(context.Context, outbox.Parked) {},
+		MaxAttempts: 2, RetryMax: 2 * time.Second, StopTimeout: time.Second,
+	})
+	if err != nil {
+		return err
+	}
+	traffic.Go(func() { _ = relay.Run(ctx) })
+	return s.checkout.ObserveRelay(relay)
+}
+
+type broker struct{ down *atomic.Bool }
+
+// Publish implements outbox.Publisher.
+func (b broker) Publish(_ context.Context, messages []outbox.Message) []error {
+	errs := make([]error, len(messages))
+	for i, m := range messages {
+		switch {
+		case b.down.Load():
+			errs[i] = errors.New("no broker answers")
+		case strings.HasSuffix(m.ID, "77"):
+			errs[i] = outbox.Reject(errors.New("too large"))
+		case rand.IntN(200) == 0:
+			errs[i] = errors.New("not enough replicas")
+		}
+	}
+	return errs
+}

@@ -1,0 +1,186 @@
+package others_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	resultsFile = "../../../bench/results/torture-others.json"
+	page        = "../../../docs/others.md"
+	begins      = "<!-- table of bench/results/torture-others.json: make torture-others -->\n"
+	ends        = "<!-- end of table -->\n"
+)
+
+// The page has the tables of the results that are on record, and these have every row. Where everything has
+// been run, the page is written.
+func TestPage(t *testing.T) {
+	name := os.Getenv(resultsEnv)
+	write := name != ""
+	if !write {
+		name = resultsFile
+	}
+	results, err := readFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range scenarios {
+		for _, r := range rivals {
+			if s.applies(r) && results.row(s, r) == nil {
+				t.Errorf("there is no row of %q over %q: make torture-others", s.name, r.name)
+			}
+		}
+	}
+	old, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := withTables(old, results)
+	switch {
+	case err != nil:
+		t.Fatal(err)
+	case bytes.Equal(old, text):
+	case !write:
+		t.Errorf("%s does not have the tables of %s: make torture-others", page, resultsFile)
+	default:
+		if err := os.WriteFile(page, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// withTables is the page with the tables of the results between its marks.
+func withTables(old []byte, results file) ([]byte, error) {
+	before, rest, found := bytes.Cut(old, []byte(begins))
+	_, after, closed := bytes.Cut(rest, []byte(ends))
+	if !found || !closed {
+		return nil, fmt.Errorf("%s has no place for the tables", page)
+	}
+	return slices.Concat(before, []byte(begins), []byte("\n"+results.tables()+"\n"), []byte(ends), after), nil
+}
+
+func (f *file) row(s *scenario, r *rival) *row {
+	at := slices.IndexFunc(f.Rows, func(o row) bool { return o.Scenario == s.name && o.Rival == r.name })
+	if at < 0 {
+		return nil
+	}
+	return &f.Rows[at]
+}
+
+// tables has a line for everybody, and a column for each scenario: two tables, or it would be too broad.
+func (f *file) tables() string {
+	var b strings.Builder
+	var versions []string
+	for name, version := range f.Versions {
+		versions = append(versions, name+" "+version)
+	}
+	slices.Sort(versions)
+	fmt.Fprintf(&b, "Commit %s, %s, %s; %s.\n", f.Commit, f.Date, f.Machine, strings.Join(versions, ", "))
+	for _, part := range [][]*scenario{scenarios[:len(scenarios)/2], scenarios[len(scenarios)/2:]} {
+		b.WriteString("\n| |")
+		for _, s := range part {
+			fmt.Fprintf(&b, " %s%s |", s.name, f.done(s))
+		}
+		b.WriteString("\n|---|" + strings.Repeat("---|", len(part)) + "\n")
+		for _, r := range rivals {
+			fmt.Fprintf(&b, "| %s%s |", r.name, f.version(r))
+			for _, s := range part {
+				fmt.Fprintf(&b, " %s |", f.row(s, r).cell())
+			}
+			b.WriteString("\n")
+		}
+	}
+	return b.String()
+}
+
+// version is that of a library; recipes are told with go-redis and pgx, and we are the commit.
+func (f *file) version(r *rival) string {
+	o := f.row(scenarios[0], r)
+	if o == nil || r.module == goRedis || r.module == pgxModule || r.module == ours {
+		return ""
+	}
+	return " " + o.Version
+}
+
+// done is what was done in a scenario, from the fewest times to the most.
+func (f *file) done(s *scenario) string {
+	fewest, most, what := 0, 0, ""
+	for _, r := range rivals {
+		o := f.row(s, r)
+		if o == nil {
+			continue
+		}
+		for name, n := range o.Faults {
+			if name == "stalls" {
+				continue
+			}
+			if what == "" || n < fewest {
+				fewest = n
+			}
+			most, what = max(most, n), name
+		}
+	}
+	switch {
+	case what == "":
+		return ""
+	case fewest == most:
+		return fmt.Sprintf(" (%d %s)", most, what)
+	}
+	return fmt.Sprintf(" (%d to %d %s)", fewest, most, what)
+}
+
+// cell tells of a row what is not as it should be; in bold what its own documentation says would not be.
+func (r *row) cell() string {
+	if r == nil {
+		return "–"
+	}
+	var all []string
+	for _, c := range []struct {
+		name string
+		n    int
+	}{{"lost", r.Lost}, {"doubled", r.Doubled}, {"stuck", r.Stuck}} {
+		if c.n == 0 {
+			continue
+		}
+		text := fmt.Sprintf("%d %s", c.n, c.name)
+		if slices.Contains(r.Promised, c.name) {
+			text = "**" + text + "**"
+		}
+		all = append(all, text)
+	}
+	if r.Faults["stalls"] > 0 { // in all three tries
+		all = append(all, "(the machine was busy)")
+	}
+	if len(all) == 0 {
+		return "0"
+	}
+	return strings.Join(all, ", ")
+}
+
+// What is found is told, and what was promised is told in bold.
+func TestTables(t *testing.T) {
+	f := file{Rows: []row{
+		{Scenario: scenarios[0].name, Rival: rivals[0].name, Lost: 3, Doubled: 4, Stuck: 5, Promised: []string{"doubled"}, Faults: map[string]int{"kills": 7}},
+		{Scenario: scenarios[0].name, Rival: rivals[1].name, Faults: map[string]int{"kills": 9}},
+		{Scenario: scenarios[0].name, Rival: rivals[2].name, Lost: 1, Faults: map[string]int{"stalls": 1}},
+	}}
+	for row, want := range map[int]string{0: "3 lost, **4 doubled**, 5 stuck", 1: "0", 2: "1 lost, (the machine was busy)", 3: "–"} {
+		if got := f.row(scenarios[0], rivals[row]).cell(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := f.done(scenarios[0]); got != " (7 to 9 kills)" {
+		t.Errorf("done %q", got)
+	}
+	text, err := withTables([]byte("a\n"+begins+"old\n"+ends+"b\n"), f)
+	if err != nil || !bytes.HasPrefix(text, []byte("a\n"+begins)) || !bytes.HasSuffix(text, []byte(ends+"b\n")) || bytes.Contains(text, []byte("old")) {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err := withTables([]byte("a"), f); err == nil {
+		t.Error("a page without marks was accepted")
+	}
+}

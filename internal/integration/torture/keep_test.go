@@ -1,0 +1,45 @@
+package torture_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/internal/integration/internal/results"
+)
+
+// keeping is for rows that end at the same time.
+var keeping sync.Mutex
+
+// result is what came of a row.
+func (r *row) result(c *conductor, h *history, v *verdict, took time.Duration) results.Row {
+	made := compositions[c.cfg.Composition]
+	return results.Row{
+		Scenario: r.id + " " + r.name, Store: made.store, Level: made.level, Seed: c.cfg.Seed, Messages: h.messages, Deliveries: c.source.given,
+		Effects: h.runs, Faults: c.faults(h), Lost: v.lost, Doubled: v.doubled, Explained: v.explained, SelfDuplicates: v.selfDuplicates,
+		Stuck: v.stuck + c.stuck, Porcupine: told(v), Operations: v.operations, Deaths: len(h.deaths),
+		Seconds: int(took.Round(time.Second).Seconds()), OK: !c.t.Failed(),
+	}
+}
+
+// told is the verdict on the histories.
+func told(v *verdict) string {
+	text := strings.ToLower(string(v.linear))
+	if v.open > 0 {
+		text += fmt.Sprintf(", %d keys open", v.open)
+	}
+	return text
+}
+
+// keep writes a row for the table, where one is wanted.
+func keep(c *conductor, row results.Row) {
+	name := os.Getenv(resultsEnv)
+	if name == "" {
+		return
+	}
+	keeping.Lock()
+	defer keeping.Unlock()
+	c.must(results.Keep(name, row, c.versions))
+}

@@ -1,0 +1,264 @@
+package torture_test
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/integration/internal/results"
+	"github.com/onceward/onceward/internal/servertest"
+)
+
+const (
+	profileEnv   = "ONCEWARD_TORTURE"       // smoke (the default), ci, full or soak
+	defaultLease = 800 * time.Millisecond   // of a claim
+	timeout      = 250 * time.Millisecond   // of a command
+	outDefault   = 4 * time.Minute          // after which a row has hung
+	resultsEnv   = "ONCEWARD_TORTURE_TABLE" // bench/results/torture.json, where a row is to be kept
+)
+
+var profile = cmp.Or(os.Getenv(profileEnv), "smoke")
+
+// TestTorture runs every row of the profile over every composition that it is for.
+func TestTorture(t *testing.T) {
+	if profile == "soak" {
+		last, err := time.ParseDuration(cmp.Or(os.Getenv("ONCEWARD_TORTURE_FOR"), "1h"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		soak(t, last)
+		return
+	}
+	torture(t, profile, keep)
+}
+
+// torture runs the rows, each of which hands in what came of it.
+func torture(t *testing.T, profile string, keep func(*conductor, results.Row)) {
+	t.Helper()
+	common := servertest.Private(t, servertest.KindRedis)
+	for i := range rows {
+		r := &rows[i]
+		size, wanted := r.sizes[profile]
+		if !wanted {
+			continue
+		}
+		t.Run(r.id, func(t *testing.T) {
+			t.Parallel() // the last of a row must not end alone
+			of := r.compositions
+			switch {
+			case profile == "smoke" && r.smoke != nil:
+				of = r.smoke
+			case profile == "soak" && r.soak != nil:
+				of = r.soak
+			}
+			for _, name := range of {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					r.torture(t, name, size, common, keep)
+				})
+			}
+		})
+	}
+}
+
+// seedOf is what decides what happens, but not when.
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if text := os.Getenv("ONCEWARD_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("again with ONCEWARD_SEED=%d; what happens when is the machine's", seed)
+		}
+	})
+	return seed
+}
+
+// torture is a row over a composition. What does nothing to Redis has the common one.
+func (r *row) torture(t *testing.T, name string, size size, common *servertest.Server, keep func(*conductor, results.Row)) {
+	t.Helper()
+	began := time.Now()
+	made := compositions[name]
+	cfg := settings{
+		Seed: seedOf(t), Composition: name, Prefix: servertest.Prefix(t), Fates: r.fates, Lease: defaultLease, Timeout: timeout,
+	}
+	if r.lease > 0 {
+		cfg.Lease = r.lease
+	}
+	if name == "layered" { // an end has two servers to go to within it
+		cfg.Lease *= 3
+	}
+	c := newConductor(t, r, cfg, size)
+	s := c.serve(made.needs, common)
+	if r.nemeses != nil {
+		c.nemesis = r.nemeses(c, s, size.strikes)
+	}
+	stop := c.probe()
+	c.run(outDefault + time.Duration(size.messages*size.times)*10*time.Millisecond)
+	stop()
+	h := newHistory()
+	h.lease, h.messages, h.atomic, h.allowed = int64(c.cfg.Lease), size.messages, made.atomic, r.allowed[made.level]
+	h.undecided = r.verdict == either
+	if made.atomic {
+		h.sink = c.sink(name)
+	}
+	c.must(h.read(c.cfg.Dir))
+	v := judge(h)
+	r.sentence(t, c, h, v)
+	keep(c, r.result(c, h, v, time.Since(began)))
+}
+
+// sentence fails the test for what the judge has found.
+func (r *row) sentence(t *testing.T, c *conductor, h *history, v *verdict) {
+	t.Helper()
+	want := r.verdict
+	if want == "" {
+		want = porcupine.Ok
+	}
+	if v.linear != want && want != either {
+		t.Errorf("Porcupine says %s of %d operations", v.linear, v.operations)
+	}
+	if v.lost+v.doubled+v.stuck+v.selfDuplicates > 0 {
+		t.Errorf("lost %d, doubled %d, stuck %d, own claims taken for others' %d", v.lost, v.doubled, v.stuck, v.selfDuplicates)
+	}
+	if t.Failed() {
+		for _, text := range append(v.problems, c.said[:min(len(c.said), 20)]...) {
+			t.Log(text)
+		}
+	}
+	if c.mostLeft > 0 && c.cfg.Cut == 0 { // a COMMIT that is late has a goroutine
+		t.Errorf("%d goroutines were left when all was closed; %q", c.mostLeft, c.said)
+	}
+	for _, name := range r.counts {
+		if c.faults(h)[name] == 0 {
+			t.Errorf("%q has not happened", name)
+		}
+	}
+	for _, name := range r.none {
+		if n := c.faults(h)[name]; n > 0 {
+			t.Errorf("%q has happened %d times", name, n)
+		}
+	}
+	r.met(t, h)
+	t.Logf("%v of processors; %d messages, %d deliveries, %d effects, %d processes, %d dead, faults %v; second effects %v; %d operations in %v: %s; refused %v",
+		c.used.Round(100*time.Millisecond), h.messages, c.source.given, h.runs, c.child, len(h.deaths),
+		c.faults(h), v.explained, v.operations, v.took.Round(time.Millisecond), v.linear, c.refused)
+}
+
+// met insists on the points that somebody must have come to. In smoke two or three deliveries are sent to each, and
+// in ci three or four, and each of them may find that another one has the message: what nobody meets there is told,
+// and is at most half, or a third, of them.
+func (r *row) met(t *testing.T, h *history) {
+	t.Helper()
+	var wanted, missed []point
+	for p := live + 1; p < points; p++ {
+		if r.quota == nil || !r.quota(p) {
+			continue
+		}
+		wanted = append(wanted, p)
+		if h.points[p] == 0 {
+			missed = append(missed, p)
+		}
+	}
+	if len(missed) == 0 {
+		return
+	}
+	if len(missed) > map[string]int{"smoke": len(wanted) / 2, "ci": len(wanted) / 3}[profile] {
+		t.Errorf("nobody has met %v", missed)
+		return
+	}
+	t.Logf("nobody has met %v", missed)
+}
+
+// faults counts what was done.
+func (c *conductor) faults(h *history) map[string]int {
+	all := map[string]int{}
+	for p, n := range h.points {
+		all[p.String()] = n
+	}
+	for _, n := range c.nemesis {
+		all[n.name] = n.begun
+	}
+	for how, n := range h.cuts {
+		if n > 0 {
+			all["COMMIT "+[...]string{"not delivered", "not answered", "late"}[how]] = n
+		}
+	}
+	if n := c.slow.Load(); n > 0 {
+		all["slow"] = int(n)
+	}
+	for name, n := range maps.All(c.counted) {
+		all[name] = n
+	}
+	return all
+}
+
+// serve starts what a composition needs, and makes its tables.
+func (c *conductor) serve(needs need, common *servertest.Server) *servers {
+	c.t.Helper()
+	s := &servers{}
+	if needs&needRedis != 0 {
+		s.redis = common
+		switch {
+		case c.row.pair:
+			s.redis = servertest.Private(c.t, servertest.KindRedisPair)
+		case c.row.clock:
+			s.redis = servertest.Private(c.t, servertest.KindRedisClock)
+		case c.row.breaksRedis:
+			s.redis = servertest.Private(c.t, servertest.KindRedis)
+		}
+		c.cfg.Redis = s.redis.Addr
+		if c.row.pair {
+			s.pair = newPair(c, s.redis)
+			c.cfg.Redis = s.pair.name
+		}
+		c.versions["redis"] = redisVersion(c, s.redis.Addr)
+		s.client = redis.NewClient(&redis.Options{Addr: c.cfg.Redis})
+		c.t.Cleanup(func() { _ = s.client.Close() })
+		c.probes = append(c.probes, func(ctx context.Context) error {
+			return s.client.Ping(ctx).Err() // which is answered when it is full, too
+		})
+	}
+	if needs&needCluster != 0 {
+		s.nodes = newNodes(c)
+		c.cfg.Redis = strings.Join(s.nodes.Addrs, ",")
+		c.versions["redis"] = redisVersion(c, s.nodes.Addr)
+		s.client = (&worker{cfg: &c.cfg}).client()
+		c.t.Cleanup(func() { _ = s.client.Close() })
+		c.probes = append(c.probes, func(ctx context.Context) error { return s.client.Set(ctx, "probe", 1, time.Minute).Err() })
+	}
+	if needs&needPostgres != 0 {
+		if c.cfg.Postgres = servertest.Postgres(c.t); c.row.private || c.row.clock {
+			c.cfg.Postgres = c.ownPostgres(s)
+		}
+		c.migrate(onPostgres)
+	}
+	if needs&needMariaDB != 0 {
+		c.cfg.MariaDB = servertest.MariaDB(c.t)
+		c.migrate(onMariaDB)
+	}
+	return s
+}
+
+// redisVersion is what a server says of itself.
+func redisVersion(c *conductor, addr string) string {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = client.Close() }()
+	info, err := client.InfoMap(c.t.Context(), "server").Result()
+	c.must(err)
+	return info["Server"]["redis_version"]
+}
